@@ -10,6 +10,7 @@ FUZZ_SECONDS ?= 600
 JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 # Installed before everything else; name another wheel where your machine needs one.
 TORCH ?= torch==2.13.0
+PYTEST = $(BIN)/python -W "ignore:Unable to activate pytest branch coverage" -m slipcover --json --out
 DEMO := $(or $(DEMO),runs/demo-$(shell date +%Y%m%d-%H%M%S))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Takes seconds where pip takes minutes; pip is asked where it cannot, as where only pip knows of a mirror.
@@ -18,16 +19,25 @@ UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python
 # A command of ours starts hundreds of processes in the tests; compiling all modules in each would take minutes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench parity fuzz format clean
+.PHONY: demo test test-rest test-all check bench parity fuzz format clean
 
 demo: $(VENV)/.train ## Synthesize 40 trajectories with the embedded backend, show one, and train a tiny model on them
 	@$(BIN)/refinesynth run --backend rehearsal -n 40 -o $(DEMO)
 	@$(BIN)/refinesynth show $(DEMO) --random
 	@$(BIN)/refinesynth train $(DEMO) --recipe smoke -o $(DEMO)-model
 
-test: $(VENV)/.dev ## Run all tests, with branch coverage
-	$(BIN)/python -W "ignore:Unable to activate pytest branch coverage" -m slipcover --json --out .coverage.json -m pytest -n $(JOBS) --dist worksteal
-	@$(BIN)/python -m slipcover --merge .coverage.json --out .coverage.json --fail-under 95
+test: $(VENV)/.dev ## Run all laws, and one representative of each law over processes and training; minutes
+	@rm -f .coverage.*.json
+	$(PYTEST) .coverage.laws.json -m pytest -n $(JOBS) --dist worksteal -m law
+	$(PYTEST) .coverage.representatives.json -m pytest -n $(JOBS) --dist loadgroup -m representative
+
+test-rest: $(VENV)/.dev ## Run what `make test` leaves out; after it, check the branch coverage of both
+	$(PYTEST) .coverage.rest.json -m pytest -n $(JOBS) --dist loadgroup -m "not law and not representative"
+	@$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --fail-under 95
+
+test-all: ## Run all tests, with branch coverage
+	$(MAKE) test
+	$(MAKE) test-rest
 
 check: $(VENV)/.dev ## Lint, types, order of the rooms
 	$(BIN)/ruff format --check .
@@ -53,7 +63,7 @@ format: $(VENV)/.dev ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and caches; runs and the environments of other trainers are kept
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage.json
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage*.json
 
 $(BIN)/uv:
 	@$(PYTHON) -m venv $(VENV)

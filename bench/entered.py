@@ -24,7 +24,7 @@ from refinesynth.backends import Role, resolve_roles
 from refinesynth.client import open_models
 from refinesynth.client.session import Session
 from refinesynth.episode import EpisodeSettings, play_episode, plays
-from refinesynth.personas.shipped import shipped
+from refinesynth.personas import shipped
 from refinesynth.prompts import Prompts
 from refinesynth.settings.grounding import Grounding
 

@@ -83,18 +83,15 @@ def measure(*, quick: bool) -> Section:
         addresses = ask(server)
         for (name, faults), address in zip(kinds.items(), addresses, strict=True):
             free, ours, fixed = (
-                ask(client, question)
-                for question in ((addresses[0], False, False), (address, False, False), (address, True, False))
+                ask(client, question) for question in ((addresses[0], False), (address, False), (address, True))
             )
             figures.append(_figure(name, faults, ours, fixed, free))
-            if "hang" in faults:
-                figures.append(_hedged(name, faults, ask(client, (address, False, True)), free))
             print(figures[-1], file=sys.stderr, flush=True)
     return Section(
         title="Faults at random",
         how=f"{CALLS:,} calls, {IN_FLIGHT} in flight, against the mock server of the tests at {LATENCY * 1000:.0f} ms, "
         f"which breaks requests at random, whatever the load. Ratios are to a run without faults in the same minute, and where requests "
-        f"hang and are not sent twice, to that and one timeout ({TIMEOUT:.0f} s). The fixed limit is {IN_FLIGHT}.",
+        f"hang, to that and one timeout ({TIMEOUT:.0f} s). The fixed limit is {IN_FLIGHT}.",
         figures=tuple(figures),
     )
 
@@ -113,21 +110,7 @@ def _figure(name: str, faults: Faults, ours: Ran, fixed: Ran, free: Ran) -> Figu
     )
 
 
-def _hedged(name: str, faults: Faults, hedged: Ran, free: Ran) -> Figure:
-    """Without a timeout in the reference: those are what a second request saves."""
-    return Figure(
-        what=f"{name}, hedged",
-        value=hedged.rate(),
-        unit="/s",
-        reference=free.rate(),
-        goal=None if faults == MIX else 0.6,
-        aim="at least",
-        of_ratio=True,
-        note=f"{hedged.seconds:.1f} s, {hedged.sent:,} requests for {hedged.answers:,} answers",
-    )
-
-
-def _serve(parent: Connection, kinds: tuple[Faults, ...]) -> None:
+def _serve(parent: Connection, kinds: tuple[str, ...]) -> None:
     """A server for each kind of faults."""
     pin("server")
     from refinesynth.serve import running
@@ -149,14 +132,14 @@ def _run(parent: Connection) -> None:
     calm()
     ours = endpoints.ConcurrencyLimit
     while True:
-        address, fixed, hedge = parent.recv()
+        address, fixed = parent.recv()
         endpoints.ConcurrencyLimit = _Fixed if fixed else ours
-        parent.send(anyio.run(_calls, address, hedge))
+        parent.send(anyio.run(_calls, address))
 
 
-async def _calls(address: str, hedge: bool) -> Ran:
+async def _calls(address: str) -> Ran:
     """So many callers, each with one call after the other, over one model."""
-    model = open_model(Backend(model=MODEL, base_url=f"{address}/v1", timeout=TIMEOUT, hedge=hedge))
+    model = open_model(Backend(model=MODEL, base_url=f"{address}/v1", timeout=TIMEOUT))
     left, answers, before = iter(range(CALLS)), 0, await to_thread.run_sync(_sent, address)
 
     async def caller() -> None:

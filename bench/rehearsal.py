@@ -20,7 +20,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import refinesynth as rs
-from refinesynth.personas.shipped import shipped
+from refinesynth.personas import shipped
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory
 from refinesynth.world import World, mentions, world_of

@@ -2,11 +2,13 @@
 
 import gc
 import os
+import re
 import signal
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -36,8 +38,60 @@ settings.register_profile("thorough", max_examples=2_000, deadline=None, suppres
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+LAW = "law"
+"""Tier of tests without a marker: in process, and without what `HEAVY` names."""
+REST = "not law and not representative"
+HEAVY = frozenset({"litellm", "ray", "torch"})
+_STARTED = frozenset({"subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn"})
+"""Audit events of a process that begins."""
+_TIERS = re.compile(r"pytest\.mark\.(process|train)\b")
+_WHOLE_FILE = re.compile(r"^pytestmark = [^=]*pytest\.mark\.(process|train)\b", re.MULTILINE)
+_running = ContextVar("running", default="")
+"""Name of the law that runs."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == LAW:
+        sys.addaudithook(_keep_light)
+
+
+def _keep_light(event: str, arguments: tuple[object, ...]) -> None:
+    """Make a law fail that imports what takes seconds, or starts a process."""
+    if event == "import" and arguments[0] in HEAVY:
+        pytest.fail(f"a law imports {arguments[0]}; mark the test `process` or `train`")
+    if event in _STARTED and _running.get():
+        pytest.fail(f"a law starts a process ({event}); mark the test `process`")
+
+
+@pytest.fixture(autouse=True)
+def _is_running(request: pytest.FixtureRequest) -> Iterator[None]:
+    reset = _running.set(request.node.nodeid)
+    yield
+    with suppress(ValueError):  # in another context
+        _running.reset(reset)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without a test of the tier that is asked for: some take seconds to import."""
+    tier: str = config.option.markexpr
+    if tier not in {LAW, "representative", REST} or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    wanted = {
+        LAW: _WHOLE_FILE.search(text) is None,
+        "representative": "pytest.mark.representative" in text,
+    }.get(tier, _TIERS.search(text) is not None)
+    return None if wanted else True
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first; begun last, it would be waited for."""
+    """Mark laws, keep training on one worker, which alone imports torch, and begin with what takes longest."""
+    for item in items:
+        if item.get_closest_marker("train") is not None:
+            item.add_marker(pytest.mark.xdist_group("train"))
+        elif item.get_closest_marker("process") is None:
+            item.add_marker(LAW)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

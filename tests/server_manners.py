@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.reply import HttpError
 from refinesynth.rehearsal import Rehearsal
 
 Manner = Callable[[dict[str, Any]], None]

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from refinesynth.train.config import TrainConfig
+from refinesynth.train.events import TrainResult
 from refinesynth.train.layers import layered
 from refinesynth.train.memory import ModelShape
 from refinesynth.train.plan import ComputeSettings, Devices, Plan, Sizes, make_plan
 from refinesynth.train.prepare import Counts
-from refinesynth.train.result import TrainResult
 
 GIB = 2**30
 LLAMA_8B = ModelShape(

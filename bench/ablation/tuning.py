@@ -41,7 +41,6 @@ def tuned(variant: Variant, data: Path, base: Path, output: Path, *, seed: int, 
         seed=seed,
         evaluate_every="never",
         save_every="never",
-        plots=False,
         resume="never",
         **variant.settings,
     ).train()

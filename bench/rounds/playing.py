@@ -48,7 +48,7 @@ def play_scripts(model: Path, names: Sequence[str], run: Path, *, seed: int) -> 
             rules=rs.rules.agentrefine(0) & rs.rules.Replays(),
             attempts=Attempts(drafts=1),
             max_turns=2 * MOST_ACTIONS,
-            patience=0,
+            early_stop=0,
             concurrency=_IN_FLIGHT,
             output=run,
             seed=seed,

@@ -33,7 +33,6 @@ def main(load: Load) -> None:
         evaluate_every="never",
         save_every="never",
         log_every=10_000,
-        plots=False,
         resume="never",
     ).train(events=NullEvents())
     load.answer(watch)

@@ -1,10 +1,11 @@
 """Where completions come from, as a value: a litellm model string and the settings it is asked with."""
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
@@ -20,6 +21,12 @@ _SECRET = re.compile(r"(api[_-]?key|secret|passw|token$|authorization|credential
 SESSION_PRESETS = ("auto", "none", "sglang", "dynamo", "openai", "anthropic")
 """Ways to tell a server which requests are one conversation."""
 _HEADER = re.compile(r"x-[a-z0-9-]{1,100}", re.IGNORECASE)
+
+
+RETIRED: Mapping[str, str] = {
+    "hedge": "requests are not sent twice; set a shorter timeout, after which they are retried"
+}
+"""Settings that are accepted for one more release and ignored, with what takes their place."""
 
 
 class OutputMode(StrEnum):
@@ -75,9 +82,6 @@ class Backend(BaseModel):
     """By what a server knows the requests of one conversation, so that they land where its beginning is cached: a
     preset, or headers that carry a key of episode and role. `auto` is that of the provider. `x-session-id` goes with
     every request of an episode."""
-    hedge: bool = False
-    """Whether a request is sent once more that has taken far longer than nearly all before it. The answer that comes
-    first is used, and both are paid for."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)
@@ -124,6 +128,14 @@ class Backend(BaseModel):
     def rehearses(self) -> bool:
         """Whether this is the embedded offline backend."""
         return self.model == REHEARSAL or self.model.startswith(f"{REHEARSAL}:")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, given: Any) -> Any:
+        for name in RETIRED.keys() & given.keys() if isinstance(given, Mapping) else ():
+            warnings.warn(f"Backend: {name} has no effect any more; {RETIRED[name]}", DeprecationWarning, stacklevel=2)
+            given = {key: value for key, value in cast("Mapping[str, Any]", given).items() if key != name}
+        return given
 
     @field_validator("base_url", mode="after")
     @classmethod

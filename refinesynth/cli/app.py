@@ -5,11 +5,14 @@ quick.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
 from refinesynth._version import __version__
@@ -18,7 +21,7 @@ from refinesynth.cli.check_backend import check_backend
 from refinesynth.cli.compare import compare
 from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
-from refinesynth.cli.export import export
+from refinesynth.cli.export import OF_TOKENS, export
 from refinesynth.cli.fetch import fetch
 from refinesynth.cli.import_ import import_
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
@@ -36,7 +39,6 @@ from refinesynth.cli.show import show
 from refinesynth.cli.status import status
 from refinesynth.cli.supervised import report_end
 from refinesynth.cli.train import train
-from refinesynth.cli.train_merge import merge as merge_adapters
 from refinesynth.cli.verify import verify
 from refinesynth.cli.view import view
 
@@ -77,9 +79,11 @@ class CommandLine(TyperGroup):
         sys.exit(code or ExitCode.OK)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Commands of two words (`train merge`) come before the argument that the second word would be to the first."""
-        two = " ".join(args[:2])
-        return super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
+        """The command that is called. One whose options are fields of settings gets them here: the settings take a
+        second to import, and the list of commands does without.
+        """
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _with_options(name) if name in _SETTINGS else command, rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; when the reader of its output went away, end quietly, as any Unix tool does."""
@@ -109,9 +113,9 @@ def _report(error: Exception, *, traceback: bool) -> ExitCode:
     return code
 
 
-app = typer.Typer(
-    cls=CommandLine, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
-)
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(cls=CommandLine, pretty_exceptions_enable=False, context_settings=_HELP)
 
 
 @app.callback(invoke_without_command=True)
@@ -133,33 +137,66 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
-_COMMANDS: Mapping[str, Callable[..., None]] = {
-    "status": status,
-    "list": list_runs,
-    "show": show,
-    "verify": verify,
-    "export": export,
-    "fetch": fetch,
-    "import": import_,
-    "merge": merge,
-    "filter": filter_,
-    "sample": sample,
-    "train": train,
-    "train merge": merge_adapters,
-    "evaluate": evaluate,
-    "compare": compare,
-    "view": view,
-    "backends": backends,
-    "rules": rules,
-    "serve": serve,
-    "serve-world": serve_world,
+_COMMANDS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
+    "Make data": {
+        "run": run,
+        "check-backend": check_backend,
+        "backends": backends,
+        "personas": personas,
+        "prompts": prompts,
+        "rules": rules,
+    },
+    "Look": {"status": status, "list": list_runs, "show": show, "verify": verify, "view": view},
+    "Curate": {
+        "merge": merge,
+        "filter": filter_,
+        "sample": sample,
+        "export": export,
+        "import": import_,
+        "fetch": fetch,
+    },
+    "Train": {"train": train},
+    "Evaluate": {"evaluate": evaluate, "compare": compare},
+    "Serve": {"serve": serve, "serve-world": serve_world},
 }
-app.command(cls=ListsPlays)(run)
-app.command(cls=ListsPlays)(check_backend)
-for name, command in _COMMANDS.items():
-    app.command(name)(command)
-app.add_typer(personas)
-app.add_typer(prompts)
+"""Panel of the help to its commands, by name."""
+_TRAINING = "refinesynth.train.config:TrainConfig"
+_SETTINGS: Mapping[str, tuple[Callable[..., None], str, Collection[str] | None]] = {
+    "run": (run, "refinesynth.settings.run:RunSettings", None),
+    "train": (train, _TRAINING, None),
+    "export": (export, _TRAINING, OF_TOKENS),
+}
+"""Commands whose options are fields, the model that has them, and which; None for all that are marked."""
+
+
+@cache
+def _with_options(name: str) -> Any:
+    from refinesynth.cli.fields import options_from
+
+    command, model, only = _SETTINGS[name]
+    module, _, model_name = model.partition(":")
+    of_one = typer.Typer(context_settings=_HELP, add_completion=False)
+    of_one.command(name, cls=ListsPlays)(options_from(getattr(import_module(module), model_name), command, only=only))
+    return typer.main.get_command(of_one)
+
+
+def _listed(command: Callable[..., None]) -> Callable[[], None]:
+    """The command as it stands in the list of commands, without its options."""
+
+    def without_options() -> None:
+        raise AssertionError("its options are added before it is called")
+
+    without_options.__doc__ = command.__doc__
+    return without_options
+
+
+for panel, commands in _COMMANDS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            kind = ListsPlays if command is check_backend else None
+            app.command(name, cls=kind, rich_help_panel=panel)(_listed(command) if name in _SETTINGS else command)
 
 
 def main() -> None:

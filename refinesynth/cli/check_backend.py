@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refinesynth.cli.plays import PlayOption
-from refinesynth.cli.run_options import Set
+from refinesynth.cli.tuning import Set
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
@@ -56,7 +56,7 @@ async def _check(backend: "Backend", play: str, *, on_progress: "Callable[[Progr
     from refinesynth.cli.terminal import output
     from refinesynth.cli.tuning import tuned_backend
     from refinesynth.episode import backend_check
-    from refinesynth.personas.shipped import shipped
+    from refinesynth.personas import shipped
     from refinesynth.synthesis.dry_run import estimate
     from refinesynth.text.printable import one_line
 

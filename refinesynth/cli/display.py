@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from refinesynth.cli import bill
-from refinesynth.cli.reasons import reasons
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import labelled, styled
-from refinesynth.synthesis.progress import Progress
-from refinesynth.text.figures import counted, duration, per_time
+from refinesynth.synthesis.progress import Progress, Surroundings
+from refinesynth.text.figures import compact, counted, dollars, duration, per_time
 from refinesynth.text.printable import one_line
 
 LOG_EVERY = 10.0
@@ -23,6 +21,9 @@ WINDOW = 60.0
 
 _RULES_SHOWN = 6
 """Rules that the board lists before the rest is summed up."""
+
+_SHOWN = 200
+"""Characters of a reason that are shown."""
 
 
 class Display:
@@ -125,8 +126,8 @@ def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
             f"{_speed(pace, now)}",
             f"{moment.in_flight:,} in flight{bound}, {moment.failed:,} gave none{_kept(moment, ', ')}",
             f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
-            f"{bill.tokens(moment, around)}",
-            f"cost {bill.cost(moment, around)}",
+            f"{tokens(moment, around)}",
+            f"cost {cost(moment, around)}",
             *reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed),
             *(one_line(trouble, most=200) for trouble in around.troubles),
         ]
@@ -152,8 +153,8 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
         facts.add_row("by rule", styled(_rules(moment.by_rule)))
     for reason in reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed):
         facts.add_row("why none", styled(reason))
-    facts.add_row("tokens", bill.tokens(moment, around))
-    facts.add_row("cost", bill.cost(moment, around))
+    facts.add_row("tokens", tokens(moment, around))
+    facts.add_row("cost", cost(moment, around))
     for trouble in around.troubles:
         facts.add_row("backend", styled(f"! {one_line(trouble, most=200)}", "yellow"))
     if moment.bad_personas:
@@ -184,3 +185,64 @@ def _rules(by_rule: Mapping[str, int]) -> str:
     if len(ranked) > _RULES_SHOWN:
         shown.append(f"{len(ranked) - _RULES_SHOWN} more {sum(count for _, count in ranked[_RULES_SHOWN:]):,}")
     return " · ".join(shown)
+
+
+def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int) -> list[str]:
+    """Of the episodes without a trajectory, the most frequent reason and the last, as far as they are known."""
+    found: list[str] = []
+    if commonest is not None:
+        reason, count = commonest
+        found.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_SHOWN)}")
+    if last is not None and (commonest is None or last != commonest[0]):
+        found.append(f"the last: {one_line(last, most=_SHOWN)}")
+    return found
+
+
+def cost(moment: Progress, around: Surroundings) -> str:
+    """The bill in dollars: `12.30 USD of 50.00 USD, 0.0123 USD each, about 39.40 USD in all`."""
+    if around.paid.cost_usd is None:
+        return "unknown"
+    limit = None if around.budget is None else around.budget.usd
+    text = dollars(around.paid.cost_usd) + ("" if limit is None else f" of {dollars(limit)}")
+    each = _each(moment, moment.cost_usd)
+    if not each:
+        return text
+    text += f", {dollars(each)} each"
+    if moment.gained < moment.n:
+        text += _forecast(moment, paid=around.paid.cost_usd, each=each, limit=limit, show=dollars)
+    return text
+
+
+def tokens(moment: Progress, around: Surroundings) -> str:
+    """The bill in tokens: `1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and of a budget in tokens what `cost` says of
+    dollars.
+    """
+    usage = around.paid.usage
+    cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
+    text = (
+        f"{compact(usage.input_tokens)} in{cached}, {compact(usage.output_tokens)} out, "
+        f"{counted(usage.requests, 'request')}"
+    )
+    if around.retries:
+        text += f", {counted(around.retries, 'retry', 'retries')}"
+    limit = None if around.budget is None else around.budget.tokens
+    if limit is None:
+        return text
+    text += f"; {compact(around.paid.tokens)} of {compact(limit)}"
+    each = _each(moment, moment.usage.input_tokens + moment.usage.output_tokens)
+    if each and moment.gained < moment.n:
+        text += _forecast(moment, paid=around.paid.tokens, each=each, limit=limit, show=compact)
+    return text
+
+
+def _each(moment: Progress, spent: float | None) -> float | None:
+    """Finished episodes alone count: what is in flight has been paid in part, and has given nothing yet."""
+    return None if spent is None or not moment.gained else spent / moment.gained
+
+
+def _forecast(moment: Progress, *, paid: float, each: float, limit: float | None, show: Callable[[float], str]) -> str:
+    in_all = paid + (moment.n - moment.gained) * each
+    if limit is not None and in_all > limit:
+        reaches = moment.gained + int(max(0.0, limit - paid) / each)
+        return f", about {reaches:,} of {moment.n:,} on this budget"
+    return f", about {show(in_all)} in all"

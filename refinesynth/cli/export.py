@@ -15,7 +15,7 @@ import typer
 
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.show import RunOrFile
-from refinesynth.cli.train import ChatTemplate, LossOption, MaxLength, OverLengthOption, Set, Tokenizer
+from refinesynth.cli.train import Set
 from refinesynth.errors import InputError
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
 from refinesynth.files.regular import refuse_irregular
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from refinesynth.export import ExportReport, Tally
     from refinesynth.trajectory import Trajectory
 
+OF_TOKENS = frozenset({"tokenizer", "chat_template", "max_length", "over_length", "loss_on"})
+"""Settings of a training that are options of `--format tokens`, beside `--model`."""
 CARD = "README.md"
 STANDARD_OUTPUT = "-"
 
@@ -116,20 +118,14 @@ def export(
     overwrite: Overwrite = False,
     schema_version: SchemaVersion = None,
     model: Model = None,
-    tokenizer: Tokenizer = None,
-    chat_template: ChatTemplate = None,
-    max_length: MaxLength = None,
-    over_length: OverLengthOption = None,
-    loss_on: LossOption = None,
     set_: Set = None,
+    **settings: Any,
 ) -> None:
     """Write the accepted trajectories in the form that a trainer reads, mistakes kept out of training.
 
     docs/export.md says which form is for whom.
     """
-    settings = {"model": model, "tokenizer": tokenizer, "chat_template": chat_template, "max_length": max_length}
-    settings |= {"over_length": over_length, "loss_on": loss_on}
-    write = _writer(format_name, masking, settings, set_ or [], schema_version, form=form)
+    write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], schema_version, form=form)
     if output is None:
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:

@@ -8,7 +8,7 @@ from refinesynth.cli.train_plan import lost_of
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError
 from refinesynth.export import ExportReport, Masking
-from refinesynth.train.card import shown_name
+from refinesynth.train.artefacts import shown_name
 
 if TYPE_CHECKING:
     from refinesynth.trajectory import Trajectory

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli import spending as shares
+from refinesynth.cli.display import reasons
 from refinesynth.cli.reading import why_refused
-from refinesynth.cli.reasons import reasons
 from refinesynth.cli.terminal import styled
 from refinesynth.run.figures import in_order
 from refinesynth.synthesis.result import SynthesisResult
@@ -61,11 +61,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
         f"{usage.output_tokens:,} out, {cost}"
     )
-    went = [
-        part(spending) for part in (shares.estimated, shares.by_outcome, shares.by_role, shares.by_model, shares.hedged)
-    ]
+    went = [part(spending) for part in (shares.estimated, shares.by_outcome, shares.by_role, shares.by_model)]
     done = result.finished
-    why = reasons(done.commonest_reason, done.last_reason, failed=done.episodes - done.fruitful)
+    why = reasons(done.commonest_reason, done.last_reason, failed=done.failed)
     return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))
 
 
@@ -134,9 +132,7 @@ def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
             ),
         ]
     tries.append(("--backend NAME", "another model, in a new folder; --backend player=NAME for one role alone"))
-    if result.stopped_early == "unreachable":
-        tries.append(("-n, PERSONAS, --budget", "fewer trajectories, more personas at the end of these, or more money"))
-    tries.append((f"{how_to_continue(arguments, result.path)} --patience 0", "to go on to the end all the same"))
+    tries.append((f"{how_to_continue(arguments, result.path)} --early-stop 0", "to go on to the end all the same"))
     width = max(len(what) for what, _ in tries if len(what) <= _BESIDE)
     listed = [
         Text.assemble("  ", styled(one_line(what).ljust(width), "bold"), "  ", styled(why, "dim"))

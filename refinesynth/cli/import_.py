@@ -47,7 +47,7 @@ def import_(
     import anyio
 
     from refinesynth.cli.interrupt import interruptible
-    from refinesynth.cli.personas_running import progress_line
+    from refinesynth.cli.personas_report import progress_line
     from refinesynth.imports import import_trajectories
 
     with interruptible() as interrupt, progress_line() as report:

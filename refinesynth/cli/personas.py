@@ -49,8 +49,7 @@ def stats(
     json: AsJson = False,
 ) -> None:
     """Say what personas there are: how many, how long, how much alike, of which domains."""
-    from refinesynth.cli.personas_report import show_stats
-    from refinesynth.cli.personas_running import until_stopped
+    from refinesynth.cli.personas_report import show_stats, until_stopped
     from refinesynth.personas import Similar
     from refinesynth.personas import stats as describe
 
@@ -80,8 +79,7 @@ def dedup(
 
     By MinHash with Persona Hub's settings. The output appears whole or not at all.
     """
-    from refinesynth.cli.personas_report import show_dedup
-    from refinesynth.cli.personas_running import until_stopped
+    from refinesynth.cli.personas_report import show_dedup, until_stopped
     from refinesynth.personas import Similar
     from refinesynth.personas import dedup as deduplicate
 
@@ -127,8 +125,7 @@ def sample(
 
     Exits with 1 if there are fewer than asked for; these are written.
     """
-    from refinesynth.cli.personas_report import show_sample
-    from refinesynth.cli.personas_running import until_stopped
+    from refinesynth.cli.personas_report import show_sample, until_stopped
     from refinesynth.personas import Similar, write_records
     from refinesynth.personas import sample as draw
     from refinesynth.personas.deduplicating import check_output

@@ -1,15 +1,55 @@
 """What was found or done to a collection of personas, for people and as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
+import typer
+
+from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.terminal import labelled, notes, output, styled
 from refinesynth.personas import DedupReport, PersonaStats, Sample
 from refinesynth.text.figures import counted
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable
+
+_Result = TypeVar("_Result")
+
+
+class _Stopped(BaseException):
+    """A signal came. Not an `Exception`, so that nothing on its way up takes it for its own."""
+
+
+def until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
+    """What `work(report)` gives, called in this thread; `report(rows)` shows how many rows were read.
+
+    Raises:
+        typer.Exit: A signal came, with its exit code; `work` was left in the middle.
+    """
+    with interruptible() as interrupt, progress_line() as report:
+        try:
+            interrupt.stops(_stop)
+            return work(lambda rows: report(f"{rows:,} rows"))
+        except _Stopped:
+            raise typer.Exit(interrupt.exit_code or 0) from None
+
+
+def _stop() -> NoReturn:
+    raise _Stopped
+
+
+@contextmanager
+def progress_line() -> Generator[Callable[[str], None]]:
+    """A line that is written over on a terminal; nothing elsewhere."""
+    console = notes()
+    if not console.is_terminal:
+        yield lambda _text: None
+        return
+    with console.status("reading") as status:
+        yield status.update
+
 
 _LISTED = 10
 """Most frequent things that people are shown; JSON has more."""

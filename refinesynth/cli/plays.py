@@ -5,6 +5,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from refinesynth.settings.option import PLAY
+
 
 class ListsPlays(TyperCommand):
     """A command with `--play`: its help names the plays that are registered, which are looked up then and not at every
@@ -36,6 +38,7 @@ PlayOption = Annotated[
     str | None,
     typer.Option(
         "--play",
+        rich_help_panel=PLAY,
         callback=_known,
         autocompletion=_names,
         help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "

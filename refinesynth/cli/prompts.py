@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refinesynth.cli.plays import ListsPlays, PlayOption
-from refinesynth.cli.run_options import BackendOption, Set
+from refinesynth.cli.tuning import BackendOption, Set
 from refinesynth.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
@@ -49,18 +49,17 @@ def show(
     import anyio
 
     from refinesynth.backends import resolve_roles
-    from refinesynth.cli import options
-    from refinesynth.cli.tuning import tuned
+    from refinesynth.cli.tuning import backend_spec, tuned
     from refinesynth.episode import plays
     from refinesynth.episode.preview import preview, settings_of
-    from refinesynth.personas.shipped import shipped
+    from refinesynth.personas import shipped
     from refinesynth.trajectory import Persona
 
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about a person")
     chosen = plays.find(play or "live")
     settings = settings_of(chosen.name, prompts=own, seed=seed, judge=role == "judge")
-    backends = resolve_roles(tuned(options.backend_spec(backend or []) or "rehearsal", set_ or []))
+    backends = resolve_roles(tuned(backend_spec(backend or []) or "rehearsal", set_ or []))
     asked = _role(role, chosen.roles(settings), chosen.name)
     of = Persona(text=persona) if persona else shipped()[0]
 

@@ -1,91 +1,146 @@
 """`refinesynth run`: the main job."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
-from refinesynth.cli import run_options
 from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.plays import PlayOption
 from refinesynth.cli.supervised import supervise
+from refinesynth.cli.tuning import BackendOption, Set
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.settings.option import ADVANCED, INPUT, MODEL, OUTPUT
+
+Personas = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PERSONAS",
+        help="JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for standard "
+        "input. By default the personas that come with refinesynth.",
+    ),
+]
+Fallback = Annotated[
+    str | None,
+    typer.Option(
+        "--fallback",
+        metavar="NAME",
+        help="A second backend, asked while the first is down or cannot be asked any more. --set fallback.SETTING=VALUE "
+        "sets it alone.",
+        rich_help_panel=MODEL,
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help="Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object.", rich_help_panel=OUTPUT)]
+Otel = Annotated[
+    bool,
+    typer.Option(
+        "--otel",
+        help="Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+PresetOption = Annotated[
+    Literal["paper"] | None,
+    typer.Option("--preset", help="The paper's procedure; other options override parts of it.", rich_help_panel=INPUT),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings by name in YAML or JSON; options override them. See --show-config.",
+        rich_help_panel=INPUT,
+    ),
+]
+ShowConfig = Annotated[
+    bool,
+    typer.Option(
+        "--show-config",
+        help="Print every setting, its meaning and its origin, as a file. Runs nothing.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+Sample = Annotated[
+    int | None,
+    typer.Option(
+        "--sample",
+        min=1,
+        help="With --dry-run: how many personas to play, by default 8.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 
 
 def run(
     ctx: typer.Context,
-    personas: run_options.Personas = None,
+    personas: Personas = None,
     *,
-    column: run_options.Column = None,
-    scripts: run_options.Scripts = None,
-    number: run_options.Number = None,
-    config: run_options.Config = None,
-    backend: run_options.BackendOption = None,
-    set_: run_options.Set = None,
-    output: run_options.Output = None,
-    fresh: run_options.Fresh = False,
-    retry_failed: run_options.RetryFailed = False,
+    preset: PresetOption = None,
+    config: Config = None,
+    backend: BackendOption = None,
+    set_: Set = None,
+    fallback: Fallback = None,
     play: PlayOption = None,
-    terse: run_options.Terse = None,
-    difficulty: run_options.DifficultyOption = None,
-    transient: run_options.Transient = None,
-    mix: run_options.MixOption = None,
-    branches: run_options.Branches = None,
-    episodes_per_script: run_options.EpisodesPerScript = None,
-    near_duplicates: run_options.NearDuplicates = None,
-    contamination: run_options.Contamination = None,
-    contaminated: run_options.ContaminatedOption = None,
-    preset: run_options.PresetOption = None,
-    rules: run_options.Rules = None,
-    script_rules: run_options.ScriptRules = None,
-    player_form: run_options.PlayerFormOption = None,
-    mistakes: run_options.MistakesOption = None,
-    attempts: run_options.AttemptsOption = None,
-    concurrency: run_options.Concurrency = None,
-    seed: run_options.Seed = None,
-    shard: run_options.ShardOption = None,
-    max_turns: run_options.MaxTurns = None,
-    prompts: run_options.Prompts = None,
-    judge: run_options.Judge = None,
-    budget: run_options.BudgetOption = None,
-    patience: run_options.PatienceOption = None,
-    fallback: run_options.Fallback = None,
-    deadline: run_options.Deadline = None,
-    batch: run_options.Batch = False,
-    workers: run_options.Workers = None,
-    cluster: run_options.Cluster = None,
-    journals: run_options.Journals = None,
-    log_level: run_options.LogLevel = None,
-    otel: run_options.Otel = False,
-    dry_run: run_options.DryRun = False,
-    sample: run_options.Sample = None,
-    show_config: run_options.ShowConfig = False,
-    json: run_options.AsJson = False,
+    fresh: Fresh = False,
+    json: AsJson = False,
+    otel: Otel = False,
+    dry_run: DryRun = False,
+    sample: Sample = None,
+    show_config: ShowConfig = False,
+    retry_failed: Annotated[bool | None, typer.Option("--retry-failed", hidden=True)] = None,
+    patience: Annotated[int | None, typer.Option("--patience", hidden=True)] = None,
+    **settings: Any,
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
 
     Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when
     the folder cannot be written, 130 after Ctrl-C.
     """
-    typed = locals()
     from refinesynth.cli import options
     from refinesynth.cli.running import run_and_report
-    from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
+    from refinesynth.cli.terminal import notes
+    from refinesynth.cli.tuning import backend_spec, split_fallback, tuned, tuned_fallback
+    from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
-    from refinesynth.errors import InputError
     from refinesynth.run import free_run_folder
     from refinesynth.settings import RunSettings
+    from refinesynth.settings.presets import paper
+    from refinesynth.settings.run import with_present_names
     from refinesynth.synthesis.configured import settings_of
 
-    of_file = {} if config is None else settings_of(config)
-    given = _given(typed, of_file)
-    named = None if preset is None else preset.value
-    layers = [(f"preset {named}", options.preset(named)), (str(config), of_file)]
-    options.check_preset(named, layers[0][1], given)
-    layers.append(("command line", {name: value for name, value in given.items() if value is not None}))
+    former = {"retry_failed": retry_failed, "patience": patience}
+    with warnings.catch_warnings(record=True, action="always") as told:
+        present = with_present_names({**settings, **{name: each for name, each in former.items() if each is not None}})
+        of_file = {} if config is None else settings_of(config)
+    for warning in told:
+        notes().print(f"! {warning.message}", soft_wrap=True)
+    named = {"personas": personas, "play": play, "backend": backend_spec(backend or [])}
+    typed = _typed({**present, **named}, of_file)
+    of_preset = {} if preset is None else paper()
+    _check_preset(preset, of_preset, typed)
+    layers = [(f"preset {preset}", of_preset), (str(config), of_file), ("command line", typed)]
     asked: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
     if "n" not in asked and not show_config:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
-    checked = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
+    checked = RunSettings.of(asked)
     plays.checked(checked.play)
     asked.update((name, getattr(checked, name)) for name in checked.model_fields_set)
     of_fallback, of_roles = split_fallback(set_ or [])
@@ -95,8 +150,7 @@ def run(
     if show_config:
         options.show_config(asked, layers)
         return
-    if retry_failed:
-        options.check_retry_failed(asked.get("output"), fresh=fresh, dry_run=dry_run)
+    asked["tracing"] = Tracing() if otel else None
     if dry_run:
         asked.pop("output", None)
         from refinesynth.cli.dry_running import estimate_and_report
@@ -109,35 +163,44 @@ def run(
     place = asked.pop("output", None) or free_run_folder()
     if invocation.own_process and (asked.get("cluster") or (asked.get("workers") or 1) > 1):
         supervise()
-    raise typer.Exit(
-        run_and_report({**asked, "fresh": fresh, "retry_failed": retry_failed}, place, invocation.arguments, json=json)
-    )
+    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, place, invocation.arguments, json=json))
 
 
-def _given(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed, in the form of the settings; None for what was not."""
-    from refinesynth.cli import options
-    from refinesynth.client.tracing import Tracing
+def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were typed, those of grounded play over those of the file.
+
+    Raises:
+        ConfigurationError: One is given without what it belongs to, or a chain of rules cannot be read.
+    """
+    from refinesynth.cli.fields import flag, given
+    from refinesynth.cli.options import chain
+    from refinesynth.episode import plays
     from refinesynth.settings import RunSettings
 
-    def read(name: str, reader: Callable[..., Any], *before: str) -> Any:
-        return None if typed[name] is None else reader(*before, typed[name])
+    found = given(RunSettings, typed) | {name: typed[name] for name in ("personas", "play", "backend") if typed[name]}
+    if grounding := found.get("grounding"):
+        play = typed["play"] or of_file.get("play")
+        if play is None or not plays.find(play).executed:
+            flags = ", ".join(map(flag, grounding))
+            raise ConfigurationError(f"{flags}: for grounded play alone; give --play grounded too, or leave it out")
+        found["grounding"] = {**(of_file.get("grounding") or {}), **grounding}
+    if "contaminated" in found.get("curation", {}) and "contamination" not in found["curation"]:
+        raise ConfigurationError("--contaminated is given without --contamination FILE; name an evaluation set")
+    for name in found.keys() & {"rules", "script_rules"}:
+        found[name] = chain(flag(name), found[name])
+    return found
 
-    of_grounding = {name: typed[name] for name in ("terse", "difficulty", "transient", "mix")}
-    return {
-        **{name: value for name, value in typed.items() if name in RunSettings.model_fields},
-        "n": typed["number"],
-        "concurrency": read("concurrency", options.in_flight),
-        "backend": options.backend_spec(typed["backend"] or []),
-        "grounding": options.grounding(typed["play"] or of_file.get("play"), of_grounding, of_file.get("grounding")),
-        "curation": options.curation(typed["near_duplicates"], typed["contamination"] or [], read("contaminated", str)),
-        "rules": read("rules", options.chain, "--rules"),
-        "script_rules": read("script_rules", options.chain, "--script-rules"),
-        "mistakes": read("mistakes", options.mistakes_policy),
-        "attempts": read("attempts", options.attempts_bounds),
-        "fallback": None,
-        "batch": typed["batch"] or None,
-        "player_form": read("player_form", str),
-        "log_level": read("log_level", str),
-        "tracing": Tracing(export=True) if typed["otel"] else None,
-    }
+
+def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+    """Refuse a preset whose bound on completions cannot do for the play that overrides its own.
+
+    Raises:
+        ConfigurationError: The play goes turn by turn, and every episode would end at the preset's bound.
+    """
+    if name is None or typed.get("play") in {None, settings["play"]} or "attempts" in typed:
+        return
+    calls = settings["attempts"].calls
+    raise ConfigurationError(
+        f"--play {typed['play']}: --preset {name} allows an episode {calls} completions, and each turn takes one; give --attempts "
+        f"drafts=4 too, which sets no such bound, or leave --play out"
+    )

@@ -61,8 +61,7 @@ def run_and_report(
     folder = work_folder(str(place)) if is_url(place) else Path(place)
     there = None if asked.get("fresh") else _accepted_in(folder)
     if there is not None and there < n:
-        again = ", and first plays those again that gave nothing" if asked.get("retry_failed") else ""
-        display.say(f"goes on with the run that is there: {there:,} of {n:,} accepted so far{again}")
+        display.say(f"goes on with the run that is there: {there:,} of {n:,} accepted so far")
     elif asked.get("fresh") and not is_url(place) and _accepted_in(folder) is not None:
         display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
     if there is None or there < n:

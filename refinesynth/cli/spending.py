@@ -25,23 +25,9 @@ def by_outcome(spending: Spending) -> str:
             "on accepted trajectories": spending.kept,
             "on what rules refused": sum(spending.wasted.values(), Cost()),
             "on episodes that gave none": spending.fruitless,
-            "on requests that were sent twice": spending.hedges.unused,
             "on what was not needed or not finished": spending.unneeded,
         }.items(),
         of=spending.total,
-    )
-
-
-def hedged(spending: Spending) -> str:
-    """`12 requests sent twice, the second used 9 times; what was not used took 0.0123 USD at most`; empty without
-    any.
-    """
-    hedges = spending.hedges
-    if not hedges.requests:
-        return ""
-    return (
-        f"{counted(hedges.requests, 'request')} sent twice, the second used {counted(hedges.second_used, 'time')}; what was "
-        f"not used took {amount(hedges.unused, of=spending.total)} at most"
     )
 
 

@@ -1,5 +1,7 @@
 """`refinesynth status`: where a run stands, also while another process works on it and after that one died."""
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +14,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from refinesynth.run.status import RunStatus
+    from refinesynth.run.figures import Figures
+    from refinesynth.run.status import RunStatus, Spread, Variety
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
@@ -27,10 +30,17 @@ _MANY_IN_FLIGHT = 8
 _STOPPED = {
     "personas_ran_out": "stopped: the personas ran out; the same command with more of them at the end goes on with it",
     "budget_spent": "stopped: the budget is spent; the same command with a larger one goes on with it",
-    "nothing_accepted": "stopped early: nothing was accepted; `show --refused` says why, the same command with --patience 0 goes on",
-    "unreachable": "stopped early: at the yield so far its n is out of reach; the same command with --patience 0 goes on with it",
+    "nothing_accepted": "stopped early: nothing was accepted; `show --refused` says why, the same command with --early-stop 0 goes on",
 }
 """What ends a run by itself before it has its `n`."""
+
+
+_MANY, _TOO_CLEAN = 20, 0.15
+"""Trajectories from which on it is said that too many hold no mistake; by how much their share may be larger than
+asked."""
+
+_MANY_STEPS = 12
+"""Lengths of solutions that are shown apart; longer ones are shown together."""
 
 
 def status(run: Run, *, json: AsJson = False, contamination: Contaminating = None) -> None:
@@ -58,8 +68,8 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 
 
 def _overview(found: "RunStatus") -> "Table":
+    from refinesynth.cli.display import reasons
     from refinesynth.cli.funnel import contamination
-    from refinesynth.cli.reasons import reasons
     from refinesynth.cli.terminal import labelled, styled
     from refinesynth.text.figures import counted, duration
     from refinesynth.text.printable import one_line
@@ -80,8 +90,7 @@ def _overview(found: "RunStatus") -> "Table":
         if rule in shown:
             continue
         table.add_row("", styled(f"{count:,} by {one_line(rule, most=40)}", "dim"))
-    failed = totals.episodes - totals.fruitful
-    for at, reason in enumerate(reasons(totals.commonest_reason, totals.last_reason, failed=failed)):
+    for at, reason in enumerate(reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)):
         table.add_row("" if at else "why none", styled(reason))
     if found.contaminated:
         table.add_row("", styled(contamination(found.contaminated), "yellow"))
@@ -111,12 +120,92 @@ def _state(found: "RunStatus") -> str:
 def _various(found: "RunStatus") -> "RenderableType | None":
     """What became of the scripts, and what the trajectories are like."""
     from refinesynth.cli.terminal import labelled, styled
-    from refinesynth.cli.variety import variety_rows
 
     table = labelled(width=10)
     for label, text in variety_rows(found.variety):
         table.add_row(label, text if label else styled(text, "dim"))
     return table if table.row_count else None
+
+
+def variety_rows(variety: "Variety") -> Iterator[tuple[str, str]]:
+    """Rows on how various a run is, each a label and a text; none of a run without trajectories."""
+    from refinesynth.run.figures import UNREADABLE
+    from refinesynth.run.status import Spread
+    from refinesynth.text.figures import counted
+    from refinesynth.text.printable import one_line
+
+    figures = variety.figures
+    if figures.written:
+        passed = f"{figures.passed:,} of them passed ({figures.passed / figures.written:.0%})"
+        yield "scripts", f"{figures.written:,} written, {passed}"
+        for stage in variety.stages:
+            who = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
+            yield "", f"{stage.refused:,} {who}, {stage.left:,} left"
+    if not figures.trajectories:
+        return
+    distinct = f"{counted(variety.environments, 'environment')} and {counted(variety.action_names, 'action name')}"
+    yield "distinct", f"{distinct} in {counted(figures.trajectories, 'trajectory', 'trajectories')}"
+    if (turns := Spread.of(figures.turns)) is not None:
+        yield "turns", _spread(turns)
+    if (steps := Spread.of(figures.steps)) is not None:
+        yield "difficulty", f"shortest solution {_spread(steps)} actions: {_shares(figures.steps)}"
+        yield "features", _features(figures)
+    yield from _mistakes(variety)
+    if figures.transient:
+        yield "transient", f"{counted(figures.transient, 'right action')} failed for a moment"
+    if figures.plain:
+        yield "words", f"the rulebook's own in {counted(figures.plain, 'answer')}: none of the DungeonMaster's would do"
+    if variety.near_duplicates or variety.contaminated:
+        copies = counted(variety.near_duplicates, "near-duplicate")
+        yield "curated", f"{copies} and {variety.contaminated:,} contaminated refused"
+
+
+def _mistakes(variety: "Variety") -> Iterator[tuple[str, str]]:
+    """Of which kinds they are, where they stand, and what became of them."""
+    from refinesynth.run.figures import LONGER
+    from refinesynth.text.figures import counted
+    from refinesynth.text.printable import one_line
+    from refinesynth.trajectory.positions import lopsided
+
+    figures = variety.figures
+    kinds = sorted(figures.mistakes.items(), key=lambda item: (-item[1], item[0]))
+    mean, clean = figures.mistakes.total() / figures.trajectories, figures.clean / figures.trajectories
+    each = f"; {mean:.1f} a trajectory, none in {clean:.0%}"
+    yield "mistakes", f"{', '.join(f'{count:,} {one_line(kind)}' for kind, count in kinds)}{each}" if kinds else "none"
+    asked = variety.clean_asked
+    if asked is not None and figures.trajectories >= _MANY and clean > asked + _TOO_CLEAN:
+        yield "", f"{asked:.0%} were to hold none: the player makes too few, or its world lets them pass"
+    if total := sum(figures.tenths):
+        shares = " ".join(f"{mass / total:.0%}" for mass in figures.tenths)
+        uneven = "; uneven: the fullest middle tenth holds more than twice the emptiest"
+        yield "by tenth", f"{shares} of them{uneven if lopsided(figures.tenths) else ''}"
+    if figures.refinements or figures.unrelated:
+        alone = f"; {counted(figures.unrelated, 'mistake')} followed by unrelated actions alone"
+        refined = f"{counted(figures.refinements, 'mistake')} answered by a later action"
+        ways = "".join(f", {figures.longer[way]:,} {way}" for way in LONGER if figures.longer[way])
+        yield "refined", f"{refined}{ways}{alone if figures.unrelated else ''}"
+
+
+def _spread(spread: "Spread") -> str:
+    return f"{spread.least:,} to {spread.most:,}, median {spread.middle:,g}"
+
+
+def _features(figures: "Figures") -> str:
+    """`distractors 95%, irreversible 24%, ...`: shares of the grounded trajectories, as measured."""
+    from refinesynth.run.figures import FEATURES
+
+    total = figures.steps.total()
+    return "measured: " + ", ".join(f"{feature} {figures.features[feature] / total:.0%}" for feature in FEATURES)
+
+
+def _shares(steps: Counter[int]) -> str:
+    """`2: 12%, 3: 40%, ...`."""
+    total = steps.total()
+    shares = [(str(length), count) for length, count in sorted(steps.items())]
+    if len(shares) > _MANY_STEPS:
+        rest = sum(count for _, count in shares[_MANY_STEPS - 1 :])
+        shares = [*shares[: _MANY_STEPS - 1], (f"{shares[_MANY_STEPS - 1][0]} and more", rest)]
+    return ", ".join(f"{length}: {count / total:.0%}" for length, count in shares)
 
 
 def _in_flight(found: "RunStatus") -> "RenderableType | None":
@@ -183,8 +272,6 @@ def _went(found: "RunStatus") -> "RenderableType | None":
         table.add_row("went", went)
     if estimated := shares.estimated(spending):
         table.add_row("estimated", estimated)
-    if hedged := shares.hedged(spending):
-        table.add_row("hedged", hedged)
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
         wasted = f"{shares.amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
         table.add_row("", styled(wasted, "dim"))
@@ -195,7 +282,6 @@ def as_json(found: "RunStatus") -> str:
     """A run for programs, as one JSON object."""
     from dataclasses import asdict
 
-    from refinesynth.cli import variety
     from refinesynth.text.jsontext import write_json
     from refinesynth.text.printable import printable
 
@@ -212,7 +298,7 @@ def as_json(found: "RunStatus") -> str:
         **found.totals.model_dump(
             mode="json", exclude={"accepted", "usage", "cost_usd", "wasted", "fruitless", "figures"}
         ),
-        "variety": variety.as_json(found.variety),
+        "variety": variety_json(found.variety),
         "in_flight": [asdict(one) for one in found.outstanding],
         "spent": [asdict(one) for one in found.spent],
         "cost_usd": found.cost_usd,
@@ -222,3 +308,29 @@ def as_json(found: "RunStatus") -> str:
         "last_event": dict(found.last_event),
     }
     return printable(write_json(value).decode())
+
+
+def variety_json(variety: "Variety") -> dict[str, Any]:
+    """How various a run is, for programs."""
+    from dataclasses import asdict
+
+    from refinesynth.run.figures import FEATURES, LONGER
+    from refinesynth.run.status import Spread
+
+    figures = variety.figures
+    turns = Spread.of(figures.turns)
+    return {
+        **figures.model_dump(include={"trajectories", "refinements", "unrelated", "clean", "transient", "plain"}),
+        "environments": variety.environments,
+        "action_names": variety.action_names,
+        "turns": None if turns is None else {"min": turns.least, "median": turns.middle, "max": turns.most},
+        "steps": {str(steps): count for steps, count in sorted(figures.steps.items())},
+        "features": {feature: figures.features[feature] for feature in FEATURES} if figures.steps else {},
+        "mistakes": dict(figures.mistakes),
+        "longer": {field: figures.longer[way] for way, field in LONGER.items()},
+        "mistakes_by_tenth": [round(mass, 1) for mass in figures.tenths],
+        "near_duplicates": variety.near_duplicates,
+        "contaminated": variety.contaminated,
+        "scripts": figures.written,
+        "stages": [asdict(stage) for stage in variety.stages],
+    }

@@ -18,10 +18,10 @@ from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
+from refinesynth.train.engine.launching import is_launched, rank
+from refinesynth.train.events import TrainResult
 from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
 from refinesynth.train.layers import TO_BE_GIVEN, Layered, layered
-from refinesynth.train.ranks import is_launched, rank
-from refinesynth.train.result import TrainResult
 
 _NOWHERE: Final = "models/not-written"
 _UNNAMED: Final = {"data": ["DATA"], "model": "MODEL", "output": "FOLDER"}
@@ -113,7 +113,7 @@ def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
         RefinesynthError: As `train` raises it.
     """
     from refinesynth.cli.train_display import TrainDisplay
-    from refinesynth.train.engine.outcome import is_reported_by_launcher, write_outcome
+    from refinesynth.train.engine.launching import is_reported_by_launcher, write_outcome
     from refinesynth.train.trainer import train
 
     if rank() != 0:
@@ -184,7 +184,7 @@ def _how_to_continue(folder: Path) -> str:
 
 def _reported(error: RefinesynthError) -> ExitCode:
     """One process reports what every rank finds wrong; the launcher may report it itself."""
-    from refinesynth.train.engine.outcome import is_reported_by_launcher, write_outcome
+    from refinesynth.train.engine.launching import is_reported_by_launcher, write_outcome
 
     if rank() != 0 and isinstance(error, InputError):
         time.sleep(_HEAD_START)
@@ -196,7 +196,7 @@ def _reported(error: RefinesynthError) -> ExitCode:
 
 
 def _show_config(layers: Layered) -> ExitCode:
-    from refinesynth.train.settings import explained_yaml
+    from refinesynth.train.layers import explained_yaml
 
     if rank() == 0:
         output().print(printable(explained_yaml(layers)), end="", soft_wrap=True)

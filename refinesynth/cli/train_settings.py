@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import orjson
 
+from refinesynth.cli.terminal import notes
 from refinesynth.errors import ConfigurationError
-from refinesynth.train.layers import settings_in
+from refinesynth.train.layers import RETIRED, settings_in
 
 _ASSIGNMENT: Final = re.compile(r"\s*(?P<name>[\w.-]+?)\s*=(?P<value>.*)", re.DOTALL)
 _STAGES: Final = ("zero2", "zero3")
@@ -31,6 +32,9 @@ def given(
     assigned: dict[str, object] = {}
     for text in assignments:
         name, value = _assignment(text)
+        if name in RETIRED:
+            notes().print(f"! {RETIRED[name]}", soft_wrap=True)
+            continue
         if name in assigned:
             raise ConfigurationError(f"--set {name} is given twice; give it once")
         assigned[name] = value

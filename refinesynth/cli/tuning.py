@@ -1,18 +1,81 @@
-"""`--set`: settings of the backends, such as a temperature or a server's address, by role."""
+"""`--backend` and `--set`: backends by role, and their settings, such as a temperature or a server's address."""
 
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
+import typer
 
 from refinesynth.errors import ConfigurationError
+from refinesynth.settings.option import MODEL
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
 
+BackendOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backend",
+        metavar="[ROLE=]NAME",
+        help="A preset, any litellm model string, or `rehearsal` (the default: built in, offline, free). Repeat it with "
+        "ROLE= for other models in some roles: script_writer, dungeon_master, player, narrator, judge. Models that are given to one role "
+        "take turns.",
+        rich_help_panel=MODEL,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="[ROLE.]SETTING=VALUE",
+        help="A setting of the backends: base_url, api_key_env, temperature, max_tokens, timeout, requests_per_minute, "
+        "tokens_per_minute, output_mode, retries, ...; see docs/backends.md. Repeat it for more.",
+        rich_help_panel=MODEL,
+    ),
+]
+
 _SETTING = re.compile(r"(?:(?P<role>[a-z_-]+)\.)?(?P<name>[a-z_]+)\s*=(?P<value>.*)", re.DOTALL | re.IGNORECASE)
+
+_ROLE = re.compile(r"([A-Za-z][A-Za-z_-]*)=(.*)", re.DOTALL)
+"""`player=gpt-4o`; the part before the sign is a word, which no model string with a provider is."""
+
+
+def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | None:
+    """`--backend`, given any number of times: one for all roles, or `ROLE=SPEC`; None if it was not given.
+
+    A role that is named more than once has several, which take turns.
+
+    Raises:
+        ConfigurationError: No such role, or two for all roles. Whether the backends exist is not looked at.
+    """
+    from refinesynth.backends.role import Role
+
+    known = ["default", *(role.value for role in Role)]
+    chosen: dict[str, list[str]] = {}
+    for text in given:
+        named = _ROLE.fullmatch(text.strip())
+        role, spec = (named[1].casefold().replace("-", "_"), named[2]) if named else ("default", text)
+        if role not in known:
+            near = get_close_matches(role, known, n=1)
+            raise ConfigurationError(
+                f"--backend {text!r}: there is no role {role!r}; the roles are {', '.join(known)}"
+                + (f". Did you mean {near[0]}={spec}?" if near else "")
+            )
+        if role in chosen and role == "default":
+            raise ConfigurationError(
+                f"--backend: {role} is given twice, {chosen[role][0]!r} and {spec!r}; give it once. Several can take turns in one "
+                f"role, such as player={chosen[role][0]} and player={spec}"
+            )
+        if not spec.strip():
+            raise ConfigurationError(f"--backend {text!r} names no backend; `refinesynth backends` lists the names")
+        chosen.setdefault(role, []).append(spec.strip())
+    if not chosen:
+        return None
+    if chosen.keys() == {"default"}:
+        return chosen["default"][0]
+    return {role: specs if len(specs) > 1 else specs[0] for role, specs in chosen.items()}
 
 
 def tuned(
@@ -112,10 +175,15 @@ def _value(text: str) -> object:
 
 def _with(backend: "Backend", name: str, value: object) -> "Backend":
     from refinesynth.backends import Backend
-    from refinesynth.backends.backend import Mixed
+    from refinesynth.backends.backend import RETIRED, Mixed
 
     if len(backend.each) > 1:
         return Mixed.of([_with(one, name, value) for one in backend.each])
+    if name in RETIRED:
+        from refinesynth.cli.terminal import notes
+
+        notes().print(f"--set {name} has no effect any more; {RETIRED[name]}", style="yellow")
+        return backend
     known = [field for field in Backend.model_fields if field not in {"model", "name"}]
     if name not in known:
         near = get_close_matches(name, known, n=1)

@@ -107,24 +107,13 @@ class Memory(Protocol):
 class Reservation(Protocol):
     """Money and tokens put aside for one request."""
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
-        """The request has cost this; or that is assumed, where it was cancelled before it was answered."""
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Count what the request has cost."""
         ...
 
     def release(self) -> None:
         """The request was not answered; nothing was paid."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Unused:
-    """Of a request that was sent twice, see `Backend.hedge`, the one whose answer is not used."""
-
-    usage: RequestUsage
-    """At worst, if it was cancelled."""
-    cost_usd: float | None
-    name: str
-    """Behind that of the model, see `journal.values`."""
 
 
 class CostTracker(Protocol):
@@ -170,10 +159,8 @@ class Account(Protocol):
         """See `CostTracker.reserve`."""
         ...
 
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str, unused: "Unused | None" = None) -> None:
-        """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile, and with it
-        what a request took that was sent beside it: the run pays for that, and the episode knows nothing of it.
-        """
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+        """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile."""
         ...
 
 
@@ -184,7 +171,7 @@ class Unlimited:
         """Always granted."""
         return self
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         """Nothing is counted."""
 
     def release(self) -> None:
@@ -216,7 +203,7 @@ class NoAccount(Unlimited):
         """Nothing is known."""
         return None
 
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str, unused: "Unused | None" = None) -> None:
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
         """Nothing is kept."""
 
 

@@ -12,8 +12,7 @@ from pydantic_ai.models import check_allow_model_requests
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.completion import NO_REASON
-from refinesynth.client.http.errors import HttpError
-from refinesynth.client.http.reply import Reply, read_reply
+from refinesynth.client.http.reply import HttpError, Reply, read_reply
 
 if TYPE_CHECKING:
     import httpx

@@ -1,5 +1,8 @@
 """The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` unless another is given."""
 
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, NamedTuple, cast
 
@@ -11,21 +14,26 @@ from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.completion import Completion
-from refinesynth.backends.providers import server_of, split
+from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
-from refinesynth.client.answers import Answer, ParserFault
+from refinesynth.client.affinity import CacheWatch, with_affinity
+from refinesynth.client.answers import Answer, ParserFault, read_answer
+from refinesynth.client.bills import ESTIMATED, completed
 from refinesynth.client.budget.price_table import unknown
-from refinesynth.client.buying import Buyer
-from refinesynth.client.classify_error import classify_error
+from refinesynth.client.classify_error import FaultStep, classify_error
+from refinesynth.client.failure_policy import FailurePolicy, Retries
 from refinesynth.client.lacks import Lack, Lacks, Trial, carried
 from refinesynth.client.limiter.endpoints import limiter_of
+from refinesynth.client.limiter.permit import Permit
+from refinesynth.client.limiter.rate_headers import headers_of
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.retry import GaveUp, Sleep, retry
-from refinesynth.client.verdicts import Verdicts
+from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
 from refinesynth.errors import NoTools, RefinesynthError
+
+_LOG = logging.getLogger("refinesynth.backends")
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
@@ -61,7 +69,7 @@ class LiteLLMModel(Model):
         limiter: RateLimiter | None = None,
         calls: Calls | None = None,
         lacks: Lacks | None = None,
-        sleep: Sleep = anyio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         """Nothing is sent yet.
 
@@ -81,13 +89,21 @@ class LiteLLMModel(Model):
         self._sleep = sleep
         self.limiter = limiter or limiter_of(backend)
         self.calls = Calls() if calls is None else calls
-        self._buyer = Buyer(backend, call=call, price=price, limiter=self.limiter)
+        self._price = price
+        self._buckets = TokenBuckets(
+            requests_per_minute=backend.requests_per_minute,
+            tokens_per_minute=backend.tokens_per_minute,
+            longest_wait=backend.longest_wait,
+        )
+        self._cache = CacheWatch(backend)
+        self._estimates = False
+        """True if an answer came without its usage."""
         self._known = Lacks() if lacks is None else lacks
         self._proved: set[str] = set()
         """What the server has, because it was answered."""
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
         """What requests ask for, and what became of it here: the roles have one object each for all their requests."""
-        self.verdicts = Verdicts(backend, self.limiter)
+        self._policy = FailurePolicy(backend, self.limiter)
         own: dict[str, Any] = {
             "temperature": backend.temperature,
             "top_p": backend.top_p,
@@ -160,8 +176,8 @@ class LiteLLMModel(Model):
             RunStopped: Nothing can be asked of this backend.
             UserError: A message or setting that cannot be sent.
         """
-        account = current_account()
-        answered_before = self.verdicts.answered
+        account, policy, retries = current_account(), self._policy, Retries(self.backend)
+        answered_before = policy.answered
         asking = _Asking(messages, model_settings, model_request_parameters, self._trial(model_request_parameters))
         form = await self._form(asking)
         with self.calls.begun(
@@ -171,42 +187,34 @@ class LiteLLMModel(Model):
             index=account.priority,
             timeout=form.request["timeout"],
         ) as call:
-
-            async def attempt(content_faults: int) -> ModelResponse:
-                nonlocal form
-                while True:
-                    form = await self._form(asking, form)
-                    request = _reseeded(form.request, content_faults)
-                    try:
-                        response = await self._ask(request, form.parameters, account, call)
-                    except RefinesynthError:
-                        raise
-                    except Exception as error:
-                        if not asking.trial.goes_on(classify_error(error, self.backend), request):
-                            raise
-                    else:
-                        await self._known.add(self.backend, asking.trial.without)
-                        return response
-
-            async def back_off(seconds: float) -> None:
+            while True:
+                form = await self._form(asking, form)
+                request = _reseeded(form.request, retries.content_faults)
+                try:
+                    response = await self._ask(request, form.parameters, account, call)
+                except RefinesynthError:
+                    # A completion function of ours that knows what its fault means, such as a replay.
+                    raise
+                except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
+                    fault = classify_error(error, self.backend)
+                else:
+                    await self._known.add(self.backend, asking.trial.without)
+                    return response
+                if asking.trial.goes_on(fault, request):
+                    continue
+                if fault.step is FaultStep.RETRY and self.limiter.excuses(fault):
+                    # The limiter waits for the end of the outage.
+                    continue
+                # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
+                anew = not call.attempt and not account.ended
+                wait = retries.wait(fault, met=self.limiter.met, patience=policy.patience, anew=anew)
+                if wait is None:
+                    break
+                _LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, retries.attempts, wait)
                 call.enter(CallStage.BACKOFF)
-                await self._sleep(seconds)
-
-            try:
-                return await retry(
-                    attempt,
-                    self.backend,
-                    met=lambda: self.limiter.met,
-                    excuses=self.limiter.excuses,
-                    # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
-                    anew=lambda: not call.attempt and not account.ended,
-                    patience=self.verdicts.patience,
-                    sleep=back_off,
-                )
-            except GaveUp as gave_up:
-                final = self.verdicts.on(gave_up, others_answered=self.verdicts.answered > answered_before)
+                await self._sleep(wait)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
-        raise final
+        raise policy.error(fault, attempts=retries.attempts, others_answered=policy.answered > answered_before)
 
     def _trial(self, asked: ModelRequestParameters) -> Trial:
         # An output mode that the user chose stays; what a player may call is no output mode.
@@ -239,19 +247,19 @@ class LiteLLMModel(Model):
         if paid is not None:
             answer, cost = Answer.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._buyer.buy(request, account, call)
-            self.verdicts.note_answer()
+            answer, cost = await self._buy(request, account, call)
+            self._policy.note_answer()
             self._proved.update(carried(request).values())
         answer.check(max_tokens=request.get("max_tokens"))
         try:
             answer, artefact = answer.settled(parameters)
         except ParserFault as fault:
-            self.verdicts.note_calls(str(fault))
+            self._policy.note_calls(str(fault))
             raise
         if answer.calls:
-            self.verdicts.note_calls(artefact)
+            self._policy.note_calls(artefact)
         parts = answer.parts(parameters)
-        self.verdicts.usable = True
+        self._policy.usable = True
         usage = answer.usage
         if cost is not None:
             usage.cost = Decimal(str(cost))
@@ -267,6 +275,73 @@ class LiteLLMModel(Model):
             else None,
         )
 
+    async def _buy(self, request: dict[str, Any], account: Account, call: Call) -> tuple[Answer, float | None]:
+        """A completion that was not paid for before, and its price: bought in its turn, within the budget, and kept
+        before anyone uses it.
+        """
+        prompt_tokens, max_tokens = _rough_tokens(request), request.get("max_tokens")
+        call.enter(CallStage.TURN)
+        async with self.limiter.permit(
+            priority=account.priority,
+            buckets=self._buckets,
+            tokens=prompt_tokens,
+            kind=(self.backend.model, account.role),
+        ) as permit:
+            reservation = await account.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price)
+            call.attempt += 1
+            call.enter(CallStage.ANSWER)
+            try:
+                answer = await self._complete(with_affinity(request, self.backend, account), permit)
+            except BaseException:
+                reservation.release()
+                raise
+        cost = self._price(answer.usage)
+        reservation.settle(answer.usage, cost)
+        self._cache.note(account.role, answer.usage)
+        await account.keep(answer, cost, model=self.backend.model)
+        return answer, cost
+
+    async def _complete(self, request: dict[str, Any], permit: Permit) -> Answer:
+        """One completion; its outcome is reported to the limiter."""
+        began = anyio.current_time()
+        try:
+            with anyio.fail_after(request["timeout"]):
+                raw = await self._call(**request, **self._key())
+            answer = self._counted(read_answer(raw), request)
+        except RefinesynthError:
+            raise
+        except Exception as error:
+            permit.failed(classify_error(error, self.backend), headers=headers_of(error))
+            raise
+        permit.answered(
+            seconds=anyio.current_time() - began,
+            output_tokens=answer.usage.output_tokens,
+            billed=answer.usage.total_tokens,
+            headers=headers_of(raw),
+        )
+        return answer
+
+    def _counted(self, answer: Answer, request: dict[str, Any]) -> Answer:
+        """The answer with a usage by which a budget holds; that it was not reported is said once."""
+        called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
+        usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])
+        if ESTIMATED in usage.details and not self._estimates:
+            self._estimates = True
+            text = (
+                f"{self.backend.label} reports no usage with its answers, or none that can be right; tokens are estimated "
+                f"from the text, and costs and budget follow the estimate"
+            )
+            facts = {"event": "usage_estimated", "backend": self.backend.label, "text": text}
+            _LOG.warning("%s", text, extra={"facts": facts})
+        return replace(answer, usage=usage)
+
+    def _key(self) -> dict[str, str]:
+        """The key as an argument, made for each call: no frame of a traceback holds it then."""
+        if (key := key_of(self.backend)) is not None:
+            return {"api_key": key}
+        # The OpenAI client insists on a key, even for servers that look at none.
+        return {} if server_of(self.backend) is None else {"api_key": "none"}
+
     def _request(
         self,
         messages: list[ModelMessage],
@@ -277,6 +352,7 @@ class LiteLLMModel(Model):
         profile: ModelProfile = self.profile
         strict = split(self.backend.model)[0] in _STRICT and self.backend.base_url is None
         thinking_back = profile.get("openai_chat_send_back_thinking_parts") == "field"
+        timeout = settings.get("timeout")
         request: dict[str, Any] = {
             **self.backend.extra,
             **wire.passed_on(settings),
@@ -284,7 +360,7 @@ class LiteLLMModel(Model):
             "messages": wire.chat_messages(
                 messages, parameters, thinking_field="reasoning_content" if thinking_back else None
             ),
-            "timeout": self._timeout(settings),
+            "timeout": float(timeout) if isinstance(timeout, int | float) else self.backend.timeout,
         }
         if not (self._accepts_seed and self.backend.seed) or Lack.SEED in lacks:
             request.pop("seed", None)
@@ -302,10 +378,6 @@ class LiteLLMModel(Model):
             request.pop(name, None)
         return request
 
-    def _timeout(self, settings: ModelSettings | None) -> float:
-        asked = (settings or {}).get("timeout")
-        return float(asked) if isinstance(asked, int | float) else self.backend.timeout
-
 
 class _Asking(NamedTuple):
     """A request, whatever form it takes."""
@@ -322,6 +394,11 @@ class _Form(NamedTuple):
     request: dict[str, Any]
     parameters: ModelRequestParameters
     lacks: frozenset[Lack]
+
+
+def _rough_tokens(request: dict[str, Any]) -> float:
+    """Tokens of a prompt, at four characters each: enough for a rate limit."""
+    return sum(len(message["content"] or "") for message in request["messages"]) / 4
 
 
 def _asks_for_free_keys(parameters: ModelRequestParameters) -> bool:

@@ -149,8 +149,7 @@ def open_batched(backend: Backend, batches: "Batches", calls: "Calls", lacks: "L
     _require_key(backend)
     call = BatchedCompletion(backend, batches)
     return LiteLLMModel(
-        # A batch answers when it does, and a second one would be paid for like the first.
-        backend.model_copy(update={"timeout": DAY, "hedge": False}),
+        backend.model_copy(update={"timeout": DAY}),
         call=call,
         price=price_of(backend, batch=True),
         accepts_seed=call.accepts("seed"),

@@ -5,7 +5,7 @@ What it asked is known by a digest, also after the process that asked has died.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import anyio
@@ -35,7 +35,6 @@ from refinesynth.client.account import (
     Price,
     Reservation,
     Unlimited,
-    Unused,
     charged_to,
 )
 from refinesynth.client.answers import Answer, usage_of
@@ -173,7 +172,7 @@ class SessionAccount:
         """See `CostTracker.reserve`."""
         return await self.session.tracker.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
 
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str, unused: Unused | None = None) -> None:
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
         """See `Account.keep`."""
         session, role, usage = self.session, self.role, answer.usage
         paid = Paid(
@@ -186,28 +185,15 @@ class SessionAccount:
             model=f"{model}{ESTIMATED}" if bills.ESTIMATED in usage.details else model,
             answer=answer.to_json(),
             cost_usd=cost_usd,
-            **_tokens(usage),
+            input_tokens=usage.input_tokens,
+            cached_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            output_tokens=usage.output_tokens,
         )
-        beside = () if unused is None else (self._beside(paid, unused),)
         session.enter(role, usage, cost_usd)
         session.credit(role, model)
         with anyio.CancelScope(shield=True):
-            await session.memory.keep(paid, *beside)
-
-    def _beside(self, used: Paid, unused: Unused) -> Paid:
-        """By a digest that no request has: it is never recalled."""
-        digest = blake2b(self.digest, digest_size=_SIZE).digest()
-        model, cost = f"{used.model}{unused.name}", unused.cost_usd
-        return replace(used, digest=digest, model=model, answer=b"{}", cost_usd=cost, **_tokens(unused.usage))
-
-
-def _tokens(usage: RequestUsage) -> dict[str, int]:
-    return {
-        "input_tokens": usage.input_tokens,
-        "cached_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "output_tokens": usage.output_tokens,
-    }
+            await session.memory.keep(paid)
 
 
 _SIZE = 16

@@ -11,14 +11,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from refinesynth.errors import ConfigurationError
-from refinesynth.extras import missing
-
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from pydantic_ai.models import Model
 
-    from refinesynth.client.span_export import SpanExport
 
 NAME = "refinesynth"
 """Name of the tracer."""
@@ -28,14 +24,12 @@ ACCEPTED = f"{NAME}.accepted"
 
 @dataclass(frozen=True)
 class Tracing:
-    """That spans are wanted, and where they go."""
+    """Settings of the spans of a run."""
 
     provider: "TracerProvider | None" = None
     """Where spans go; None takes the global one, which the application has set."""
     content: bool = False
     """Whether prompts and answers are in the spans of requests."""
-    export: bool = False
-    """Whether this run sends them itself, over OTLP, as the variables `OTEL_EXPORTER_OTLP_*` say (extra `otel`)."""
 
 
 class Span(Protocol):
@@ -57,21 +51,12 @@ _tracing: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
 
 @contextmanager
 def traced(tracing: Tracing | None) -> Generator[None]:
-    """Within this block and the tasks that are started in it, spans are made; none for None.
-
-    Raises:
-        ConfigurationError: They are to be exported, and the packages for that are not installed.
-    """
-    export = None if tracing is None or not tracing.export else _exporter()
-    if tracing is not None and export is not None:
-        tracing = Tracing(provider=export.provider, content=tracing.content)
+    """Within this block and the tasks that are started in it, spans are made; none for None."""
     token = _tracing.set(tracing)
     try:
         yield
     finally:
         _tracing.reset(token)
-        if export is not None:
-            export.close()
 
 
 @contextmanager
@@ -99,11 +84,3 @@ def instrumented(model: "Model") -> "Model":
 
     settings = InstrumentationSettings(tracer_provider=tracing.provider, include_content=tracing.content)
     return InstrumentedModel(model, settings)
-
-
-def _exporter() -> "SpanExport":
-    try:
-        from refinesynth.client.span_export import SpanExport
-    except ImportError as error:
-        raise ConfigurationError(missing("opentelemetry", "otel")) from error
-    return SpanExport(NAME)

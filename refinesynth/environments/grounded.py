@@ -13,8 +13,7 @@ from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.chat import parse_player, render_task, render_tool_task, render_tools
-from refinesynth.episode import chance
-from refinesynth.episode.ruled import Ruled
+from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
 from refinesynth.errors import InputError
 from refinesynth.run.scripts import one_of_each_script, stored_trajectories
 from refinesynth.text.thinking import split_thinking
@@ -201,9 +200,9 @@ class GroundedEnvironment:
     def _excuse(self, action: str, ruling: Ruling) -> str | None:
         """The excuse of an action that slips: what changes something, and never twice in a row."""
         turn, turns = len(self._turns), tuple(self._turns)
-        if ruling.kind is not None or ruling.state is self.state or chance.tried_before(turns, action):
+        if ruling.kind is not None or ruling.state is self.state or tried_before(turns, action):
             return None
-        if not chance.fails(self.slips, seed=self._seed, replica=0, attempt=1, turn=turn):
+        if not fails(self.slips, seed=self._seed, replica=0, attempt=1, turn=turn):
             return None
         before = sum(isinstance(one, DungeonMasterTurn) and one.transient for one in turns)
-        return chance.excuse(seed=self._seed, replica=0, before=before)
+        return excuse(seed=self._seed, replica=0, before=before)

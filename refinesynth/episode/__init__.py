@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refinesynth.episode.episode import episode_id, episode_seed, play_episode
-    from refinesynth.episode.play import Cast, Play, Turns
-    from refinesynth.episode.settings import EpisodeSettings
+    from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns
     from refinesynth.outcome import EpisodeOutcome, Refused
     from refinesynth.settings.attempts import Attempts
 
@@ -17,7 +16,7 @@ _HOMES = {
     "Attempts": "settings.attempts",
     "Cast": "episode.play",
     "EpisodeOutcome": "outcome",
-    "EpisodeSettings": "episode.settings",
+    "EpisodeSettings": "episode.play",
     "Play": "episode.play",
     "Refused": "outcome",
     "Turns": "episode.play",

@@ -12,10 +12,9 @@ from refinesynth.client.limiter.permit import deadline
 from refinesynth.client.session import Session
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost
-from refinesynth.episode.play import Cast, given_script
+from refinesynth.episode.play import Cast, EpisodeSettings, given_script
 from refinesynth.episode.plays import find
 from refinesynth.episode.record import Record
-from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome

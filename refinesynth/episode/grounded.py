@@ -9,12 +9,9 @@ from pydantic import JsonValue
 
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
-from refinesynth.episode import chance
-from refinesynth.episode.conversation import Conversation, Unanswerable
-from refinesynth.episode.play import Cast, Play, Turns, write_script
-from refinesynth.episode.ruled import Ruled
-from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.episode.taken_back import TakenBack
+from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
+from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns, write_script
+from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
@@ -138,10 +135,10 @@ class Grounded(Conversation):
         """The excuse of a transient failure, if chance lets this action fail; never twice in a row, never what
         changes nothing.
         """
-        if ruling.kind is not None or ruling.state is state or chance.tried_before(turns, action):
+        if ruling.kind is not None or ruling.state is state or tried_before(turns, action):
             return None
         seed = self.session.seed
-        if not chance.fails(
+        if not fails(
             self.settings.grounding.transient,
             seed=seed,
             replica=self.number,
@@ -150,7 +147,7 @@ class Grounded(Conversation):
         ):
             return None
         before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
-        return chance.excuse(seed=seed, replica=self.number, before=before)
+        return excuse(seed=seed, replica=self.number, before=before)
 
     async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, taken: TakenBack) -> DungeonMasterTurn:
         """The ruling in the DungeonMaster's words if they will do, else in the world's own."""

@@ -1,9 +1,8 @@
 """Live play: DungeonMaster and Player converse turn by turn, and the DungeonMaster imagines the world."""
 
 from refinesynth.backends.role import Role
-from refinesynth.episode.conversation import Conversation
+from refinesynth.episode.conversation import Conversation, TakenBack
 from refinesynth.episode.play import Cast, Play, Turns
-from refinesynth.episode.taken_back import TakenBack
 from refinesynth.roles import DungeonMaster
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 

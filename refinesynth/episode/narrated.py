@@ -8,8 +8,7 @@ from itertools import takewhile
 
 from refinesynth.backends.role import Role
 from refinesynth.client.tracing import ACCEPTED, span
-from refinesynth.episode.play import Cast, Play, Turns
-from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Draft, DraftTurn, MalformedTurn, Script

@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
+from pydantic import SkipValidation
 from pydantic_ai.models import Model
 
 from refinesynth.backends.role import Role
@@ -17,14 +18,32 @@ from refinesynth.client.session import Session
 from refinesynth.client.several import in_turn
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.record import Record
-from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
 from refinesynth.roles import Actor, Calls, InvalidAnswer, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
 from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, verify
+from refinesynth.settings import PlaySettings
 from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+
+
+class EpisodeSettings(PlaySettings):
+    """How an episode is played and what is accepted.
+
+    Raises:
+        pydantic.ValidationError: A setting is out of its range.
+    """
+
+    rules: Annotated[Rule, SkipValidation]
+    """What a draft must satisfy."""
+    script_rules: Annotated[Rule, SkipValidation]
+    """What a script must satisfy; seen as a draft without turns."""
+    prompts: Annotated[Prompts, SkipValidation]
+    """What the roles are asked with."""
+    scripted: bool = False
+    """Whether personas come with their scripts, so that no ScriptWriter is asked."""
+
 
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 """Well-formed turns, the Player's first."""

@@ -10,8 +10,8 @@ from typing import Any
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_model
 from refinesynth.episode.episode import play_episode
+from refinesynth.episode.play import EpisodeSettings
 from refinesynth.episode.plays import find
-from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.prompts import Prompts
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.settings.grounding import Grounding

@@ -1,12 +1,10 @@
 """Trajectories in the formats that trainers read, each with its loss flags."""
 
 from refinesynth.export.atif import AtifFormat
-from refinesynth.export.card import render_card, write_card
-from refinesynth.export.facts import CardFacts, Tally, check_languages, check_licence
+from refinesynth.export.card import CardFacts, Tally, check_languages, check_licence, render_card, write_card
 from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking
-from refinesynth.export.masking import Masking
-from refinesynth.export.splitting import group_of, one_side
-from refinesynth.export.writing import ExportReport, export, write_export
+from refinesynth.export.shapes import Masking
+from refinesynth.export.writing import ExportReport, export, group_of, one_side, write_export
 
 __all__ = [
     "FORMATS",

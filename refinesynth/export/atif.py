@@ -14,8 +14,7 @@ from pydantic import JsonValue
 
 from refinesynth.chat import render_task
 from refinesynth.errors import InputError
-from refinesynth.export.masking import Masking
-from refinesynth.export.shapes import Record
+from refinesynth.export.shapes import Masking, Record
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Provenance, Trajectory
 

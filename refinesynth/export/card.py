@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
-from refinesynth.export.facts import CardFacts
 from refinesynth.export.writing import ExportReport
 from refinesynth.files.atomic_write import output_file
 from refinesynth.text.jsontext import scrub
@@ -17,6 +16,150 @@ from refinesynth.text.markdown import code, plain_text
 
 if TYPE_CHECKING:
     from jinja2 import Template
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from refinesynth.errors import InputError
+from refinesynth.rules.repairs import refinements
+from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory, Usage
+from refinesynth.trajectory.positions import TENTHS, lopsided, mistakes_by_tenth, summed
+
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
+
+
+def check_licence(licence: str) -> str:
+    """A licence identifier as the Hugging Face Hub writes it, in lower case.
+
+    Raises:
+        InputError: It cannot be one.
+    """
+    identifier = licence.strip().casefold()
+    if not _LICENCE.fullmatch(identifier):
+        raise InputError(
+            f"{licence!r} is no licence identifier; write one as the Hugging Face Hub does: apache-2.0, mit, cc-by-4.0, "
+            "cc-by-nc-sa-4.0, other"
+        )
+    return identifier
+
+
+def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
+    """Language codes as the Hugging Face Hub writes them.
+
+    Raises:
+        InputError: One cannot be one.
+    """
+    codes = tuple(codes)
+    if wrong := next((code for code in codes if not _LANGUAGE.fullmatch(code)), None):
+        raise InputError(f"{wrong!r} is no language code; write one as the Hugging Face Hub does: en, de, zh")
+    return codes
+
+
+@dataclass
+class Tally:
+    """Counts over trajectories; memory does not grow with their number."""
+
+    trajectories: int = 0
+    player_turns: int = 0
+    mistakes: Counter[MistakeKind] = field(default_factory=Counter[MistakeKind])
+    refinements: int = 0
+    """Mistakes that a later action answers, see `rules.repairs`."""
+    unrelated: int = 0
+    """Mistakes after which only something was accepted that has nothing to do with them."""
+    tenths: tuple[float, ...] = (0.0,) * TENTHS
+    """Mistakes in each tenth of the plays, see `mistakes_by_tenth`."""
+    clean: int = 0
+    """Trajectories without a mistake."""
+    generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """Trajectories by role and model."""
+    plays: Counter[str] = field(default_factory=Counter[str])
+    rules: Counter[str] = field(default_factory=Counter[str])
+    versions: Counter[str] = field(default_factory=Counter[str])
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = 0.0
+    """Of the trajectories kept; None as soon as one of them has no known cost."""
+
+    @classmethod
+    def of(cls, trajectories: Iterable[Trajectory]) -> "Tally":
+        """Count all of these."""
+        tally = cls()
+        for trajectory in trajectories:
+            tally.add(trajectory)
+        return tally
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Count one more."""
+        self.trajectories += 1
+        self._add_turns(trajectory)
+        origin = trajectory.provenance
+        self.generators.update(origin.models.items())
+        self.plays[origin.play] += 1
+        self.rules[origin.rules] += 1
+        self.versions[origin.package_version] += 1
+        self.usage += origin.usage
+        known = self.cost_usd is not None and origin.cost_usd is not None
+        self.cost_usd = (self.cost_usd or 0.0) + (origin.cost_usd or 0.0) if known else None
+
+    def _add_turns(self, trajectory: Trajectory) -> None:
+        self.player_turns += sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
+        self.mistakes.update(
+            after.mistake_kind
+            for turn, after in pairwise(trajectory.turns)
+            if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn) and after.mistake_kind
+        )
+        self.tenths = summed((self.tenths, mistakes_by_tenth(trajectory.turns)))
+        self.clean += not trajectory.mistakes()
+        found = refinements(trajectory)
+        self.refinements += found.answered
+        self.unrelated += found.unrelated
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the mistakes crowd in some part of the plays."""
+        return lopsided(self.tenths)
+
+    @property
+    def size_category(self) -> str:
+        """The Hub's name for this many rows."""
+        return next((name for below, name in _SIZES if self.trajectories < below), "n>10M")
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Everything that a dataset card says."""
+
+    title: str
+    licence: str
+    """Identifier as on the Hugging Face Hub; only the user can know it, so there is no default."""
+    tally: Tally
+    funnel: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What was started, refused and kept, in order: sentence parts such as `personas started` to counts."""
+    language: tuple[str, ...] = ()
+    """Codes such as `en`; only the user knows them, and the card states none by default."""
+    held_out: ExportReport | None = None
+    """Of a second file, with the scripts that are not in the first."""
+    tags: tuple[str, ...] = ()
+    """Beside the ones that every card of ours has."""
+    personas: str = ""
+    """Where the personas come from and under which licence, in the user's words."""
+    estimated: bool = False
+    """Whether tokens of the run are estimated, because a server did not report them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "licence", check_licence(self.licence))
+        object.__setattr__(self, "language", check_languages(self.language))
+
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 

@@ -1,23 +1,88 @@
 """The formats that trainers read, by name, each with the ways in which it can keep mistakes out of training."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
+from refinesynth.actions.calls import tools_of
+from refinesynth.chat import Message, ToolMessage, to_messages, to_tool_messages
 from refinesynth.errors import InputError
 from refinesynth.export import shapes
 from refinesynth.export.atif import AtifFormat
-from refinesynth.export.chat_format import ChatFormat, ToolCallFormat
-from refinesynth.export.masking import Masking
 from refinesynth.export.preferences import PreferenceFormat
-from refinesynth.export.shapes import Record
+from refinesynth.export.shapes import CallShape, Masking, Record, Shape, conversations
 from refinesynth.export.worlds import WorldFormat
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory
+
+DROPPED = "#correct"
+"""Ends the id of a conversation without its mistakes, in a format without flags: every turn of the assistant is
+right."""
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """A format of chat messages, as `chat.to_messages` renders them.
+
+    Conversations end with their last assistant message: the closing observation, which nothing is trained on, is left
+    out.
+    """
+
+    name: str
+    reader: str
+    advice: Mapping[Masking, str]
+    shape: Shape
+    calls: CallShape | None = None
+    """For actions as tool calls, where the reader takes them."""
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        for number, messages in enumerate(conversations(to_messages(trajectory), masking), start=1):
+            yield _record(self.shape(trajectory.id + self.mark(masking, number), messages), messages)
+
+    def mark(self, masking: Masking, number: int) -> str:
+        """What stands behind the id where a reader cannot know otherwise what is to be trained on."""
+        if masking is Masking.SPLIT:
+            return f"#{number}"
+        return DROPPED if masking is Masking.DROP and Masking.FLAG not in self.advice else ""
+
+
+def _record(data: dict[str, JsonValue], messages: Sequence[Message | ToolMessage]) -> Record:
+    spoken = sum(message.role == "assistant" for message in messages)
+    trained = sum(message.loss for message in messages)
+    return Record(data, trained, spoken - trained)
+
+
+@dataclass(frozen=True)
+class ToolCallFormat:
+    """A format of chat messages with the actions as tool calls, as `chat.to_tool_messages` renders them."""
+
+    chat: ChatFormat
+    shape: CallShape
+
+    @property
+    def name(self) -> str:
+        """That of the format."""
+        return self.chat.name
+
+    @property
+    def reader(self) -> str:
+        """See `Format.reader`."""
+        return self.chat.reader
+
+    @property
+    def advice(self) -> Mapping[Masking, str]:
+        """See `Format.advice`."""
+        return self.chat.advice
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        tools = tools_of(trajectory.script)
+        for number, messages in enumerate(conversations(to_tool_messages(trajectory), masking), start=1):
+            name = trajectory.id + self.chat.mark(masking, number)
+            yield _record(self.shape(name, messages, tools), messages)
 
 
 class Format(Protocol):

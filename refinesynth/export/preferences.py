@@ -21,8 +21,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from refinesynth.chat import Message, render_player, render_turns
-from refinesynth.export.masking import Masking
-from refinesynth.export.shapes import Record
+from refinesynth.export.shapes import Masking, Record
 from refinesynth.rules.exchanges import Exchange, exchanges
 from refinesynth.rules.names import words_of
 from refinesynth.rules.repairs import is_common, repairs

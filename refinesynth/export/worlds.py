@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from refinesynth.chat import render_task, render_tool_task, render_tools
-from refinesynth.export.masking import Masking
-from refinesynth.export.shapes import Record
+from refinesynth.export.shapes import Masking, Record
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Difficulty, Trajectory
 from refinesynth.world import check_solvability

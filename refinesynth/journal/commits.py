@@ -2,17 +2,17 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Generator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Event, Lock
 
 from refinesynth.errors import StorageError
-from refinesynth.journal.connecting import WAL_KEPT
-from refinesynth.journal.rows import ENTRY_COLUMNS, HELD_COLUMNS, PAID_COLUMNS, Row, pack
-from refinesynth.journal.schema import PAGE_SIZE
+from refinesynth.journal.connecting import PAGE_SIZE, WAL_KEPT, connect_to_write, in_plain_words
+from refinesynth.journal.rows import ENTRY_COLUMNS, HELD_COLUMNS, PAID_COLUMNS, Row, committed_to_row, pack, paid_to_row
+from refinesynth.journal.values import Entry, Paid
 
 
 @dataclass
@@ -228,3 +228,35 @@ class Commits:
 def _insertion(into: str, columns: str, rows: int, otherwise: str) -> str:
     places = f"({', '.join('?' * (columns.count(',') + 1))})"
     return f"INSERT {into} ({columns}) VALUES {', '.join([places] * rows)} {otherwise}"  # noqa: S608 - constants
+
+
+Restore = Callable[[Sequence[Paid], Sequence[Entry], Mapping[str, bytes | None]], None]
+"""Commits completions, episodes and notes, in one step. What is there already stays; episodes take the place of what
+was there from the first of them on, so the same may come twice.
+"""
+
+
+@contextmanager
+def restoring(path: Path) -> Generator[Restore]:
+    """What writes to the journal at `path`, which is made if it is missing; for one process alone.
+
+    Raises:
+        StorageError: It cannot be made or written.
+    """
+    connection, _ = connect_to_write(path, lasting=False)
+    commits = Commits(connection)
+
+    def restore(paid: Sequence[Paid], entries: Sequence[Entry], notes: Mapping[str, bytes | None]) -> None:
+        batch = Batch()
+        batch.paid = [paid_to_row(one) for one in paid]
+        batch.begun = [*dict.fromkeys((row[0], row[1]) for row in batch.paid)]
+        batch.forget_from = entries[0].index if entries else None
+        batch.committed = [committed_to_row(entry) for entry in entries]
+        batch.notes = dict(notes)
+        with in_plain_words(path):
+            commits.commit(batch)
+
+    try:
+        yield restore
+    finally:
+        commits.close()

@@ -1,4 +1,4 @@
-"""Opens a journal's file, for writing or for reading.
+"""Opens a journal's file, for writing or for reading; its tables; what SQLite complains about, in words that say what to do.
 
 SQLite alone opens it. POSIX locks belong to a process: closing any other handle of the file would drop those of every
 connection in this process, and the next program that reads the journal would take it for unused and delete the log of
@@ -7,12 +7,86 @@ a running run.
 
 import os
 import sqlite3
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from refinesynth.errors import StorageError
-from refinesynth.journal.faults import damaged, in_plain_words, primary_code
-from refinesynth.journal.schema import check, set_up
+
+_DAMAGED = (
+    "is damaged. What trajectories.jsonl and rejected.jsonl hold beside it can still be read and exported; to go on, put "
+    "back a copy of it, or start in a new folder"
+)
+_IN_USE = "is in use by another process that does not let go of it; end that one"
+_ADVICE = {
+    sqlite3.SQLITE_NOMEM: "cannot be used: there is not enough memory",
+    sqlite3.SQLITE_FULL: "cannot be written: the disk is full; make room and run the same command again",
+    sqlite3.SQLITE_READONLY: "cannot be written: it or its folder is read-only",
+    sqlite3.SQLITE_PERM: "cannot be used: permission is denied",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: it is missing, or its folder does not allow it",
+    sqlite3.SQLITE_BUSY: _IN_USE,
+    sqlite3.SQLITE_LOCKED: _IN_USE,
+    sqlite3.SQLITE_PROTOCOL: _IN_USE,
+    sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error, or a limit of its size is reached",
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+}
+
+
+def primary_code(error: sqlite3.Error) -> int | None:
+    """SQLite's result code without its details; None for an error of Python's module itself."""
+    # Absent, not None, where the error does not come from the library.
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def storage_error(path: Path, error: BaseException) -> StorageError:
+    """The error to raise for what went wrong with the file at `path`."""
+    match error:
+        case StorageError():
+            return error
+        case sqlite3.Error():
+            # Without a code, and with most others, it is content that SQLite could not make sense of.
+            says = _ADVICE.get(primary_code(error) or 0, _DAMAGED)
+            return StorageError(f"{str(path)!r} {says} ({error})")
+        case UnicodeDecodeError():
+            # What SQLite wanted to say quotes the damage.
+            return damaged(path, str(error))
+        case OSError():
+            return StorageError(f"{str(path)!r} cannot be used: {error.strerror or error}")
+        case _:
+            return StorageError(f"{str(path)!r} cannot be used: {type(error).__name__}: {error}")
+
+
+def damaged(path: Path, what: str) -> StorageError:
+    """The error for content that this program did not write."""
+    return StorageError(f"{str(path)!r} {_DAMAGED} ({what})")
+
+
+def refuse_if_gone(path: Path) -> None:
+    """See that a file that is being written is still where it was.
+
+    Raises:
+        StorageError: It is not: what is written now would not be found.
+    """
+    if not path.exists():
+        raise StorageError(
+            f"{str(path)!r} is gone: its folder was moved or deleted while the run went on. Move it back, or give its new place as "
+            f"the folder, and the same command goes on with it; a deleted one has to be run again from the beginning"
+        )
+
+
+@contextmanager
+def in_plain_words(path: Path) -> Generator[None]:
+    """Within this block, what SQLite and the file system raise about `path` becomes a `StorageError`."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        # Used wrongly, after it was closed for example: not the file's fault.
+        raise
+    except (sqlite3.Error, OSError, MemoryError, UnicodeDecodeError) as error:
+        raise storage_error(path, error) from error
+
 
 _WRITER_WAITS_S = 30.0
 _READER_WAITS_S = 10.0
@@ -153,3 +227,84 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, lasting: bool) -> No
     # A file that cannot be written is found now, not when the first completion is paid.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ROLLBACK")
+
+
+APPLICATION_ID = 0x52_46_53_59
+"""Marks a file as a journal: "RFSY"."""
+
+FORMAT = 1
+"""Version of the tables; a program refuses what a newer one wrote."""
+
+PAGE_SIZE = 4_096
+
+# paid     every completion that was paid for, in the order in which they were committed
+# begun    episodes that have paid for anything; an index of `paid` would do, and cost a third of all writing
+# sums     what was used and paid, per role and model; a trigger keeps it, so it cannot disagree with `paid`
+# entries  episodes that have ended and whose records are in the files, without gaps from 0
+# held     episodes that have ended before an earlier one
+# notes    single values by name
+#
+# Answers are last in their rows: what is counted is read without them.
+TABLES = (
+    """CREATE TABLE paid (
+        idx INTEGER NOT NULL, episode TEXT NOT NULL, attempt INTEGER NOT NULL, role TEXT NOT NULL,
+        step INTEGER NOT NULL, digest BLOB NOT NULL, model TEXT NOT NULL, input_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+        cost_usd REAL, answer BLOB NOT NULL)""",
+    "CREATE UNIQUE INDEX paid_once ON paid (episode, role, step, digest)",
+    "CREATE TABLE begun (idx INTEGER NOT NULL, episode TEXT NOT NULL, PRIMARY KEY (idx, episode)) WITHOUT ROWID",
+    """CREATE TABLE sums (
+        role TEXT NOT NULL, model TEXT NOT NULL, requests INTEGER NOT NULL, input_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+        cost_usd REAL NOT NULL, unpriced INTEGER NOT NULL, PRIMARY KEY (role, model)) WITHOUT ROWID""",
+    """CREATE TRIGGER paid_is_summed AFTER INSERT ON paid BEGIN
+        INSERT INTO sums VALUES (new.role, new.model, 1, new.input_tokens, new.cached_tokens, new.cache_write_tokens,
+            new.output_tokens, coalesce(new.cost_usd, 0.0), new.cost_usd IS NULL)
+        ON CONFLICT (role, model) DO UPDATE SET
+            requests = requests + 1, input_tokens = input_tokens + excluded.input_tokens,
+            cached_tokens = cached_tokens + excluded.cached_tokens,
+            cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,
+            output_tokens = output_tokens + excluded.output_tokens,
+            cost_usd = cost_usd + excluded.cost_usd, unpriced = unpriced + excluded.unpriced;
+        END""",
+    """CREATE TABLE entries (
+        idx INTEGER PRIMARY KEY, id TEXT NOT NULL, persona TEXT NOT NULL, accepted INTEGER NOT NULL,
+        trajectories_end INTEGER NOT NULL, rejected_end INTEGER NOT NULL, line BLOB NOT NULL)""",
+    """CREATE TABLE held (
+        idx INTEGER PRIMARY KEY, id TEXT NOT NULL, persona TEXT NOT NULL, accepted INTEGER NOT NULL,
+        line BLOB NOT NULL, records BLOB NOT NULL)""",
+    "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID",
+)
+
+
+def set_up(connection: sqlite3.Connection) -> None:
+    """Make the tables in an empty file."""
+    connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+    connection.execute("BEGIN")
+    for statement in TABLES:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute("COMMIT")
+
+
+def check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is no journal, or one that this version cannot use.
+
+    Raises:
+        StorageError: It is another program's file, of a newer version, or damaged.
+        sqlite3.Error: It cannot be read.
+    """
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    )
+    if application != APPLICATION_ID:
+        raise damaged(path, "it is no journal of a run")
+    if version != FORMAT:
+        raise StorageError(
+            f"{str(path)!r} was written by a {'newer' if version > FORMAT else 'different'} refinesynth: its format is "
+            f"{version}, and this one reads format {FORMAT}. Use the version that wrote it, or a later one"
+        )
+    found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+    if found != set(TABLES):
+        raise damaged(path, "its tables are not those that a run makes")

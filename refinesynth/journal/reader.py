@@ -7,8 +7,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Self, TypeVar
 
-from refinesynth.journal.connecting import connect_to_read
-from refinesynth.journal.faults import damaged, in_plain_words
+from refinesynth.journal.connecting import connect_to_read, damaged, in_plain_words
 from refinesynth.journal.rows import (
     ENTRY_COLUMNS,
     HELD_COLUMNS,

@@ -1,20 +1,18 @@
 """What a journal keeps: paid completions, how episodes ended, and sums over the run."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-FIRST_UNUSED = " (first of two, not used)"
-SECOND_UNUSED = " (second of two, not used)"
-"""Behind the name of the model, where a request was paid for twice: the one whose answer was not used, and what it
-cost; at worst, if it was cancelled."""
-UNUSED = (FIRST_UNUSED, SECOND_UNUSED)
 ESTIMATED = " (tokens estimated)"
-"""Before these, or behind the name, where a server did not report what a completion used."""
+"""Suffix of a model's name where the server did not report the tokens of a completion."""
+_UNUSED = re.compile(r" \((first|second) of two, not used\)$")
+"""Suffix of a model's name in journals of versions that could send a request twice: the answer that was not used."""
 
 
 def model_of(name: str) -> str:
     """The model that was asked, from what stands for it in the journal."""
-    return name.removesuffix(FIRST_UNUSED).removesuffix(SECOND_UNUSED).removesuffix(ESTIMATED)
+    return _UNUSED.sub("", name).removesuffix(ESTIMATED)
 
 
 @dataclass(frozen=True, slots=True)

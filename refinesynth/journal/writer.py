@@ -8,8 +8,7 @@ from threading import Condition, Thread
 from time import monotonic
 
 from refinesynth.journal.commits import Batch, Commits, Failure
-from refinesynth.journal.connecting import wal_of
-from refinesynth.journal.faults import refuse_if_gone, storage_error
+from refinesynth.journal.connecting import refuse_if_gone, storage_error, wal_of
 
 LONGEST_S = 0.005
 """How long a commit waits at most for others to join it, in seconds. It adds to a completion that took a hundred times

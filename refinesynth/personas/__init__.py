@@ -8,11 +8,9 @@ from refinesynth.personas.describing import PersonaStats, stats
 from refinesynth.personas.domains import domain_of
 from refinesynth.personas.near import NearDuplicates, Similar
 from refinesynth.personas.records import Records, RecordSource, write_records
-from refinesynth.personas.rows import BadRow, Record
+from refinesynth.personas.rows import BadRow, Record, shipped
 from refinesynth.personas.sampling import Sample, sample
-from refinesynth.personas.shipped import shipped
-from refinesynth.personas.source import PersonaSource, open_personas
-from refinesynth.personas.stream import Personas
+from refinesynth.personas.source import Personas, PersonaSource, open_personas
 
 __all__ = [
     "BadRow",

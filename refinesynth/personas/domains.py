@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from pydantic import JsonValue
 
-from refinesynth.personas.grams import words
+from refinesynth.personas.near import words
 from refinesynth.personas.rows import Record
 
 DOMAIN = "domain"

@@ -1,39 +1,39 @@
 """Personas in files: JSONL, JSON, CSV, TSV, Parquet and plain text, each also compressed; and from standard input."""
 
+import csv
 import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
-from functools import partial
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from shutil import copyfileobj
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import orjson
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.compressed import open_binary
-from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines, read_whole
-from refinesynth.personas.parquet import read_parquet, row_count
-from refinesynth.personas.quoted import QuotedRow, QuotedRows
-from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row_of
+from refinesynth.files.lines import bounded_lines, read_document
+from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row
 
-_COUNTED_BYTES = 64 * 1024 * 1024
-"""Largest file whose lines are counted beforehand, which takes a fifth of a second."""
+MAX_LINE_BYTES = 1 << 20
+"""Longest line that is read, in bytes."""
 
 STDIN = "-"
 """In the place of a path: standard input."""
 
-_WHOLE = (".json", ".parquet")
-"""Files that are not read line by line."""
-
+_COUNTED_BYTES = 64 * 1024 * 1024
+"""Largest file whose lines are counted beforehand, which takes a fifth of a second."""
+_PARQUET_ROWS = 256
+"""Rows of a Parquet file in memory at a time."""
+_COMPRESSIONS = (".gz", ".zst")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-
-_TOO_LONG = f"is longer than {MAX_LINE_BYTES:,} bytes"
+_FORMATS = (".jsonl", ".ndjson", *_DELIMITERS, ".txt", ".json", ".parquet")
 
 Found = tuple[int, object]
 """Number and content of a row, which may or may not hold a persona."""
@@ -51,12 +51,12 @@ class PersonaFile:
         """
         self.path = path = Path(path)
         self.column = column
+        self._line = 0
         suffixes = [suffix.lower() for suffix in path.suffixes]
-        self._compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else None
+        self._compression = suffixes.pop() if suffixes and suffixes[-1] in _COMPRESSIONS else None
         self._format = suffixes[-1] if suffixes else ""
         if str(path) == STDIN:
             self._format = STDIN
-            self._lines = None
             return
         # os.path, because a long sentence taken for a path is an error to pathlib, and no file to os.path.
         if not os.path.exists(path):  # noqa: PTH110
@@ -66,49 +66,23 @@ class PersonaFile:
             )
         if path.is_dir():
             raise InputError(f"{str(path)!r} is a folder; expected a file with personas")
-        if self._format not in {*_READERS, *_WHOLE}:
+        if self._format not in _FORMATS:
             raise InputError(
                 f"unknown file format by the name of {str(path)!r}; expected one that ends in "
-                f"{', '.join((*(name for name in _READERS if name != STDIN), *_WHOLE))}, and perhaps {' or '.join(COMPRESSIONS)} after that"
+                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(_COMPRESSIONS)} after that"
             )
         if self._format == ".parquet":
             check_installed("parquet", "pyarrow")
-        self._lines: Lines | None = None
 
     def rows(self) -> Generator[Row, None, None]:
         """Every row in order, lazily.
 
         Raises:
-            InputError: The file has no column for personas, or cannot be read on.
+            InputError: The file has no column for personas, a line is too long, a row of CSV is none, or the file
+                cannot be read on.
         """
         for found in self._found():
-            if isinstance(found, BadRow):
-                yield found
-            else:
-                yield read_row_of(found[1], found[0], self.column)
-
-    def _found(self) -> Generator[Found | BadRow, None, None]:
-        from zstandard import ZstdError
-
-        try:
-            with self._open() as file:
-                if self._format == ".parquet":
-                    yield from self._parquet_rows(file)
-                    return
-                if self._format == ".json":
-                    yield from _read_json(file, self.path)
-                    return
-                self._lines = Lines(file)
-                yield from _READERS[self._format](self._lines, self)
-        except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
-            read = self._lines.number if self._lines and not isinstance(error, UnicodeError) else 0
-            after = f" after line {read}" if read else ""
-            raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
-
-    def _open(self) -> AbstractContextManager[BinaryIO]:
-        if self._format == STDIN:
-            return nullcontext(sys.stdin.buffer)
-        return open_binary(self.path, self._compression)
+            yield found if isinstance(found, BadRow) else read_row(found[1], found[0], self.column)
 
     def at_most(self) -> int | None:
         """How many personas it holds at most: its rows that are not blank; None if it is compressed, large or no file
@@ -118,56 +92,113 @@ class PersonaFile:
             return None
         try:
             if self._format == ".parquet":
-                return row_count(self.path)
+                return _parquet_count(self.path)
             if self.path.stat().st_size > _COUNTED_BYTES:
                 return None
             with self.path.open("rb") as file:
                 if self._format in _DELIMITERS:
-                    rows = QuotedRows(Lines(file), _DELIMITERS[self._format])
-                    return max(0, sum(1 for row in rows if row.cells or row.problem) - 1)
-                return sum(1 for line in Lines(file) if line.strip())
-        except (OSError, UnicodeError):
+                    return max(0, sum(1 for row in self._cells(file) if row) - 1)
+                return sum(1 for line in self._lines(file) if line.strip())
+        except (OSError, UnicodeError, csv.Error, InputError):
             return None
 
-    def stop(self) -> None:
-        """End `rows` soon, from whichever thread."""
-        if self._lines is not None:
-            self._lines.stop()
+    def _found(self) -> Iterator[Found | BadRow]:
+        from zstandard import ZstdError
+
+        self._line = 0
+        try:
+            with self._open() as file:
+                if self._format == ".parquet":
+                    yield from self._parquet_rows(file)
+                elif self._format == ".json":
+                    yield from _read_json(file, self.path)
+                elif self._format in _DELIMITERS:
+                    yield from self._csv_rows(file)
+                else:
+                    yield from self._line_rows(file)
+        except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
+            after = f" after line {self._line}" if self._line and not isinstance(error, UnicodeError) else ""
+            raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
+
+    def _open(self) -> AbstractContextManager[BinaryIO]:
+        if self._format == STDIN:
+            return nullcontext(sys.stdin.buffer)
+        return open_binary(self.path, self._compression)
+
+    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
+        for number, line in bounded_lines(file, MAX_LINE_BYTES):
+            if len(line) > MAX_LINE_BYTES:
+                raise InputError(
+                    f"line {number} of {str(self.path)!r} is longer than {MAX_LINE_BYTES:,} bytes; write one persona on each line"
+                )
+            self._line = number
+            yield line.removesuffix(b"\n")
+
+    def _line_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
+        for line in self._lines(file):
+            try:
+                yield self._line, self._content(line) if line.strip() else ""
+            except orjson.JSONDecodeError as error:
+                yield BadRow(self._line, f"is not JSON: {error.msg}")
+            except UnicodeDecodeError as error:
+                yield BadRow(self._line, f"is not UTF-8 at byte {error.start}")
+
+    def _content(self, line: bytes) -> object:
+        """JSON, or a persona as it stands; on standard input each line may be either."""
+        is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
+        return line.decode() if is_text else orjson.loads(line)
+
+    def _cells(self, file: BinaryIO) -> Iterator[list[str]]:
+        # Undecodable bytes become lone surrogates, which no persona may hold; so the row is refused and not the file.
+        lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in self._lines(file))
+        return csv.reader(lines, delimiter=_DELIMITERS[self._format], strict=True)
+
+    def _csv_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
+        """Rows by the number of their first line. What is held is bounded by `csv.field_size_limit`, 128 KiB a cell.
+
+        Quotes are taken strictly: read otherwise, one that is never closed would hide the rows behind it.
+        """
+        rows = self._cells(file)
+        first = 1
+        try:
+            header = next(rows, list[str]())
+            column = find_column(header, self.column)
+            if column is None:
+                raise no_column(repr(str(self.path)), header, self.column)
+            at = header.index(column)
+            names = _names(header, at)
+            first = self._line + 1
+            for cells in rows:
+                if not cells:
+                    yield BadRow(first, "is blank")
+                elif len(cells) <= at:
+                    yield BadRow(first, f"has {len(cells)} columns, the persona is in column {at + 1}")
+                else:
+                    # Cells that no column of the header is for are left out.
+                    named = zip(names, cells, strict=False)
+                    yield first, {name: cell for name, cell in named if name is not None}
+                first = self._line + 1
+        except csv.Error as error:
+            raise InputError(
+                f"the row of {str(self.path)!r} that begins in line {first} is no CSV: {error}. Close every quote, write a quote "
+                "within a quoted cell twice, and each cell with at most 131,072 characters; or write the file as JSONL"
+            ) from error
 
     def _parquet_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
         if self._compression is None:
-            yield from read_parquet(file, self.path, self.column)
+            yield from _read_parquet(file, self.path, self.column)
             return
         # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
         with closing(tempfile.TemporaryFile()) as unpacked:
             copyfileobj(file, unpacked)
             unpacked.seek(0)
-            yield from read_parquet(unpacked, self.path, self.column)
-
-
-def _read_lines(lines: Lines, _: PersonaFile, read: Callable[[bytes], object]) -> Iterator[Found | BadRow]:
-    for line in lines:
-        if lines.too_long:
-            lines.too_long = False
-            yield BadRow(lines.number, _TOO_LONG)
-            continue
-        try:
-            yield lines.number, read(line) if line.strip() else ""
-        except orjson.JSONDecodeError as error:
-            yield BadRow(lines.number, f"is not JSON: {error.msg}")
-        except UnicodeDecodeError as error:
-            yield BadRow(lines.number, f"is not UTF-8 at byte {error.start}")
-
-
-def _read_text(line: bytes) -> object:
-    """A line that may be JSON or a persona as it stands."""
-    return orjson.loads(line) if line.lstrip().startswith(b"{") else line.decode()
+            yield from _read_parquet(unpacked, self.path, self.column)
 
 
 def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
     """A list of rows, or an object that holds one."""
     try:
-        found: object = orjson.loads(read_whole(file, path))
+        found: object = orjson.loads(read_document(file, path))
     except orjson.JSONDecodeError as error:
         raise InputError(f"{str(path)!r} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
     if isinstance(found, dict):
@@ -176,30 +207,6 @@ def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
     if not isinstance(found, list):
         raise InputError(f"{str(path)!r} is neither a list of rows nor an object that holds one list of them")
     yield from enumerate(cast("list[object]", found), start=1)
-
-
-def _read_csv(lines: Lines, source: PersonaFile, delimiter: str) -> Iterator[Found | BadRow]:
-    rows = QuotedRows(lines, delimiter)
-    header = next(rows, QuotedRow(1, [], too_long=False))
-    if problem := _TOO_LONG if header.too_long else header.problem:
-        raise InputError(f"the first line of {str(source.path)!r} is no CSV header: {problem}")
-    column = find_column(header.cells, source.column)
-    if column is None:
-        raise no_column(repr(str(source.path)), header.cells, source.column)
-    at = header.cells.index(column)
-    names = _names(header.cells, at)
-    for row in rows:
-        if row.problem is not None:
-            yield BadRow(row.line, f"is not CSV: {row.problem}")
-        elif row.too_long:
-            yield BadRow(row.line, _TOO_LONG)
-        elif not row.cells:
-            yield BadRow(row.line, "is blank")
-        elif len(row.cells) <= at:
-            yield BadRow(row.line, f"has {len(row.cells)} columns, the persona is in column {at + 1}")
-        else:
-            # Cells that no column of the header is for are left out.
-            yield row.line, {name: cell for name, cell in zip(names, row.cells, strict=False) if name is not None}
 
 
 def _names(header: list[str], at: int) -> list[str | None]:
@@ -212,10 +219,49 @@ def _names(header: list[str], at: int) -> list[str | None]:
     ]
 
 
-_READERS: dict[str, Callable[[Lines, PersonaFile], Iterator[Found | BadRow]]] = {
-    ".jsonl": partial(_read_lines, read=orjson.loads),
-    ".ndjson": partial(_read_lines, read=orjson.loads),
-    **{name: partial(_read_csv, delimiter=delimiter) for name, delimiter in _DELIMITERS.items()},
-    ".txt": partial(_read_lines, read=bytes.decode),
-    STDIN: partial(_read_lines, read=_read_text),
-}
+def _parquet_count(path: Path) -> int | None:
+    """How many rows a Parquet file says that it has; None if it is none."""
+    arrow: Any = import_module("pyarrow")
+    parquet: Any = import_module("pyarrow.parquet")
+    try:
+        return int(parquet.read_metadata(path).num_rows)
+    except (arrow.ArrowException, OSError):
+        return None
+
+
+def _read_parquet(file: BinaryIO, path: Path, wanted: str | None) -> Iterator[Found | BadRow]:
+    """The rows' numbers and fields, some hundred in memory at a time; of columns of one name none but the persona.
+
+    Raises:
+        InputError: It is no Parquet file, or has no column for personas.
+    """
+    # Typed as Any: pyarrow is optional, and has no types.
+    arrow: Any = import_module("pyarrow")
+    parquet: Any = import_module("pyarrow.parquet")
+    try:
+        table = parquet.ParquetFile(file)
+        names: list[str] = table.schema_arrow.names
+        column = find_column(names, wanted)
+        if column is None:
+            raise no_column(repr(str(path)), names, wanted)
+        read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
+        number = 0
+        for batch in table.iter_batches(batch_size=_PARQUET_ROWS, columns=read):
+            for cells in zip(*batch.columns, strict=True):
+                number += 1
+                yield _parquet_row(dict(zip(batch.schema.names, cells, strict=True)), column, number)
+    except (arrow.ArrowException, OSError) as error:
+        raise InputError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
+
+
+def _parquet_row(cells: dict[str, Any], column: str, number: int) -> Found | BadRow:
+    row: dict[str, object] = {}
+    for name, cell in cells.items():
+        try:
+            row[name.strip().casefold() if name == column else name] = cell.as_py()
+        except (UnicodeDecodeError, ValueError, OverflowError) as error:
+            # Of other columns, what Python has no value for is left out: a time in the year 20,000.
+            if name == column:
+                where = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+                return BadRow(number, f"is not UTF-8{where}")
+    return number, row

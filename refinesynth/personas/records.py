@@ -8,8 +8,7 @@ from typing import Any, TypeAlias, cast
 from refinesynth.errors import InputError
 from refinesynth.files.atomic_write import output_file
 from refinesynth.personas.files import PersonaFile
-from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, read_row_of
-from refinesynth.personas.shipped import shipped
+from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, read_row, shipped
 from refinesynth.trajectory import Persona
 
 RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
@@ -75,7 +74,7 @@ class Records:
             if isinstance(piece, PersonaFile):
                 yield from self._counted(piece.rows(), f"{piece.path}: ")
             else:
-                yield from self._counted((read_row_of(piece, number, self._column),), "")
+                yield from self._counted((read_row(piece, number, self._column),), "")
 
     def _counted(self, rows: Iterable[Record | BadRow], where: str) -> Iterator[Record]:
         for row in rows:

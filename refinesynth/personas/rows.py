@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import islice
 from typing import cast
 
@@ -62,11 +63,19 @@ Row = Record | BadRow
 """What a source gives, in its order."""
 
 
-def read_row(value: object, line: int) -> Row:
+def read_row(value: object, line: int, column: str | None = None) -> Row:
     """A row from a text, a `Persona`, or a mapping with the key `persona` or `text`; never raises.
 
-    Fields without a name, which a trailing comma in a CSV header makes, are left out.
+    With a `column` the persona is there and nowhere else. Fields without a name, which a trailing comma in a CSV header
+    makes, are left out.
     """
+    if column is not None and isinstance(value, Mapping):
+        named = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
+        there = find_column(named, column)
+        if there is None:
+            return BadRow(line, f"has no key {column!r}; {_others(named)}")
+        others = {key: at for key, at in named.items() if key not in (there, *COLUMNS, WRAPPER)}
+        value = {"persona": named[there], **others}
     fields: dict[str, JsonValue] = {}
     if isinstance(value, Mapping):
         found = _unwrapped(cast("Mapping[object, object]", value))
@@ -130,13 +139,7 @@ def _others(names: Iterable[object]) -> str:
     return f"it has {found or 'none'}. {_NAME_IT}"
 
 
-def read_row_of(value: object, line: int, column: str | None) -> Row:
-    """As `read_row`, with the persona in `column` and nowhere else, if one is named."""
-    if column is None or not isinstance(value, Mapping):
-        return read_row(value, line)
-    row = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
-    found = find_column(row, column)
-    if found is None:
-        return BadRow(line, f"has no key {column!r}; {_others(row)}")
-    others = {key: at for key, at in row.items() if key not in (found, *COLUMNS, WRAPPER)}
-    return read_row({"persona": row[found], **others}, line)
+def shipped() -> tuple[Persona, ...]:
+    """All personas in the package, about 300, always in the same order."""
+    lines = (files("refinesynth.personas") / "shipped.jsonl").read_bytes().splitlines()
+    return tuple(Persona.model_validate(orjson.loads(line)) for line in lines)

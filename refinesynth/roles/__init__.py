@@ -3,9 +3,8 @@
 from refinesynth.roles.asking import Actor, Calls, CallsSpent, InvalidAnswer
 from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
-from refinesynth.roles.player import Player
+from refinesynth.roles.player import Player, ToolPlayer
 from refinesynth.roles.script_writer import RulebookWriter, ScriptWriter
-from refinesynth.roles.tool_player import ToolPlayer
 from refinesynth.roles.verifier import Judge, Verifier
 
 __all__ = [

@@ -1,16 +1,34 @@
-"""The agent: thinks and takes one action (paper, section 3.2; live play)."""
+"""The agent: thinks and acts, asked for text or with native tool calls."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self, cast
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+import orjson
+from pydantic import JsonValue
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.chat import Message, parse_player
+from refinesynth.actions.calls import Call, text_of, tools_of
+from refinesynth.actions.wording import quoted
+from refinesynth.chat import Message, ToolMessage, parse_player
 from refinesynth.prompts import Prompts
 from refinesynth.roles.asking import Actor
-from refinesynth.roles.forms import text_form
+from refinesynth.roles.forms import AnswerForm, called, said, text_form
 from refinesynth.settings.mistakes import Asked
-from refinesynth.trajectory import PlayerTurn
+from refinesynth.trajectory import PlayerTurn, Script
 
 
 @dataclass
@@ -66,3 +84,111 @@ def _as_message(message: Message) -> ModelMessage:
     if message.role == "user":
         return ModelRequest(parts=[UserPromptPart(message.content)])
     return ModelResponse(parts=[TextPart(message.content)])
+
+
+@dataclass
+class ToolPlayer(Actor):
+    """One verb: `act`, in one script.
+
+    Its chat is `chat.render_tool_turns`, and the script's actions are its tools.
+    """
+
+    script: Script = field(kw_only=True)
+
+    @cached_property
+    def _form(self) -> "CallForm":
+        return CallForm.of(self.script)
+
+    async def act(
+        self,
+        view: Sequence[ToolMessage],
+        *,
+        mistake: Asked | None = None,
+        violations: Sequence[str] = (),
+    ) -> PlayerTurn:
+        """The next turn after `view`, as `Player.act`; the private note stands at the end of the last message, the
+        answer to a call or the task.
+
+        Raises:
+            InvalidAnswer: No answer had a thought and one call.
+        """
+        last = view[-1]
+        last = last._replace(content=with_notes(self.prompts, last.content, mistake, violations))
+        return await self.ask(self._form, _part(last, view), history=[_message(one, view) for one in view[:-1]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallForm(AnswerForm[PlayerTurn]):
+    """One call of a function of a script, and a thought: as text or, where there is none, as the model thought it for
+    itself.
+    """
+
+    script: Script
+
+    @classmethod
+    def of(cls, script: Script) -> Self:
+        """For the functions of this script."""
+        tools = [_tool(one.definition()["function"]) for one in tools_of(script)]
+        return cls(parameters=ModelRequestParameters(function_tools=tools), text=_no_call, script=script)
+
+    def read(self, response: ModelResponse) -> PlayerTurn:
+        """The turn in a response.
+
+        Raises:
+            ValueError: There is no thought, or not one call; the message goes back to the model.
+        """
+        calls = called(response)
+        if not calls:
+            return self.text(said(response))
+        if len(calls) > 1:
+            raise ValueError(f"there are {len(calls)} calls; take one action at a time, by one call")
+        thought = said(response).strip() or _thinking(response)
+        if not thought:
+            # Whoever trains on it would learn to act without thinking.
+            raise ValueError("there is no thought; write what you think as text beside the call")
+        action = text_of(self.script, Call(calls[0].tool_name, _arguments(calls[0].args))).strip()
+        if not action:
+            raise ValueError("the call says nothing; call one of the functions")
+        return PlayerTurn(thought=thought, action=action)
+
+
+def _no_call(text: str) -> PlayerTurn:
+    del text
+    raise ValueError("no function is called; write your thought as text, and call one function, which is your action")
+
+
+def _tool(function: Mapping[str, Any]) -> ToolDefinition:
+    return ToolDefinition(
+        name=function["name"],
+        description=function["description"],
+        parameters_json_schema=function["parameters"],
+        strict=False,
+    )
+
+
+def _thinking(response: ModelResponse) -> str:
+    return "\n\n".join(part.content for part in response.parts if isinstance(part, ThinkingPart)).strip()
+
+
+def _arguments(given: str | Mapping[str, Any] | None) -> Mapping[str, JsonValue]:
+    try:
+        found: object = orjson.loads(given) if isinstance(given, str) and given.strip() else given or {}
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, Mapping):
+        raise ValueError(f"the arguments are no JSON object: {quoted(str(given))}")
+    return cast("Mapping[str, JsonValue]", found)
+
+
+def _message(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelMessage:
+    if message.call is None:
+        return ModelRequest(parts=[_part(message, view)])
+    call = ToolCallPart(message.call.name, dict(message.call.arguments), tool_call_id=message.id)
+    return ModelResponse(parts=[*([TextPart(message.content)] if message.content else ()), call])
+
+
+def _part(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelRequestPart:
+    if message.role == "user":
+        return UserPromptPart(message.content)
+    name = next(one.call.name for one in view if one.call is not None and one.id == message.id)
+    return ToolReturnPart(name, message.content, tool_call_id=message.id)

@@ -3,10 +3,10 @@
 from refinesynth.run.away import Away, JournalSums
 from refinesynth.run.claiming import free_run_folder, next_run_folder
 from refinesynth.run.config import RunConfig, differences, stable_repr
-from refinesynth.run.episodes import EpisodeLine, Totals, fingerprint
-from refinesynth.run.finished import Finished
+from refinesynth.run.episodes import EpisodeLine, Finished, fingerprint
 from refinesynth.run.folder import RunFolder, is_run_file, worker_journals
 from refinesynth.run.memory import EpisodeMemory
+from refinesynth.run.stats import RunStats
 from refinesynth.run.writer import RunWriter
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "JournalSums",
     "RunConfig",
     "RunFolder",
+    "RunStats",
     "RunWriter",
-    "Totals",
     "differences",
     "fingerprint",
     "free_run_folder",

@@ -17,7 +17,7 @@ from refinesynth.settings import PlaySettings
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import PlayName, explain
 
-_MAY_CHANGE = frozenset({"n", "concurrency", "budget", "patience", "connections", "personas", "versions"})
+_MAY_CHANGE = frozenset({"n", "concurrency", "budget", "early_stop", "connections", "personas", "versions"})
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
 
 TO_BE_ANSWERED = frozenset({"max_tokens", "output_mode", "extra"})
@@ -49,7 +49,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     """Most episodes in flight."""
     budget: str | None = None
     """What may be spent in all; None sets no limit."""
-    patience: int = Field(default=0, ge=0)
+    early_stop: int = Field(default=0, ge=0)
     """Episodes without one accepted after which it stops early; 0 goes on. Runs from before there was this went on."""
     play: PlayName
     seed: int
@@ -88,6 +88,9 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if "patience" in given:
+            # Its name in runs of earlier versions.
+            given = {"early_stop" if name == "patience" else name: value for name, value in given.items()}
         further = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
         if unknown := given.keys() - cls.model_fields.keys() - further.keys():
             raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")

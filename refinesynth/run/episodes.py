@@ -1,19 +1,18 @@
-"""What a run's counts need to know of a finished episode, and the sums over all of them; both are kept in the
-journal.
-"""
+"""One finished episode: its line in the journal, from which the counts come, and its records as bytes for the files."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from refinesynth.cost import Cost
 from refinesynth.errors import StorageError
+from refinesynth.journal import Entry
 from refinesynth.outcome import EpisodeOutcome, Refused, wasted
-from refinesynth.run.figures import EpisodeFigures, Figures
-from refinesynth.run.reasons import REASON, count_reason
+from refinesynth.run.figures import EpisodeFigures
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, Usage, explain
 
@@ -85,7 +84,7 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
             lost=outcome.lost,
             scripts_refused=scripts,
             drafts_refused=len(refused) - scripts,
-            by_rule=_by_rule(refused),
+            by_rule=refusals_by_rule(refused),
             violations=dict(Counter(found.rule for item in refused for found in item.violations)),
             usage=outcome.usage,
             cost_usd=outcome.cost_usd,
@@ -104,117 +103,22 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
         Raises:
             StorageError: This is no such line.
         """
-        return _read(cls, line)
+        return read_kept(cls, line)
 
 
-def _by_rule(refused: Iterable[Refused]) -> dict[str, int]:
+def refusals_by_rule(refused: Iterable[Refused]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for item in refused:
         counts.update(dict.fromkeys(item.rejecting, 1))
     return dict(counts)
 
 
-class Totals(BaseModel, extra="forbid"):
-    """Sums over finished episodes. Their size does not depend on how many there are.
+def read_kept(kind: type[_Kept], data: bytes) -> _Kept:
+    """Read a value that was written to the journal.
 
-    As with `EpisodeLine`, a field that is added later needs a default.
+    Raises:
+        StorageError: It is damaged, or of another version.
     """
-
-    episodes: int = 0
-    accepted: int = 0
-    """Trajectories."""
-    fruitful: int = Field(default_factory=lambda fields: fields["accepted"])
-    """Episodes that gave one or more of them. Sums from before there could be several do not say it."""
-    lost: int = 0
-    """Episodes without any, because their backend failed or their deadline passed."""
-    scripts_refused: int = 0
-    drafts_refused: int = 0
-    by_rule: Counter[str] = Field(default_factory=Counter[str])
-    violations: Counter[str] = Field(default_factory=Counter[str])
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    """US dollars; None as soon as the cost of one episode is unknown."""
-    wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
-    """Rule name to what was spent on what it refused."""
-    fruitless: Cost = Cost()
-    """By episodes without a trajectory, beside what rules wasted."""
-    figures: Figures = Field(default_factory=Figures)
-    """What the trajectories are like."""
-    last_reason: str | None = None
-    """Why the last of these episodes gave none, shortened."""
-    reasons: Counter[str] = Field(default_factory=Counter[str])
-    """Why episodes gave none, to how many, see `count_reason`; none where an earlier version counted."""
-
-    def add(self, line: EpisodeLine) -> None:
-        """Count one more episode."""
-        self.episodes += 1
-        self.accepted += line.trajectories
-        self.fruitful += line.accepted
-        self.lost += line.lost
-        self.scripts_refused += line.scripts_refused
-        self.drafts_refused += line.drafts_refused
-        self.by_rule.update(line.by_rule)
-        self.violations.update(line.violations)
-        self.usage += line.usage
-        self.cost_usd = sum_costs(self.cost_usd, line.cost_usd)
-        self.figures.add(line.figures)
-        for rule, spent in line.wasted.items():
-            self.wasted[rule] = self.wasted.get(rule, Cost()) + spent
-        if not line.accepted:
-            self.fruitless += line.spent - sum(line.wasted.values(), Cost())
-            self.note(line.reason)
-
-    def note(self, reason: str | None) -> None:
-        """Count why an episode gave none."""
-        self.last_reason = None if reason is None else reason[:REASON]
-        if reason is not None:
-            count_reason(self.reasons, reason)
-
-    @property
-    def commonest_reason(self) -> tuple[str, int] | None:
-        """Why most of the episodes without a trajectory gave none, and how many they are; None if that is unknown."""
-        return next(iter(self.reasons.most_common(1)), None)
-
-    @property
-    def spent(self) -> Cost:
-        """By all of these episodes."""
-        return Cost(usage=self.usage, cost_usd=self.cost_usd)
-
-    @classmethod
-    def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:
-        """What is still known of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
-        totals = cls(cost_usd=None)
-        before: tuple[int, Persona] | None = None
-        for trajectory in accepted:
-            totals.accepted += 1
-            totals.figures.add(EpisodeFigures.of_records([trajectory]))
-            # Those of one episode follow on each other.
-            episode = trajectory.provenance.seed, trajectory.persona
-            totals.fruitful += episode != before
-            before = episode
-        totals.episodes = totals.fruitful
-        for item in refused:
-            totals.scripts_refused += item.stage == "script"
-            totals.drafts_refused += item.stage == "draft"
-            totals.by_rule.update(_by_rule([item]))
-            totals.violations.update(found.rule for found in item.violations)
-        return totals
-
-    def to_json(self) -> bytes:
-        """These sums as JSON."""
-        return write_json(self.model_dump(mode="json"))
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            StorageError: This is no such thing.
-        """
-        return _read(cls, data)
-
-
-def _read(kind: type[_Kept], data: bytes) -> _Kept:
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
@@ -224,6 +128,117 @@ def _read(kind: type[_Kept], data: bytes) -> _Kept:
         ) from error
 
 
-def sum_costs(one: float | None, other: float | None) -> float | None:
-    """Two costs together, in US dollars; unknown (None) if one of them is."""
-    return None if one is None or other is None else one + other
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """An episode's outcome, written down. No line holds a newline."""
+
+    line: EpisodeLine
+    """What the counts need."""
+    trajectories: tuple[bytes, ...]
+    """Its lines of trajectories.jsonl; none if nothing was accepted."""
+    rejected: tuple[bytes, ...]
+    """Its lines of rejected.jsonl."""
+    doubtful: bool = False
+    """See `EpisodeOutcome.doubtful`; such a one is not written before another episode has shown that settings are
+    right."""
+
+    @classmethod
+    def of(cls, outcome: EpisodeOutcome) -> "Finished":
+        """Write an outcome down."""
+        return cls(
+            line=EpisodeLine.of(outcome),
+            trajectories=tuple(trajectory.to_json() for trajectory in outcome.trajectories),
+            rejected=tuple(refused.to_json() for refused in outcome.refused),
+            doubtful=outcome.doubtful,
+        )
+
+    @property
+    def index(self) -> int:
+        """The persona's position in the source, from 0."""
+        return self.line.index
+
+    @property
+    def id(self) -> str:
+        """The episode's id."""
+        return self.line.id
+
+    @property
+    def persona(self) -> str:
+        """`fingerprint` of the persona."""
+        return self.line.persona
+
+    def waiting(self) -> Entry:
+        """The journal's entry while an earlier episode is missing: it holds the lines as well."""
+        # An empty line stands where there is no trajectory, as it did when there could be no more than one.
+        return self._entry(held=b"\n".join((*(self.trajectories or (b"",)), *self.rejected)))
+
+    def written(self, *, trajectories_end: int, rejected_end: int) -> Entry:
+        """The journal's entry once the lines are in the files, which have so many bytes then."""
+        return self._entry(trajectories_end=trajectories_end, rejected_end=rejected_end)
+
+    @classmethod
+    def read(cls, entry: Entry) -> "Finished":
+        """An episode back from its `waiting` entry.
+
+        Raises:
+            StorageError: This is no such entry.
+        """
+        line = EpisodeLine.from_json(entry.line)
+        if entry.held is None:
+            raise StorageError(f"the journal is damaged: it has lost episode {entry.index}, which waited for its turn")
+        records = entry.held.split(b"\n")
+        first = max(1, line.trajectories)
+        if len(records) < first or (not line.trajectories and records[0]):
+            raise StorageError(
+                f"the journal is damaged: episode {entry.index}, which waited for its turn, has not the records that it counts"
+            )
+        return cls(line=line, trajectories=tuple(records[: line.trajectories]), rejected=tuple(records[first:]))
+
+    def curated(self, curate: Callable[[EpisodeOutcome], EpisodeOutcome]) -> "Finished":
+        """This episode after `curate`, which may refuse trajectories of it; itself if it has none, or none was touched.
+
+        Raises:
+            StorageError: Its lines are not what a run wrote.
+        """
+        if not self.trajectories:
+            return self
+        before = self._outcome()
+        after = curate(before)
+        if after == before:
+            return self
+        finished = Finished.of(after)
+        # Written down and read again, a persona's text may have lost what no file can hold.
+        return replace(finished, line=finished.line.model_copy(update={"persona": self.persona}))
+
+    def _outcome(self) -> EpisodeOutcome:
+        """What this was written from; it has a trajectory, which knows its persona."""
+        try:
+            trajectories = tuple(map(Trajectory.from_json, self.trajectories))
+            refused = tuple(map(Refused.from_json, self.rejected))
+        except ValueError as error:
+            raise StorageError(
+                f"the journal is damaged: what it holds of episode {self.index} cannot be read ({error})"
+            ) from error
+        return EpisodeOutcome(
+            index=self.index,
+            id=self.id,
+            persona=trajectories[0].persona,
+            trajectories=trajectories,
+            refused=refused,
+            usage=self.line.usage,
+            cost_usd=self.line.cost_usd,
+        )
+
+    def _entry(
+        self, *, held: bytes | None = None, trajectories_end: int | None = None, rejected_end: int | None = None
+    ) -> Entry:
+        return Entry(
+            index=self.index,
+            id=self.id,
+            persona=self.persona,
+            accepted=self.line.accepted,
+            line=self.line.to_json(),
+            held=held,
+            trajectories_end=trajectories_end,
+            rejected_end=rejected_end,
+        )

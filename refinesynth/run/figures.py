@@ -135,19 +135,22 @@ class Figures(BaseModel, extra="forbid"):
     def add(self, one: EpisodeFigures) -> None:
         """Count one more episode."""
         self.trajectories += len(one.turns)
-        self.turns.update(one.turns)
-        self.steps.update(one.steps)
-        self.features.update(one.features)
-        self.mistakes.update(one.mistakes)
-        self.refinements += one.refinements
-        self.unrelated += one.unrelated
-        self.longer.update(one.longer)
         self.tenths = summed((self.tenths, one.tenths or (0.0,) * TENTHS))
-        self.clean += one.clean
-        self.transient += one.transient
-        self.plain += one.plain
-        self.stopped.update(one.stopped)
-        self.passed += one.passed
+        for name in _SUMMED:
+            known, more = getattr(self, name), getattr(one, name)
+            if isinstance(known, Counter):
+                cast("Counter[object]", known).update(more)
+            else:
+                setattr(self, name, known + more)
+
+    @property
+    def written(self) -> int:
+        """Scripts that were written, as far as they were refused or played."""
+        return self.passed + self.stopped.total()
+
+
+_SUMMED = Figures.model_fields.keys() & EpisodeFigures.model_fields.keys() - {"tenths"}
+"""Fields that are counts of the same name in both."""
 
 
 def measured(difficulty: Difficulty) -> tuple[str, ...]:

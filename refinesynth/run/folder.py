@@ -27,9 +27,9 @@ from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
 from refinesynth.run.away import Away, JournalSums, id_of, read_away
 from refinesynth.run.config import RunConfig
-from refinesynth.run.episodes import EpisodeLine, Totals
+from refinesynth.run.episodes import EpisodeLine
 from refinesynth.run.lines import read_lines
-from refinesynth.run.second_tries import NOTE, Round, read_rounds
+from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Trajectory, explain
 
 JOURNAL = "journal.sqlite"
@@ -133,24 +133,6 @@ class RunFolder:
         with self._journal() as journal:
             return journal is None or bool(journal.committed.count or journal.held())
 
-    def second_tries(self) -> tuple[Round, ...]:
-        """Which episodes are played again, and where in the order.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
-        with self._journal() as journal:
-            return read_rounds(journal and journal.note(NOTE))
-
-    def started(self) -> int:
-        """One more than the highest index of an episode that was begun; 0 without a journal.
-
-        Raises:
-            StorageError: A journal cannot be read.
-        """
-        away = (left.index + 1 for one in self._out_of_sight() for left in one.outstanding)
-        return max([*away, *(journal.started() for journal in self._all_journals())], default=0)
-
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
         """What was accepted, in the order of the personas.
 
@@ -190,7 +172,7 @@ class RunFolder:
         with self._journal() as journal:
             return journal.committed if journal else None
 
-    def totals(self) -> Totals:
+    def totals(self) -> RunStats:
         """Sums over the episodes in the files; costs no more for a million of them. Without a journal they are counted.
 
         Raises:
@@ -199,8 +181,8 @@ class RunFolder:
         """
         with self._journal() as journal:
             if journal is not None:
-                return Totals() if journal.totals is None else Totals.from_json(journal.totals)
-        return Totals.counted(accepted=self.trajectories(), refused=self.refused())
+                return RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
+        return RunStats.counted(accepted=self.trajectories(), refused=self.refused())
 
     def spent(self) -> list[SpentRow]:
         """What was used and paid, per role and model, episodes that never ended included; nothing without a journal.

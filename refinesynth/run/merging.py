@@ -15,8 +15,7 @@ from refinesynth.journal import JournalReader, SpentRow
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run.claiming import holds_run
 from refinesynth.run.config import RunConfig
-from refinesynth.run.episodes import EpisodeLine
-from refinesynth.run.finished import Finished
+from refinesynth.run.episodes import EpisodeLine, Finished
 from refinesynth.run.folder import RunFolder
 from refinesynth.run.writer import RunWriter
 from refinesynth.settings import Shard

@@ -6,31 +6,9 @@ from typing import Any
 
 from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
-from refinesynth.journal.values import ESTIMATED, FIRST_UNUSED, UNUSED, model_of
-from refinesynth.run.episodes import Totals
+from refinesynth.journal.values import ESTIMATED, model_of
+from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Usage
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hedges:
-    """Requests that were sent twice and paid for twice, see `Backend.hedge`."""
-
-    requests: int
-    """How many."""
-    second_used: int
-    """Of how many the second was answered first."""
-    unused: Cost
-    """What the others of the two took, at worst where they were cancelled: that is not known."""
-
-    @classmethod
-    def of(cls, rows: Iterable[SpentRow]) -> "Hedges":
-        """From what the journal has summed up."""
-        unused = [row for row in rows if row.model.endswith(UNUSED)]
-        return cls(
-            requests=sum(row.requests for row in unused),
-            second_used=sum(row.requests for row in unused if row.model.endswith(FIRST_UNUSED)),
-            unused=sum(map(spent_of, unused), Cost()),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +27,14 @@ class Spending:
     without use."""
     estimated: Cost
     """Of `total`, the completions whose tokens are estimated, because the server did not report them."""
-    hedges: Hedges
-    """On requests of which the second, or the first, was not used."""
     unneeded: Cost
     """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed."""
 
     @classmethod
-    def of(cls, rows: Sequence[SpentRow], totals: Totals) -> "Spending":
+    def of(cls, rows: Sequence[SpentRow], totals: RunStats) -> "Spending":
         """From what the journal has summed up, and the sums over the episodes in the files."""
         wasted = sum(totals.wasted.values(), Cost())
         total = sum(map(spent_of, rows), Cost()) if rows else totals.spent
-        hedges = Hedges.of(rows)
         return cls(
             by_role=_by(rows, lambda row: row.role),
             by_model=_by(rows, lambda row: model_of(row.model)),
@@ -67,14 +42,13 @@ class Spending:
             wasted=dict(totals.wasted),
             fruitless=totals.fruitless,
             estimated=sum((spent_of(row) for row in rows if ESTIMATED in row.model), Cost()),
-            hedges=hedges,
-            unneeded=total - totals.spent - hedges.unused,
+            unneeded=total - totals.spent,
         )
 
     @property
     def total(self) -> Cost:
         """Everything."""
-        return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.hedges.unused + self.unneeded
+        return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.unneeded
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -92,7 +66,6 @@ class Spending:
             "kept": one(self.kept),
             "wasted_by_rule": each(self.wasted),
             "fruitless": one(self.fruitless),
-            "hedged": {**one(self.hedges.unused), "second_used": self.hedges.second_used},
             "unneeded": one(self.unneeded),
             "estimated": one(self.estimated),
         }

@@ -1,26 +1,106 @@
-"""Where a run stands, seen from outside: while another process works on it, after it ended, and after it died."""
+"""Where a run stands, seen from outside (while another process works on it, after it ended, and after it died), and how
+various its trajectories are.
+"""
 
 import os
 import socket
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, TypeAlias, cast
 
 import orjson
+from pydantic import JsonValue
 
+from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
 from refinesynth.files.output_folder import Holder, holder_of
-from refinesynth.journal import Outstanding, SpentRow
-from refinesynth.run.episodes import Totals
+from refinesynth.journal import JournalReader, Outstanding, SpentRow
+from refinesynth.run.episodes import EpisodeLine
+from refinesynth.run.figures import UNREADABLE, EpisodeFigures, Figures, in_order
 from refinesynth.run.folder import RunFolder
 from refinesynth.run.lines import last_line
 from refinesynth.run.spending import Spending
-from refinesynth.run.variety import Variety
+from refinesynth.run.stats import RunStats
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
 """`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed; both go on with the same
 command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Where whole numbers lie."""
+
+    least: int
+    middle: float
+    """Median."""
+    most: int
+
+    @classmethod
+    def of(cls, counts: Counter[int]) -> "Spread | None":
+        """Of numbers, given with how often each is there; None if there are none."""
+        numbers = sorted(counts.elements())
+        return cls(numbers[0], median(numbers), numbers[-1]) if numbers else None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStage:
+    """One of the checks of a script, in their order."""
+
+    rule: str
+    """`UNREADABLE` for the first, which is no rule."""
+    refused: int
+    """Scripts that came so far and were refused here."""
+    left: int
+    """Scripts that came further."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variety:
+    """What the trajectories in a run's files are like: the figures that commits have summed up, and what needs more than
+    sums.
+    """
+
+    figures: Figures
+    environments: int
+    """Distinct scripts."""
+    action_names: int
+    """Distinct templates of actions, without regard to case and white space."""
+    clean_asked: float | None
+    """Share of the trajectories in which no mistake was to be asked for; None where the policy has none."""
+    near_duplicates: int
+    """Trajectories refused because their script resembles another."""
+    contaminated: int
+    """Trajectories refused because an evaluation set shares words with them."""
+    stages: tuple[RuleStage, ...]
+    """What each check left of the scripts; those that refused none are left out."""
+
+    @classmethod
+    def of(cls, folder: RunFolder, stats: RunStats) -> "Variety":
+        """Of a run, given the sums over its files. Reads the episodes' lines in the journal, and no trajectory if there
+        is one.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        figures = stats.figures
+        scripts: set[str] = set()
+        actions: set[str] = set()
+        for one in _each(folder) if figures.trajectories else ():
+            scripts.update(one[0])
+            actions.update(one[1])
+        return cls(
+            figures=figures,
+            environments=len(scripts),
+            action_names=len(actions),
+            clean_asked=_clean_asked(folder.config.mistakes),
+            near_duplicates=stats.by_rule[NEAR_DUPLICATE],
+            contaminated=stats.by_rule[CONTAMINATED],
+            stages=stages(figures, folder.config.script_rules),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +123,7 @@ class RunStatus:
     """Trajectories of `waiting` episodes, kept for later."""
     waiting: int
     """Finished episodes that wait for an earlier one, or are beyond the `n`-th."""
-    totals: Totals
+    totals: RunStats
     """Sums over finished episodes, `waiting` ones included."""
     variety: Variety
     """What the trajectories in trajectories.jsonl are like."""
@@ -68,10 +148,8 @@ class RunStatus:
             RunFolderError: There is no journal, and a line is not one that a run wrote.
             StorageError: The journal cannot be read.
         """
-        totals, waiting, spent = folder.totals(), folder.waiting_lines(), folder.spent()
-        accepted, spending, variety = totals.accepted, Spending.of(spent, totals), Variety.of(folder, totals)
-        for line in waiting:
-            totals.add(line)
+        in_files, waiting, spent = folder.totals(), folder.waiting_lines(), folder.spent()
+        accepted, totals = in_files.accepted, in_files.with_lines(waiting)
         event = _last_event(folder)
         holder = holder_of(folder.path)
         state = _state(event, holder, complete=accepted >= folder.config.n)
@@ -85,11 +163,11 @@ class RunStatus:
             kept=totals.accepted - accepted,
             waiting=len(waiting),
             totals=totals,
-            variety=variety,
+            variety=Variety.of(folder, in_files),
             contaminated=len(folder.contaminated()),
             outstanding=tuple(folder.outstanding()),
             spent=tuple(spent),
-            spending=spending,
+            spending=Spending.of(spent, in_files),
             elapsed=_elapsed(event, holder, running=state == "running"),
             last_event=event,
         )
@@ -148,3 +226,50 @@ def _elapsed(event: Mapping[str, Any], holder: Holder | None, *, running: bool) 
         return max(0.0, (until - holder.since).total_seconds())
     except (KeyError, ValueError, TypeError):
         return None
+
+
+def _clean_asked(mistakes: Mapping[str, JsonValue]) -> float | None:
+    share = mistakes.get("clean")
+    return float(share) if mistakes.get("policy") == "spread" and isinstance(share, int | float) else None
+
+
+def stages(figures: Figures, script_rules: str) -> tuple[RuleStage, ...]:
+    """What each check left of the scripts, in the order of the chain; rules that it does not name come last."""
+    order = [UNREADABLE, *in_order(script_rules)]
+    order += sorted(figures.stopped.keys() - set(order))
+    left = figures.written
+    found: list[RuleStage] = []
+    for rule in order:
+        if refused := figures.stopped[rule]:
+            left -= refused
+            found.append(RuleStage(rule, refused, left))
+    return tuple(found)
+
+
+def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
+    """Digests of scripts and of actions, of one episode after the other."""
+    if not folder.journal_file.exists():
+        for trajectory in folder.trajectories():
+            figures = EpisodeFigures.of_records([trajectory])
+            yield figures.scripts, figures.actions
+        return
+    with JournalReader.read(folder.journal_file) as journal:
+        for entry in journal.entries():
+            if entry.is_held:
+                return
+            yield _digests(entry.line)
+
+
+def _digests(line: bytes) -> tuple[Iterable[str], Iterable[str]]:
+    """Those of a line in the journal. Everything else in it is passed by: validating it would take three times as
+    long.
+    """
+    try:
+        figures: Any = orjson.loads(line)["figures"]
+        scripts, actions = figures["scripts"], figures["actions"]
+        # A digest of any form is hashed and counted; a list in its place raises.
+        return frozenset[str](scripts), frozenset[str](actions)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        # Of an earlier version, or damaged; reading it whole says which.
+        whole = EpisodeLine.from_json(line).figures
+        return whole.scripts, whole.actions

@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, SpentRow
+from refinesynth.journal import BATCHES, Committed, Entry, Journal, JournalReader, SpentRow
 from refinesynth.run.away import NOTE as WORKERS
 from refinesynth.run.away import id_of, read_away, tell_lost
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
-from refinesynth.run.episodes import EpisodeLine, Totals
-from refinesynth.run.file_repair import repair_files
-from refinesynth.run.finished import Finished
+from refinesynth.run.episodes import EpisodeLine, Finished
 from refinesynth.run.folder import CARRIED, RunFolder, worker_journals
-from refinesynth.run.lines import LineWriter, size_of
+from refinesynth.run.lines import LineWriter, cut, ends_line, last_line_end, size_of
 from refinesynth.run.logs import logged, open_events
 from refinesynth.run.memory import EpisodeMemory
-from refinesynth.run.second_tries import NOTE as SECOND_TRIES
-from refinesynth.run.second_tries import superseded, with_another, write_rounds
+from refinesynth.run.stats import RunStats
 from refinesynth.text.jsontext import write_json
 
 if TYPE_CHECKING:
@@ -47,11 +44,9 @@ class RunWriter(RunFolder):
         found = {*worker_journals(path), *self.workers.paths_here()}
         self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in sorted(found)]
         self._begun = max(known.started() for known in (journal, *self._elsewhere))
-        self.rounds = self.second_tries()
-        """Episodes that are played again."""
         self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
-        self.committed = Totals() if journal.totals is None else Totals.from_json(journal.totals)
+        self.committed = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
         """Sums over everything that was appended; `committed.episodes` is the index of the next episode to append."""
         self.waiting = set(journal.held())
         """Indices of finished episodes that are in no file yet."""
@@ -70,14 +65,13 @@ class RunWriter(RunFolder):
         config: RunConfig,
         *,
         fresh: bool = False,
-        corrected: bool = False,
         log_level: int = logging.INFO,
     ) -> "RunWriter":
         """Continue the run in `path`, or begin one if none is there; with `fresh`, after moving it aside.
 
         Lines that no episode counts are cut. Episodes whose lines are not all there, because they were deleted or the
-        power has failed, are forgotten, to be made again from what was paid for. As long as no episode has ended, and
-        where the settings are said to be `corrected`, those that a backend may need to answer at all may be others.
+        power has failed, are forgotten, to be made again from what was paid for. As long as no episode has ended, the
+        settings that a backend may need to answer at all may be others.
 
         Raises:
             RunFolderError: Something else is in the folder, a live process writes it, or the run was asked with other
@@ -87,17 +81,17 @@ class RunWriter(RunFolder):
         path = Path(path)
         if holds_run(path) and not fresh:
             # Before the lock's file says that this process has the folder; and again when it has.
-            _refuse_changes(path, config, corrected=corrected)
+            _refuse_changes(path, config)
         with ExitStack() as until:
             aside = claim(path, fresh=fresh, until=until)
             if holds_run(path):
-                _refuse_changes(path, config, corrected=corrected)
+                _refuse_changes(path, config)
             else:
                 config.save(path / "config.json")
             folder = RunFolder(path, config)
             journal = until.enter_context(closing(Journal.open(folder.journal_file)))
             counted = journal.committed.count
-            missing = repair_files(folder, journal)
+            missing = _repair_files(folder, journal)
             if config != RunConfig.load(folder.config_file):
                 config.save(folder.config_file)
             run = cls(path, config, journal=journal, until=until, log_level=log_level)
@@ -107,29 +101,19 @@ class RunWriter(RunFolder):
             run.log.warning("lines_missing", first_episode=missing, episodes=counted - missing)
         return run
 
-    async def try_again(self, *, stopped: bool) -> None:
-        """Play those again that gave nothing; they come next in the order, behind all that was begun. While some of
-        those that were asked for before have not ended, these are gone on with instead, unless the run was `stopped`
-        over the others.
+    def refuse_second_tries(self) -> None:
+        """Refuse to go on with a run in which an earlier version has played failed personas again.
 
         Raises:
-            RunFolderError: There is none.
-            StorageError: The journal cannot be read or written.
-        """
-        rounds = with_another(self, stopped=stopped)
-        if rounds != self.rounds:
-            await self._records.keep_note(SECOND_TRIES, write_rounds(rounds))
-            self.rounds = rounds
-            self.milestones.info("tried_again", at=rounds[-1].at, episodes=len(rounds[-1].episodes))
-
-    def tried_again(self) -> list[EpisodeLine]:
-        """Of the episodes in the files, those that are played again.
-
-        Raises:
+            RunFolderError: It has; the order of its personas is not that of the source.
             StorageError: The journal cannot be read.
         """
-        entries = map(self._records.entry, sorted(superseded(self.rounds)))
-        return [EpisodeLine.from_json(entry.line) for entry in entries if entry is not None and not entry.is_held]
+        if self._records.note("second_tries") is not None:
+            raise RunFolderError(
+                f"an earlier version has played failed personas of {str(self.path)!r} again (--retry-failed), and this one goes "
+                f"on with no such run. It can still be read, exported and merged: make what is missing in a new run, then "
+                f"`refinesynth merge` both"
+            )
 
     def memory(self, episode: str, index: int) -> EpisodeMemory:
         """What is known of an episode's completions, by its id and the persona's position."""
@@ -246,18 +230,16 @@ class RunWriter(RunFolder):
         return finished.written(trajectories_end=self._trajectories.end, rejected_end=self._rejected.end)
 
 
-def _refuse_changes(path: Path, config: RunConfig, *, corrected: bool) -> None:
+def _refuse_changes(path: Path, config: RunConfig) -> None:
     before = RunFolder.open(path)
     changed = differences(before.config, config)
-    others = differences(before.config, config, of_models=TO_BE_ANSWERED) if changed else []
-    if corrected or (changed and not before.has_ended()):
+    if changed and not before.has_ended():
         # A run that came to nothing says what to look at, and goes on when that is corrected.
-        changed = others
+        changed = differences(before.config, config, of_models=TO_BE_ANSWERED)
     if changed:
-        again = "" if others else ", play again what failed with --retry-failed (in Python retry_failed=True)"
         raise RunFolderError(
             f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
-            f"another folder for the new ones{again}, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
+            f"another folder for the new ones, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
         )
     if not before.journal_file.exists() and (size_of(before.trajectories_file) or size_of(before.rejected_file)):
         raise RunFolderError(
@@ -265,3 +247,64 @@ def _refuse_changes(path: Path, config: RunConfig, *, corrected: bool) -> None:
             f"it back, or start over with --fresh (in Python fresh=True), which keeps the old folder. What was accepted can still be "
             f"exported"
         )
+
+
+def _repair_files(folder: RunFolder, journal: Journal) -> int | None:
+    """Cut what no episode counts, and forget episodes whose lines are not all there: they are made again for free.
+
+    Returns the index of the first that is forgotten; None if nothing is missing.
+
+    Raises:
+        RunFolderError: A file was changed by something else; nothing is cut or forgotten then.
+        StorageError: The folder cannot be written, or the journal cannot be read.
+    """
+    counted = journal.committed
+    there = size_of(folder.trajectories_file), size_of(folder.rejected_file)
+    missing = None
+    if there[0] < counted.trajectories_end or there[1] < counted.rejected_end:
+        missing = _first_missing(journal, counted.count, *there)
+        counted = _committed_before(journal, missing)
+    ends = ((folder.trajectories_file, counted.trajectories_end), (folder.rejected_file, counted.rejected_end))
+    for path, end in ends:
+        if not ends_line(path, end):
+            raise _changed(path, end)
+    if missing is not None:
+        journal.forget_from(missing, totals=_totals_before(journal, missing).to_json())
+    for path, end in ends:
+        cut(path, end=end)
+    cut(folder.events_file, end=last_line_end(folder.events_file))
+    return missing
+
+
+def _first_missing(journal: Journal, count: int, trajectories: int, rejected: int) -> int:
+    """The first episode whose lines end beyond these bytes. Ends never fall from one episode to the next."""
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        ends = _committed_before(journal, middle + 1)
+        if ends.trajectories_end > trajectories or ends.rejected_end > rejected:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _committed_before(journal: Journal, index: int) -> Committed:
+    entry = journal.entry(index - 1) if index else None
+    return Committed(index, entry.trajectories_end or 0, entry.rejected_end or 0) if entry else Committed(0, 0, 0)
+
+
+def _totals_before(journal: Journal, index: int) -> RunStats:
+    totals = RunStats()
+    for entry in journal.entries():
+        if entry.index >= index:
+            break
+        totals.add(EpisodeLine.from_json(entry.line))
+    return totals
+
+
+def _changed(path: Path, end: int) -> RunFolderError:
+    return RunFolderError(
+        f"{str(path)!r} has {size_of(path):,} bytes, and a line was expected to end at byte {end:,}; it was changed after the "
+        f"run wrote it. Put the original back, or start over with --fresh (in Python fresh=True), which keeps the old folder"
+    )

@@ -15,7 +15,7 @@ from aiohttp import web
 from anyio.from_thread import start_blocking_portal
 
 from refinesynth.backends import Completion
-from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.reply import HttpError
 from refinesynth.errors import InputError
 from refinesynth.serve import chat_completions as chat
 

@@ -1,6 +1,8 @@
 """How often an episode may try again before it is given up."""
 
-from pydantic import BaseModel, Field
+from typing import Any
+
+from pydantic import BaseModel, Field, model_validator
 
 
 class Attempts(BaseModel, frozen=True, extra="forbid"):
@@ -16,3 +18,19 @@ class Attempts(BaseModel, frozen=True, extra="forbid"):
     paper allows four. Where a script is played more than once, each further play may have as many again."""
     answers: int = Field(default=2, ge=0)
     """How often one answer of invalid form goes back to the model with what is wrong, before its attempt is refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: Any) -> Any:
+        """From `drafts=4,scripts=3,calls=8,answers=2`, each as wanted; a bare number is `drafts`."""
+        if not isinstance(given, str):
+            return given
+        parts = [part.partition("=") for part in given.split(",")]
+        values = {name.strip() if sign else "drafts": number if sign else name for name, sign, number in parts}
+        if unknown := values.keys() - cls.model_fields.keys() or {
+            name for name, number in values.items() if not number.strip().isdecimal()
+        }:
+            raise ValueError(
+                f"{', '.join(sorted(unknown))}: expected numbers by name, such as scripts=3,drafts=4,calls=8,answers=2"
+            )
+        return values

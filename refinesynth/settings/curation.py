@@ -1,23 +1,27 @@
 """What is kept of what the rules accepted: no near-duplicate scripts, nothing that an evaluation set holds."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from refinesynth.settings.option import RULES, Option
 
-class Curation(BaseModel, frozen=True, extra="forbid"):
+
+class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """Settings of curation. It looks at episodes in the order of their personas, so the result does not depend on
     concurrency.
     """
 
-    near_duplicates: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
-    """Similarity from which on a script counts as one that is there already, 0 to 1, and is refused; None refuses
+    near_duplicates: Annotated[
+        Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None, Option(RULES, "SIMILARITY")
+    ] = None
+    """Similarity, 0 to 1, from which on a script counts as a duplicate of an earlier one and is refused; None refuses
     none."""
-    contamination: tuple[str, ...] = ()
+    contamination: Annotated[tuple[str, ...], Option(RULES, "FILE")] = ()
     """Files of evaluation sets that scripts and trajectories are compared with. A run that is continued must be given
     the same content."""
-    contaminated: Literal["report", "refuse"] = "report"
-    """What becomes of a trajectory that shares a run of words with them."""
+    contaminated: Annotated[Literal["report", "refuse"], Option(RULES)] = "report"
+    """Treatment of a trajectory that shares a run of words with such a file."""
     words: int = Field(default=13, ge=3, le=100)
     """Length of such a run of words."""
 

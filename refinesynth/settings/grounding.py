@@ -1,12 +1,13 @@
 """How a world is executed in grounded play, and what kind of world is asked for."""
 
 import re
-from typing import cast
+from typing import Annotated, cast
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings.mix import Mix
+from refinesynth.settings.option import MISTAKES, PLAY, Option
 
 _BAND = re.compile(r"\s*(\d{1,3})?\s*(\.\.)?\s*(\d{1,3})?\s*")
 
@@ -14,20 +15,22 @@ MAX_STEPS = 100
 """Longest solution that a band of difficulty can ask for, in actions."""
 
 
-class Grounding(BaseModel, frozen=True, extra="forbid"):
+class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """Settings of grounded play: the world is executed by its rulebook, and the DungeonMaster only puts the result into
     words.
     """
 
-    terse: bool = False
-    """The world answers in the rulebook's own words: no completions are asked for the DungeonMaster at all."""
-    difficulty: tuple[int, int] | None = None
-    """Fewest and most actions of the shortest solution that is found; a script outside is refused. None keeps all."""
-    transient: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
-    """Share of the right actions that fail for a moment, announced as such, so that agents learn to try again what
-    deserves it."""
-    mix: Mix = Field(default_factory=Mix)
-    """Which share of the scripts is asked for which feature."""
+    terse: Annotated[bool, Option(PLAY)] = False
+    """Grounded play: the world answers in the rulebook's own words, without requests to a DungeonMaster model."""
+    difficulty: Annotated[tuple[int, int] | None, Option(PLAY, "BAND")] = None
+    """Grounded play: fewest and most actions of a script's shortest solution, such as 4..12; a script outside is
+    refused. None keeps all."""
+    transient: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), Option(MISTAKES, "RATE")] = 0.0
+    """Grounded play: share of the right actions that fail for a moment, announced as such; agents learn to try them
+    again."""
+    mix: Annotated[Mix, Option(PLAY, "SHARES")] = Field(default_factory=Mix)
+    """Grounded play: share of the scripts that are asked for a feature:
+    distractors=0.8,irreversible=0.2,hidden=0.5,preconditions=0.7."""
 
     @model_validator(mode="before")
     @classmethod

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn
 
 _KINDS = tuple(MistakeKind)
+_PROMPTED = (1, 4)
+"""Player turns on which `prompted` asks, unless it is told others."""
 
 MOST = 4
 """Mistakes that `spread` asks for in one trajectory, those of a second try left out."""
@@ -60,6 +62,11 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
     turns: tuple[int, ...] = ()
     """For `prompted`: the player's turns, counted from 0, on which to ask. One that falls on the repair of a mistake is
     put off to the turn after it; turn 0 is put off to turn 1."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: Any) -> Any:
+        return _parsed(given) if isinstance(given, str) else given
 
     def ask(
         self,
@@ -140,6 +147,24 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         return rng.choice(_LONGER) if rng.random() < self.chains else "fresh"
 
 
+def _parsed(text: str) -> dict[str, Any]:
+    """Fields of `spread`, `spread=2`, `natural`, `prompted`, `prompted=1,4` (player turns from 0) or `at_least=2`."""
+    policy, _, numbers = text.strip().casefold().replace("-", "_").partition("=")
+    wanted = [int(number) if number.isdecimal() else -1 for number in numbers.split(",")] if numbers else []
+    fits = min(wanted, default=0) >= 0 and len(wanted) <= 1
+    if policy == "spread" and fits and all(1 <= mean <= MOST for mean in wanted):
+        return {"policy": policy, **({"mean": wanted[0]} if wanted else {})}
+    if policy == "natural" and not wanted:
+        return {"policy": policy}
+    if policy == "prompted" and min(wanted, default=0) >= 0:
+        return {"policy": policy, "turns": tuple(wanted) or _PROMPTED}
+    if policy == "at_least" and fits:
+        return {"policy": policy, **({"minimum": wanted[0]} if wanted else {})}
+    raise ValueError(
+        f"expected one of: spread, spread=2 (1 to {MOST} mistakes on average), natural, prompted, prompted=1,4 (player turns, from 0), at_least=2"
+    )
+
+
 def spread(mean: float = 2.0, *, clean: float = 0.2, chains: float = 0.3) -> Mistakes:
     """Evenly over beginning, middle and end, so many on average; a share of the trajectories stays clean, and a share
     of the mistakes is repaired in more than one turn: the default.
@@ -154,7 +179,7 @@ def natural() -> Mistakes:
 
 def prompted(*turns: int) -> Mistakes:
     """Ask on these turns of the player, counted from 0; `prompted()` asks on turns 1 and 4."""
-    return Mistakes(policy="prompted", turns=turns or (1, 4))
+    return Mistakes(policy="prompted", turns=turns or _PROMPTED)
 
 
 def at_least(minimum: int = 2) -> Mistakes:

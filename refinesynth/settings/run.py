@@ -2,6 +2,7 @@
 files is this.
 """
 
+import warnings
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -19,12 +20,17 @@ from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.curation import Curation
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
+from refinesynth.settings.option import INPUT, LIMITS, MACHINES, MISTAKES, MODEL, OUTPUT, PLAY, RULES, Option
 from refinesynth.settings.shard import WHOLE, Shard
 
 DEADLINE: Final = 7_200.0
 """Seconds that an episode may take, unless a run says otherwise: far beyond what any but a stuck one needs."""
-PATIENCE: Final = 32
+EARLY_STOP: Final = 32
 """Finished episodes without one accepted after which a run stops, unless it says otherwise."""
+
+FORMER: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None}
+"""Former names of arguments, which are accepted for one release, to the present ones; None where there is none and nothing
+is done."""
 
 _MOST: Final = 100_000
 """Episodes in flight that may be asked for: each is a task with a few kilobytes of its own, before it does anything."""
@@ -45,8 +51,9 @@ def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
 
 
 def _in_flight(value: object) -> object:
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST):
-        return value
+    found = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if found == "auto" or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= _MOST):
+        return found
     raise ValueError(f"expected 'auto', or a whole number from 1 to {_MOST:,}")
 
 
@@ -61,38 +68,40 @@ class PlaySettings(BaseModel):
 
     model_config = _READ
 
-    play: str = "live"
-    """Name in the table of plays: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices,
-    as the paper does), `grounded` (as live, and the world is executed by the rulebook that the script comes with), or a
-    play of your own."""
-    player_form: Literal["react", "tools"] = "react"
-    """How the Player is asked and answers: `Thought: ... Action: ...` as text, or with native tool calls, an action a
-    function; in text where its model takes no tools. What it said is recorded alike; every export can be had in either
-    form."""
-    mistakes: Mistakes = Field(default_factory=Mistakes)
-    """Where mistakes come from."""
-    attempts: Attempts = Field(default_factory=Attempts)
-    """How often an episode may try again."""
+    play: Annotated[str, Option(PLAY)] = "live"
+    """How an episode is played: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices, as
+    in the paper), `grounded` (as live, and the script's rulebook executes the world), or a registered play of another
+    package."""
+    player_form: Annotated[Literal["react", "tools"], Option(MODEL)] = "react"
+    """Form of the Player's requests and answers: `react` (Thought and Action as text) or `tools` (native tool calls, one
+    function per action; text where its model takes no tools). Both are recorded alike."""
+    mistakes: Annotated[Mistakes, Option(MISTAKES, "POLICY")] = Field(default_factory=Mistakes)
+    """Policy for mistakes: spread, spread=2 (1 to 4 on average; the default), natural, prompted, prompted=1,4 (player
+    turns from 0) or at_least=2."""
+    attempts: Annotated[Attempts, Option(LIMITS, "BOUNDS")] = Field(default_factory=Attempts)
+    """Tries per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas."""
     grounding: Grounding = Field(default_factory=Grounding)
-    """How worlds are executed, and what is asked of their scripts; for plays with executed worlds alone."""
-    branches: Annotated[Whole, Field(ge=1, le=1_000)] = 1
-    """Trajectories of each accepted play: itself, and others that go on differently from a verified part of it."""
-    episodes_per_script: Annotated[Whole, Field(ge=1, le=1_000)] = 1
+    """Settings of plays with executed worlds."""
+    branches: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
+    """Trajectories of each accepted play: itself, and others that continue differently from a verified part of it."""
+    episodes_per_script: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Plays of each accepted script."""
-    seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] = 0
-    """Of the run, a number of 64 bits; each episode's own seed is derived from it."""
-    shard: Shard | None = None
-    """Which part of a run this is, as `I/N`, counted from 0. `3/8` plays every 8th persona, beginning with the fourth,
-    for an 8th of `n`. Each shard is a run of its own, maybe on another machine; `refinesynth merge` puts them together."""
-    max_turns: Annotated[Whole, Field(ge=1)] = 60
-    """Turns of both voices at which an attempt at a live play is broken off: the world may have no way to its goal.
-    From half of them on the DungeonMaster is reminded of how the play ends. Evaluations allow 30 actions."""
-    judge: bool = False
-    """Whether an LLM judge must agree to what the rules accept."""
-    deadline: Annotated[float, Field(gt=0)] | None = Field(default=DEADLINE, exclude=True)
-    """Seconds that an episode may take before it is given up, what it had refused so far being kept; the time in which
-    its backend is down does not count. None: as long as it takes. By default two hours, far beyond what any but a stuck
-    one needs."""
+    seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1), Option(PLAY, "N")] = 0
+    """Seed of the run, 64 bits; each episode's seed is derived from it. The same seed, personas and settings give the
+    same files if the backend is deterministic."""
+    shard: Annotated[Shard | None, Option(MACHINES, "I/N")] = None
+    """Part of a run that several machines share. `3/8` plays every 8th persona, beginning with the fourth (counted from
+    0), for an 8th of `n`. `refinesynth merge` puts the shards together. Budget and rate limits are each
+    shard's own."""
+    max_turns: Annotated[Whole, Field(ge=1), Option(PLAY, "N")] = 60
+    """Turns of both voices after which a live play is broken off. Evaluations allow 30 actions."""
+    judge: Annotated[bool, Option(RULES)] = False
+    """Let an LLM judge what the rules accepted; both must accept."""
+    deadline: Annotated[Annotated[float, Field(gt=0)] | None, Option(LIMITS, "SECONDS")] = Field(
+        default=DEADLINE, exclude=True
+    )
+    """Seconds after which an episode is given up; time in which its backend is down does not count. None: no limit. The
+    default is far beyond what any but a stuck episode needs."""
 
     def place(self, index: int) -> int:
         """Where the persona number `index` of this run stands in the whole, of which it may be a shard: what chance
@@ -107,49 +116,55 @@ class RunSettings(PlaySettings):
     personas: Any = None
     """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or async iterable, a Hugging Face dataset;
     None for those that come with the package."""
-    column: str | None = None
-    """Where in the rows of a file of personas they stand; None for `persona` or `text`."""
-    scripts: Any = None
-    """A run folder, or a file of its trajectories, whose scripts are played again instead of writing new ones: by
-    another player, under other rules. In the place of personas; what is read from it is each script once, with its
-    persona."""
-    n: Annotated[Whole, Field(ge=1, le=10**12)] = 100
-    """Accepted trajectories to make; a run ends when so many are accepted at least."""
+    column: Annotated[str | None, Option(INPUT, "NAME")] = None
+    """Column or field of the persona in a file's rows; by default `persona` or `text`."""
+    scripts: Annotated[Any, Option(INPUT, "RUN")] = None
+    """Run folder, or file of its trajectories, whose scripts are played again, each once, instead of writing new ones:
+    by another player, or under other rules. Replaces the personas."""
+    n: Annotated[Whole, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
+    """Accepted trajectories to make. The run ends when at least so many are accepted; an episode that brings more than
+    was missing is kept whole."""
     backend: Any = "rehearsal"
-    """A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`."""
-    rules: Any = None
-    """What a draft must satisfy, as a rule or as text for `rules.parse`; None for the play's own."""
-    script_rules: Any = None
-    """What a script must satisfy; None for the play's own."""
+    """A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
+    there, a list for a role whose models take turns."""
+    rules: Annotated[Any, Option(RULES, "CHAIN")] = None
+    """Rules that a draft must pass, by default strict(), in grounded play grounded(); `refinesynth rules` lists them."""
+    script_rules: Annotated[Any, Option(RULES, "CHAIN")] = None
+    """Rules that a script must pass, by default script(), in grounded play grounded_script()."""
     curation: Curation | None = None
-    """Near-duplicates and contamination that are looked for in what the rules accepted; None for neither."""
-    prompts: Annotated[Any, AfterValidator(_a_path)] = None
-    """Folder with prompt templates that replace shipped ones of the same name."""
-    output: Annotated[Any, AfterValidator(_a_place)] = None
-    """The run folder, or the URL of one in an object store, such as `s3://bucket/runs/first`; None for the next free
-    `runs/NNN` under the current folder."""
-    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_in_flight)] = "auto"
-    """Most episodes in flight. `auto` begins with 16 and goes on as the servers have room, up to 1,024 or what a quarter
-    of the memory bears."""
-    workers: Annotated[Whole, Field(ge=1, le=10_000)] = 1
-    """How many processes play, each on a core; one budget and one rate limit hold for all. One plays in the process of
-    the run itself; more are workers on Ray, which comes with the extra `cluster`."""
-    cluster: str | None = None
-    """The Ray cluster on which the workers are: `auto`, `HOST:6379` or `ray://HOST:10001`; None for this machine."""
-    journals: Annotated[Any, AfterValidator(_a_folder_there)] = None
-    """A folder on a disk of each worker's machine for what it has paid for, as `/nvme/refinesynth` or
+    """Checks of accepted trajectories for near-duplicates and contamination; None for neither."""
+    prompts: Annotated[Any, AfterValidator(_a_path), Option(MODEL, "FOLDER")] = None
+    """Folder with your own prompt templates; each replaces the shipped one of the same name."""
+    output: Annotated[Any, AfterValidator(_a_place), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
+    """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
+    continued, with the same personas in the same order; more may follow at their end."""
+    concurrency: Annotated[
+        int | Literal["auto"], BeforeValidator(_in_flight), Option(LIMITS, "auto|N", ("--concurrency",))
+    ] = "auto"
+    """Most episodes in flight. `auto` begins with 16 and grows while the servers keep up, to at most 1,024 or a quarter
+    of the memory."""
+    workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
+    """Processes that play, each on one core; budget and rate limits hold for all together. More than one need Ray
+    (extra `cluster`), and rules and completion functions that can be pickled."""
+    cluster: Annotated[str | None, Option(MACHINES, "ADDRESS")] = None
+    """Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; None for this machine."""
+    journals: Annotated[Any, AfterValidator(_a_folder_there), Option(MACHINES, "DIR")] = None
+    """Folder on a local disk of each worker's machine for its journal, such as `/nvme/refinesynth` or
     `$TMPDIR/refinesynth`; None for the run folder, where all workers are on one machine."""
-    budget: Any = None
-    """What may be spent in all, such as `50usd` or `20Mtok`: a hard stop."""
-    patience: Annotated[Whole, Field(ge=0)] = PATIENCE
-    """Finished episodes without one accepted after which the run stops early; 0 goes on to the end."""
+    budget: Annotated[Any, Option(LIMITS, "LIMIT")] = None
+    """Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request. The same run
+    with a higher one continues."""
+    early_stop: Annotated[Whole, Field(ge=0), Option(LIMITS, "N")] = EARLY_STOP
+    """Finished episodes without one accepted after which the run stops early, in the order of their commits; 0 goes on
+    to the end."""
     fallback: Any = None
-    """A second backend, asked while the first is down or cannot be asked any more."""
-    batch: bool = False
-    """Ask the ScriptWriter and the Narrator in the provider's batches: at half the price, each within a day. Many episodes
-    in flight make large batches."""
-    log_level: str = "info"
-    """How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`."""
+    """A second backend, asked while the first is down or cannot be asked any more. Each trajectory's provenance names
+    the one that answered."""
+    batch: Annotated[bool, Option(MODEL)] = False
+    """Send the ScriptWriter's and the Narrator's requests in OpenAI's or Anthropic's batches: half the price, answers
+    within a day. Use it with a large `concurrency`."""
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Option(OUTPUT)] = "info"
+    """Least severity of the events in events.jsonl; debug lists every completion."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -182,14 +197,29 @@ class RunSettings(PlaySettings):
         return {name: getattr(self, name) for name in PlaySettings.model_fields}
 
 
+def with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by their present names; for each former one that is given, a `DeprecationWarning`."""
+    found = {name: value for name, value in given.items() if name not in FORMER}
+    for name in given.keys() & FORMER.keys():
+        present = FORMER[name]
+        instead = "is gone and does nothing" if present is None else f"is now called {present}; give that instead"
+        warnings.warn(f"{name} {instead}", DeprecationWarning, stacklevel=2)
+        if present is not None and found.get(present) is None:
+            found[present] = given[name]
+    return found
+
+
 def _problem(error: ErrorDetails, given: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
     name, *inner = map(str, error["loc"])
     if name not in fields:
         return f"there is no setting {shortened(name)}"
     if inner and isinstance(given.get(name), Mapping):
         return f"{'.'.join((name, *inner))} is {shortened(error['input'])}; {_lowered(error['msg'])}"
+    within = f"{'.'.join(inner)}: " if inner else ""
     about = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")
-    return f"{name} is {shortened(given[name])}; {_expected(fields[name], error)}: {about[:1].lower()}{about[1:]}"
+    return (
+        f"{name} is {shortened(given[name])}; {within}{_expected(fields[name], error)}: {about[:1].lower()}{about[1:]}"
+    )
 
 
 def _expected(field: FieldInfo, error: ErrorDetails) -> str:
@@ -201,7 +231,7 @@ def _expected(field: FieldInfo, error: ErrorDetails) -> str:
             return f"expected a whole number, from {least} to {most:,}"
         return "expected a whole number" if least is None else f"expected a whole number, {least} or more"
     for each in (Mistakes, Attempts, Grounding, Curation):
-        if kind in {each, each | None}:
+        if kind in {each, each | None} and not isinstance(error["input"], str):
             return f"expected {each.__name__}(...) or None"
     return _lowered(error["msg"])
 

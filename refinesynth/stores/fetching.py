@@ -12,9 +12,9 @@ from refinesynth.files.atomic_write import atomic_write
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.files.regular import open_to_append
 from refinesynth.journal import JournalReader
+from refinesynth.journal.commits import Restore, restoring
 from refinesynth.journal.reader import TOTALS
-from refinesynth.journal.restoring import Restore, restoring
-from refinesynth.run import EpisodeLine, RunConfig, Totals
+from refinesynth.run import EpisodeLine, RunConfig, RunStats
 from refinesynth.run.claiming import CONFIG
 from refinesynth.run.folder import JOURNAL
 from refinesynth.run.lines import cannot, cut
@@ -173,7 +173,7 @@ def _check(part: Part, before: Ends) -> None:
 
 
 def _totals(path: Path) -> bytes:
-    totals = Totals()
+    totals = RunStats()
     with JournalReader.read(path / JOURNAL) as journal:
         for entry in journal.entries():
             if entry.is_held:

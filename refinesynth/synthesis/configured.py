@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings import RunSettings
+from refinesynth.settings.run import with_present_names
 
 _P = ParamSpec("_P")
 _Q = ParamSpec("_Q")
@@ -26,7 +27,7 @@ def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
     """
     from refinesynth.files.settings_file import read_settings
 
-    found = read_settings(Path(path))
+    found = with_present_names(read_settings(Path(path)))
     for name in found.keys() - RunSettings.model_fields.keys():
         near = get_close_matches(name, RunSettings.model_fields, n=1)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(RunSettings.model_fields)}"
@@ -70,6 +71,7 @@ def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -
     Raises:
         TypeError: One has no parameter; the message names the nearest.
     """
+    kwargs = with_present_names(kwargs)
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from refinesynth.backends import BackendSpec
+from refinesynth.client.budget.budget import Budget
 from refinesynth.errors import BudgetSpent, InputError, RunStopped
 from refinesynth.personas import PersonaSource
 from refinesynth.run import EpisodeLine, RunFolder
@@ -20,10 +22,6 @@ from refinesynth.synthesis.room import FEWEST
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.trajectory import Persona
 
-if TYPE_CHECKING:
-    from refinesynth.backends import BackendSpec
-    from refinesynth.client.budget.budget import Budget
-
 SAMPLE = 8
 """Personas that are played by default."""
 _LOOKED_AT = 1_000
@@ -34,11 +32,11 @@ _LOOKED_AT = 1_000
 async def estimate(
     personas: PersonaSource | None = None,
     n: int = 100,
-    backend: "BackendSpec" = "rehearsal",
+    backend: BackendSpec = "rehearsal",
     *,
     sample: int = SAMPLE,
     concurrency: int | Literal["auto"] = "auto",
-    budget: "Budget | str | None" = None,
+    budget: Budget | str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Estimate:

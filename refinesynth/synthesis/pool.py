@@ -2,9 +2,12 @@
 
 The pool knows nothing of roles or models: an episode is a function. What is written does not depend on how many workers
 there are or who finishes first: outcomes are committed in the order of the personas, each whole, up to the one with
-which `n` trajectories are accepted, or after which patience has run out; what is curated is curated in that order too.
+which `n` trajectories are accepted, or after which the run stops early; curation follows that order too.
 """
 
+import math
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
@@ -13,11 +16,10 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageError
+from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
-from refinesynth.run import Finished, RunWriter, fingerprint
-from refinesynth.synthesis.committing import Committing, Curate
-from refinesynth.synthesis.patience import Patience, Why, Yield
-from refinesynth.synthesis.paying import Funds, Unbounded
+from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
+from refinesynth.synthesis.early_stop import Why, stops_early
 from refinesynth.synthesis.progress import Bound, Progress, Surroundings
 from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Persona, Trajectory
@@ -25,9 +27,15 @@ from refinesynth.trajectory import Persona, Trajectory
 PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
 """One episode, given a persona's position and the persona; raises only what ends the run, and cancellation."""
 
+Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
+"""Has the last word on each outcome with a trajectory, in the order in which they are committed: it may move
+trajectories to what is refused."""
+
 _Stream = TypeVar("_Stream")
 _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
+_AT_ONCE = 64
+"""Episodes that are committed in one go, before other tasks have their turn."""
 
 
 def window(concurrency: int) -> int:
@@ -36,7 +44,7 @@ def window(concurrency: int) -> int:
 
 
 class Pool:
-    """Plays episodes until `n` are accepted and committed, the personas run out, or patience does. To be run once.
+    """Plays episodes until `n` are accepted and committed, the personas run out, or it stops early. To be run once.
 
     An episode that is finished is in the journal before its worker goes on, also if something is cancelled meanwhile:
     in its turn it is committed to the files, else it waits there. In memory there are only the numbers of those that
@@ -54,19 +62,19 @@ class Pool:
         on_progress: Callable[[Progress], None] | None = None,
         on_accepted: Callable[[Trajectory], None] | None = None,
         has_room: Callable[[], bool] | None = None,
-        funds: Funds | None = None,
+        may_start: Callable[[int], bool] = lambda _in_flight: True,
         surroundings: Callable[[], Surroundings] | None = None,
         curate: Curate | None = None,
         per_episode: int = 1,
-        patience: Patience | None = None,
+        early_stop: int = 0,
     ) -> None:
-        """A pool that writes to `folder`; without `patience`, it goes on as long as there are personas.
+        """A pool that writes to `folder`; with an `early_stop` of 0, it goes on as long as there are personas.
 
         `on_accepted` is given each trajectory right after it is committed; while `has_room` says no, nothing new is
-        started (call `wake` when that changes). What `funds` do not allow for is not started either; an episode that
-        cannot be paid any more (`BudgetSpent`) is put back, and the others go on. What waits is not curated yet, so it
-        may go on under a `curate` that knows what is in the files; an episode that goes well gives `per_episode`
-        trajectories.
+        started (call `wake` when that changes). `may_start` tells whether the budget pays for one more episode beside
+        so many in flight; an episode that cannot be paid any more (`BudgetSpent`) is put back, and the others go on.
+        What waits is not curated yet, so it may go on under a `curate` that knows what is in the files; an episode that
+        goes well gives `per_episode` trajectories.
         """
         self._play = play
         self._personas = personas
@@ -75,14 +83,13 @@ class Pool:
         self._room = Room(concurrency, concurrency) if isinstance(concurrency, int) else concurrency
         self._bound: Bound | None = None
         self._on_progress = on_progress
+        self._on_accepted = on_accepted
         self._has_room = has_room
-        self._funds = funds or Unbounded()
+        self._may_start = may_start
         self._surroundings = surroundings
-        self._patience = patience or Patience(n=n, episodes=0)
-        self._commits = Committing(
-            folder, n=n, patience=self._patience, curate=curate, on_accepted=on_accepted, per_episode=per_episode
-        )
-        self._tally = self._commits.tally
+        self._curate = curate
+        self._per_episode = per_episode
+        self._early_stop = early_stop
         self._changed = anyio.Event()
         self._doubtful = list[Finished]()
         """Counted, and written as soon as an episode that is not shows that the settings are right; else played again
@@ -94,27 +101,54 @@ class Pool:
         self.out_of_money = False
         """Whether the run ended because nothing more could be paid."""
 
+        self._began = time.monotonic()
+        self._committed_before = folder.committed.episodes
+        """Episodes that earlier processes have committed."""
+        self._waiting: dict[int, EpisodeLine] = {line.index: line for line in folder.waiting_lines()}
+        """Those that earlier processes have played, as far as their personas were not read yet."""
+        self._finished = folder.committed.with_lines(self._waiting.values())
+        """Sums over all finished episodes, committed or not."""
+        self._started = self._finished_before = self._finished.episodes
+        self._accepted_before = self._finished.accepted
+        self._written = folder.committed.accepted
+        """Accepted trajectories that are committed; `folder.committed` is ahead of it by what is on its way."""
+        self._undelivered = deque[Finished]()
+        """Appended, and not known to be committed yet; empty if trajectories are not taken one by one."""
+
     @property
     def reached(self) -> bool:
         """Whether `n` accepted trajectories are written."""
-        return self._commits.reached
+        return self._folder.committed.accepted >= self._n
 
     @property
     def stopped_early(self) -> Why | None:
-        """Why it does not go on although it could; None if it does. A matter of what is committed alone."""
-        return self._commits.stopped_early
-
-    @property
-    def seen(self) -> Yield:
-        """What is committed has given."""
-        return self._commits.seen
+        """Why it does not go on although it could; None if it does. Depends only on what is committed."""
+        stats = self._folder.committed
+        return "nothing_accepted" if self._ends_with(stats.episodes, stats.lost, stats.accepted) else None
 
     @property
     def progress(self) -> Progress:
         """The counts at this moment."""
-        return self._tally.progress(
-            written=self._commits.written,
+        done = self._finished
+        return Progress(
+            n=self._n,
+            accepted=self._written,
+            kept=done.accepted - self._written,
+            started=self._started,
+            finished=done.episodes,
+            in_flight=self._in_flight,
+            failed=done.failed,
+            scripts_refused=done.scripts_refused,
+            drafts_refused=done.drafts_refused,
+            by_rule={rule: count for rule, count in done.by_rule.items() if count},
             bad_personas=self._personas.bad,
+            usage=done.usage,
+            cost_usd=done.cost_usd,
+            elapsed=time.monotonic() - self._began,
+            finished_before=self._finished_before,
+            accepted_before=self._accepted_before,
+            commonest_reason=done.commonest_reason,
+            last_reason=done.last_reason,
             bound=self._bound,
             surroundings=self._surroundings,
         )
@@ -136,8 +170,8 @@ class Pool:
             return
         try:
             with anyio.CancelScope(shield=True):
-                await self._commits.commit_waiting()
-            if not self._commits.over:
+                await self._commit_waiting()
+            if not self._over:
                 await self._play_all()
         except BaseException as error:
             # Cancellation and errors pass through, even if something else goes wrong here.
@@ -147,20 +181,19 @@ class Pool:
                 error.add_note(str(lost))
             raise
         early = self.stopped_early
-        if early is not None and not self.reached:
-            self._tell_why(early)
+        if early is not None:
+            self._log_early_stop(early)
         self._end(early or ("budget_spent" if self.out_of_money else "personas_ran_out"))
 
-    def _tell_why(self, early: Why) -> None:
+    def _log_early_stop(self, early: Why) -> None:
         seen, most = self._folder.committed, self._folder.committed.by_rule.most_common(1)
         self._folder.log.warning(
             "stopped_early",
             why=early,
-            patience=self._patience.episodes,
+            early_stop=self._early_stop,
             episodes=seen.episodes,
             lost=seen.lost,
             accepted=seen.accepted,
-            expected=round(self._patience.expected(self.seen)) if early == "unreachable" else 0,
             rule=most[0][0] if most else None,
             reason=None if seen.commonest_reason is None else seen.commonest_reason[0],
             last_reason=seen.last_reason,
@@ -187,8 +220,8 @@ class Pool:
                     group.start_soon(self._guarded, self._work, receive)
 
                 group.start_soon(self._guarded, partial(self._feed, more_work), send)
-        if self._doubtful and self._failure is None and not self._commits.over:
-            if self.progress.finished > len(self._doubtful):
+        if self._doubtful and self._failure is None and not self._over:
+            if self._finished.episodes > len(self._doubtful):
                 await self._finish_doubtful()
             else:
                 self._failure = RunStopped(f"{self._doubtful[0].line.reason}; so it was with all that was asked.")
@@ -208,6 +241,12 @@ class Pool:
             self._failure = self._failure or error
             self._scope.cancel()
 
+    # Starting episodes.
+
+    @property
+    def _in_flight(self) -> int:
+        return self._started - self._finished.episodes
+
     async def _feed(self, more_work: Callable[[], None], send: MemoryObjectSendStream[tuple[int, Persona]]) -> None:
         """Start personas as they are needed, and workers as there are more at once; at most one persona is read before
         its time.
@@ -217,27 +256,25 @@ class Pool:
         with send:
             async for index, persona in self._personas:
                 count = index + 1
-                if index < self._commits.before:
+                if index < self._committed_before:
                     self._check_same(index, persona, next(finished))
-                elif index in self._commits.waiting:
-                    line = self._commits.waiting.pop(index)
-                    self._check_same(index, persona, line.persona)
-                    self._tally.pass_by(line)
+                elif index in self._waiting:
+                    self._check_same(index, persona, self._waiting.pop(index).persona)
                 else:
                     while self._held_back(index):
-                        if not self._tally.in_flight and not self._funds.may_start(0):
+                        if not self._in_flight and not self._may_start(0):
                             self.out_of_money = True
                             return
                         self._changed = anyio.Event()
                         with anyio.move_on_after(self._room.look_again):
                             await self._changed.wait()
-                    self._tally.started += 1
+                    self._started += 1
                     self._report()
-                    if self._tally.in_flight > workers:
+                    if self._in_flight > workers:
                         workers += 1
                         more_work()
                     await send.send((index, persona))
-            if count < self._commits.before or self._commits.waiting:
+            if count < self._committed_before or self._waiting:
                 raise RunFolderError(
                     f"{self._folder} was begun with more than the {count:,} personas that are given now; "
                     f"give the same ones, in the same order. More may follow at the end"
@@ -252,16 +289,30 @@ class Pool:
         return self._bound is not None
 
     def _bound_of(self, index: int) -> Bound | None:
-        in_flight, room = self._tally.in_flight, self._room.episodes()
-        if in_flight >= self._tally.wanted():
+        in_flight, room = self._in_flight, self._room.episodes()
+        if in_flight >= self._wanted():
             return Bound.MISSING
         if in_flight >= room:
             return self._room.bound(in_flight)
         if index >= self._folder.committed.episodes + window(room):
             return Bound.EARLIER
-        if not self._funds.may_start(in_flight):
+        if not self._may_start(in_flight):
             return Bound.BUDGET
         return None if self._has_room is None or self._has_room() else Bound.READER
+
+    def _wanted(self) -> int:
+        """How many episodes should be in flight: enough for what is missing, at the yield so far, and a few to spare.
+
+        The yield starts at `per_episode` and is what was seen, one imagined success included, so that it is never 0.
+        One more for every eight that are needed keeps the end of a run from being a queue of single tries. Trajectories
+        of episodes that come after the one that is to be started do not count: they cannot be committed before it.
+        """
+        done = self._finished
+        missing = self._n - (done.accepted - sum(line.trajectories for line in self._waiting.values()))
+        if missing <= 0:
+            return 0
+        tries_for_one = (done.episodes + 1) / (done.accepted + self._per_episode)
+        return math.ceil(missing * tries_for_one) + missing // (8 * self._per_episode)
 
     def _check_same(self, index: int, persona: Persona, expected: str) -> None:
         if fingerprint(persona) != expected:
@@ -270,18 +321,20 @@ class Pool:
                 f"give the same personas, in the same order. More may follow at the end"
             )
 
+    # Ending them.
+
     async def _work(self, receive: MemoryObjectReceiveStream[tuple[int, Persona]]) -> None:
         with receive.clone() as personas:
             async for index, persona in personas:
                 try:
                     finished = await self._play(index, persona)
                 except BudgetSpent:
-                    self._tally.put_back()
+                    self._started -= 1
                     self._report()
                     self.wake()
                     continue
                 if finished.doubtful:
-                    self._tally.finish(finished.line)
+                    self._finished.add(finished.line)
                     self._doubtful.append(finished)
                     self._report()
                     self.wake()
@@ -296,29 +349,98 @@ class Pool:
             await self._finish(self._doubtful.pop())
 
     async def _finish(self, finished: Finished) -> None:
-        finished = await self._commits.take(finished)
-        line = finished.line
+        if finished.index == self._folder.committed.episodes and not self._over:
+            finished = self._curated(finished)
+            await self._commit([finished])
+        else:
+            await self._folder.keep_waiting(finished)
         if not finished.doubtful:
-            self._tally.finish(line)
+            self._finished.add(finished.line)
         self._report()
         committed = self._folder.committed.episodes
-        await self._commits.commit_waiting()
+        await self._commit_waiting()
         self._folder.log.info(
-            "episode_finished", **line.model_dump(mode="json", exclude={"persona", "violations", "wasted"})
+            "episode_finished", **finished.line.model_dump(mode="json", exclude={"persona", "violations", "wasted"})
         )
         if committed != self._folder.committed.episodes:
             self._report()
         self.wake()
-        if self._commits.over:
+        if self._over:
             self._scope.cancel()
+
+    @property
+    def _over(self) -> bool:
+        """Whether nothing more is to be committed."""
+        return self.reached or self.stopped_early is not None
+
+    def _ends_with(self, episodes: int, lost: int, accepted: int) -> bool:
+        return stops_early(self._early_stop, episodes=episodes, lost=lost, accepted=accepted)
+
+    async def _commit_waiting(self) -> None:
+        """Commit every waiting episode that is in its turn, until `n` are accepted or the run stops early.
+
+        Raises:
+            StorageError: One cannot be written.
+        """
+        while due := self._due():
+            await self._commit(due)
+
+    def _due(self) -> list[Finished]:
+        due: list[Finished] = []
+        committed = self._folder.committed
+        index, lost, accepted = committed.episodes, committed.lost, committed.accepted
+        while (
+            accepted < self._n
+            and len(due) < _AT_ONCE
+            and index in self._folder.waiting
+            and not self._ends_with(index, lost, accepted)
+        ):
+            due.append(self._out_of_waiting(index))
+            index, lost, accepted = index + 1, lost + due[-1].line.lost, accepted + due[-1].line.trajectories
+        return due
+
+    def _out_of_waiting(self, index: int) -> Finished:
+        """An episode that waited and is committed next."""
+        before = self._folder.read_waiting(index)
+        after = self._curated(before)
+        if after is not before:
+            self._finished.correct(before.line, after.line)
+            if index in self._waiting:
+                self._waiting[index] = after.line
+        return after
+
+    def _curated(self, finished: Finished) -> Finished:
+        """To be called once for each episode, when it is certain to be the next that is committed."""
+        if self._curate is None:
+            return finished
+        after = finished.curated(self._curate)
+        if after is not finished:
+            self._folder.log.info(
+                "episode_curated",
+                index=after.index,
+                id=after.id,
+                trajectories=after.line.trajectories,
+                reason=after.line.reason,
+            )
+        return after
+
+    async def _commit(self, episodes: list[Finished]) -> None:
+        if self._on_accepted is not None:
+            self._undelivered.extend(episodes)
+        await self._folder.append(*episodes)
+        self._written += sum(finished.line.trajectories for finished in episodes)
+        # Commits complete in their order, but the tasks that wait for them may resume in any.
+        while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
+            for trajectory in self._undelivered.popleft().trajectories:
+                if self._on_accepted is not None:
+                    self._on_accepted(Trajectory.from_json(trajectory))
 
     def _report(self) -> None:
         if self._on_progress is not None:
             self._on_progress(self.progress)
 
     def _whereabouts(self) -> str:
-        progress = self.progress
         return (
-            f"The run stopped with {progress.finished - len(self._doubtful):,} episodes finished and {progress.accepted:,} of {self._n:,} "
+            f"The run stopped with {self._finished.episodes - len(self._doubtful):,} episodes finished and {self._written:,} of {self._n:,} "
             f"trajectories accepted; they are in {str(self._folder.path)!r}."
         )

@@ -1,22 +1,25 @@
-"""What is asked of a run, checked before anything is written or paid for."""
+"""A request for a run: its settings, checked before anything is written or paid for, and what config.json records of them."""
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from pydantic import JsonValue
+
+from refinesynth._version import __version__
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.tracing import Tracing
 from refinesynth.episode import plays
 from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.extras import check_installed
-from refinesynth.run import RunFolder
+from refinesynth.run import RunConfig, RunFolder, stable_repr
 from refinesynth.run.logs import level_of
-from refinesynth.run.second_tries import with_another
-from refinesynth.settings import RunSettings
-from refinesynth.synthesis.in_notebook import shown_in_notebook
-from refinesynth.synthesis.progress import Progress
+from refinesynth.settings import Curation, PlaySettings, RunSettings
+from refinesynth.synthesis.progress import Progress, shown_in_notebook
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -29,13 +32,19 @@ if TYPE_CHECKING:
     from refinesynth.settings import Mistakes
 
 
+_PACKAGES = ("pydantic-ai-slim", "litellm")
+"""Packages whose versions are recorded beside our own."""
+
+_OF_THE_MODEL = ("model", "temperature", "top_p", "max_tokens", "output_mode", "extra")
+"""A backend's settings that change what it answers; the others are about reaching it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A run that is asked for: its settings, and what is of this call alone."""
 
     settings: RunSettings
     fresh: bool = False
-    retry_failed: bool = False
     tracing: Tracing | None = None
     on_progress: Callable[[Progress], None] | None = None
     call: "Completion | None" = None
@@ -121,20 +130,6 @@ class Request:
         except RunFolderError:
             return False
 
-    def look_for_failed(self) -> None:
-        """Whether there is something to be tried again, said before anything is written.
-
-        Raises:
-            InputError: No run is named, none is there, or nothing failed in it.
-        """
-        if self.fresh:
-            raise InputError("fresh starts over, and retry_failed goes on with what is there: leave one of them out")
-        if self.settings.output is None:
-            raise InputError("retry_failed plays episodes of a run again: give its folder as output")
-        folder = RunFolder.open(self.settings.output)
-        if not self.has_enough():
-            with_another(folder, stopped=False)
-
     def episodes(self) -> "EpisodeSettings":
         """How one is played."""
         # Imported here: it brings pydantic-ai with it.
@@ -169,6 +164,54 @@ class Request:
                     return rules.parse(run.rules), rules.parse(run.script_rules)
         return ()
 
+    def record(
+        self,
+        settings: "EpisodeSettings",
+        backends: "Mapping[Role, Backend]",
+        *,
+        personas: str,
+        fallback: "Backend | None" = None,
+    ) -> RunConfig:
+        """The configuration of the run. Values that could be secrets are hidden.
+
+        The fallback is among the connections: it may be named when it is needed, and each trajectory says what answered.
+
+        Raises:
+            InputError: An evaluation set cannot be read.
+        """
+        asked = self.settings
+        models: dict[str, JsonValue] = {}
+        connections: dict[str, JsonValue] = {}
+        for role, backend in backends.items():
+            # A list where the role's models take turns.
+            (model, *others), (connection, *further) = zip(*map(_of_one, backend.each), strict=True)
+            models[str(role)] = [model, *others] if others else model
+            connections[str(role)] = [connection, *further] if further else connection
+        if fallback is not None:
+            connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
+        play, budget, curation = plays.find(settings.play), Budget.of(asked.budget), asked.curation
+        played = asked.model_dump(mode="json", include=set(PlaySettings.model_fields))
+        return RunConfig.model_validate(
+            {
+                **played,
+                "n": asked.n,
+                "concurrency": asked.concurrency,
+                "budget": None if budget is None else str(budget),
+                "early_stop": asked.early_stop,
+                "rules": stable_repr(settings.rules),
+                "script_rules": stable_repr(settings.script_rules),
+                "grounding": {**played["grounding"], "mix": stable_repr(asked.grounding.mix)}
+                if play.executed
+                else None,
+                "curation": None if curation is None or curation.idle else _curation(curation),
+                "prompts": play.digest(settings.prompts),
+                "models": models,
+                "connections": connections,
+                "personas": personas,
+                "versions": _versions(),
+            }
+        )
+
 
 def _usual(play: "Play", mistakes: "Mistakes") -> "Rule":
     """The play's own rules; with `at_least`, each trajectory has to hold so many mistakes."""
@@ -188,3 +231,33 @@ def _chain(name: str, given: "Rule | str | None", default: "Callable[[], Rule]")
     if not callable(cast("object", given)):
         raise InputError(f"{name} is {given!r}; expected a rule or its text, such as 'strict()'")
     return given
+
+
+def _of_one(backend: "Backend") -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+    """What changes its answers, and the rest."""
+    given: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
+    return {name: given.pop(name) for name in _OF_THE_MODEL}, given
+
+
+def _curation(curation: Curation) -> dict[str, JsonValue]:
+    """The settings, with what the evaluation sets hold in the place of where they are."""
+    from refinesynth.diversity.contamination import digest_of
+
+    dumped: dict[str, JsonValue] = curation.model_dump(mode="json", exclude={"contamination"})
+    return {**dumped, "evaluation": digest_of(curation.contamination) if curation.contamination else None}
+
+
+def _hidden(value: JsonValue) -> JsonValue:
+    """The value without the keys that the environment holds; `Backend` itself refuses what is named like a secret."""
+    from refinesynth.client.redaction import redact
+
+    if isinstance(value, dict):
+        return {name: _hidden(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def _versions() -> dict[str, str]:
+    ours = {"refinesynth": __version__, "python": ".".join(map(str, sys.version_info[:3]))}
+    return ours | {name: version(name) for name in _PACKAGES}

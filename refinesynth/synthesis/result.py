@@ -4,14 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from refinesynth.chat import to_messages
 from refinesynth.cost import Cost
+from refinesynth.extras import require
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.figures import Figures
 from refinesynth.run.spending import Spending
-from refinesynth.synthesis.patience import Why
+from refinesynth.synthesis.early_stop import Why
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Trajectory, Usage
 
@@ -58,18 +60,15 @@ class SynthesisResult:
         self.ended = ended
         """In a clause, why the run stopped before it had its `n`; None if that is unknown, as where it was opened."""
         self.stopped_early: Why | None = stopped_early
-        """What `patience` ended it for: `nothing_accepted`, or `unreachable` where the yield was too low for `n`; else
-        None."""
+        """`nothing_accepted` if `early_stop` ended it; else None."""
         self._totals = folder.totals()
         self.spent = tuple(folder.spent())
         """What was used and paid, per role and model: everything, episodes that never ended included."""
         self.spending = Spending.of(self.spent, self._totals)
         """Where it went: per role, per model, per rejecting rule, and on what came to nothing."""
         waiting = folder.waiting_lines()
-        self.finished = self._totals.model_copy(deep=True)
+        self.finished = self._totals.with_lines(waiting)
         """Sums over all finished episodes: those in the files, and those that are not yet."""
-        for line in waiting:
-            self.finished.add(line)
         self.pending = len(waiting)
         """Finished episodes that are not in the files yet, because an earlier one is not finished, or `n` was
         reached."""
@@ -249,9 +248,25 @@ class SynthesisResult:
         Raises:
             ConfigurationError: The package `datasets` is not installed (extra `datasets`).
         """
-        from refinesynth.synthesis.dataset import to_dataset
-
-        return to_dataset(self._folder)
+        # Typed as Any: datasets is optional, and its types are partial.
+        datasets: Any = require("datasets", "datasets")
+        text: Any = datasets.Value("string")
+        features = datasets.Features(
+            {
+                "id": text,
+                "persona": text,
+                "messages": datasets.List({"role": text, "content": text, "loss": datasets.Value("bool")}),
+                "mistakes": datasets.List(datasets.Value("int32")),
+                "trajectory": text,
+            }
+        )
+        if next(iter(self), None) is None:
+            # from_generator refuses a generator that gives nothing.
+            return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
+        state = self._folder.trajectories_file.stat()
+        # The size and time are among the arguments because datasets caches by them: a run that has grown is read again.
+        arguments = {"path": str(self.path.resolve()), "size": state.st_size, "changed": state.st_mtime_ns}
+        return datasets.Dataset.from_generator(_rows, features=features, gen_kwargs=arguments)
 
     def _repr_html_(self) -> str:
         cost = "unknown" if self.cost_usd is None else f"${self.cost_usd:,.2f}"
@@ -268,3 +283,15 @@ class SynthesisResult:
         if self.shortfall:
             rows["note"] = self.shortfall
         return html_table(rows.items())
+
+
+def _rows(path: str, size: int, changed: int) -> Iterator[dict[str, Any]]:
+    del size, changed
+    for trajectory in RunFolder.open(Path(path)).trajectories():
+        yield {
+            "id": trajectory.id,
+            "persona": trajectory.persona.text,
+            "messages": [message._asdict() for message in to_messages(trajectory)],
+            "mistakes": list(trajectory.mistakes()),
+            "trajectory": trajectory.to_json().decode(),
+        }

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from refinesynth.files.memory import memory_of_machine
-from refinesynth.synthesis.progress import Bound
-from refinesynth.synthesis.status_probe import room_of
+from refinesynth.synthesis.progress import Bound, room_of
 
 if TYPE_CHECKING:
     from refinesynth.client.limiter.rate_limiter import RateLimiter

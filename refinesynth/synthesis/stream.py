@@ -10,12 +10,12 @@ from typing import Any, NoReturn, Self
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from refinesynth.synthesis.beginning import Begun, begin
 from refinesynth.synthesis.configured import merged, takes_what
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.synthesis.room import most_of
+from refinesynth.synthesis.setup import Begun, begin
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.trajectory import Trajectory
 

@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from refinesynth.train.config import LoraConfig, TrainConfig
     from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
-    from refinesynth.train.events import Events
+    from refinesynth.train.events import Events, TrainResult
     from refinesynth.train.layers import RECIPES, Layered, layered
-    from refinesynth.train.merging import Merged, merge
     from refinesynth.train.plan import Plan
-    from refinesynth.train.result import TrainResult
     from refinesynth.train.token_file import TokenFile, write_tokens
     from refinesynth.train.trainer import Trainer
 
 _HOMES = {
     "config": ["LoraConfig", "TrainConfig"],
     "conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
-    "events": ["Events"],
+    "events": ["Events", "TrainResult"],
     "layers": ["RECIPES", "Layered", "layered"],
-    "merging": ["Merged", "merge"],
     "plan": ["Plan"],
-    "result": ["TrainResult"],
     "token_file": ["TokenFile", "write_tokens"],
     "trainer": ["Trainer"],
 }
@@ -40,7 +36,6 @@ __all__ = [
     "Layered",
     "LoraConfig",
     "LossOn",
-    "Merged",
     "Plan",
     "TokenFile",
     "TrainConfig",
@@ -49,7 +44,6 @@ __all__ = [
     "Turn",
     "TurnLabel",
     "layered",
-    "merge",
     "write_tokens",
 ]
 

@@ -1,6 +1,4 @@
-"""An adapter that is there already, to train on with or to merge: what its own settings say of it. No torch, no
-peft.
-"""
+"""An adapter that is there already, to train on: what its own settings say of it. No torch, no peft."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from pydantic import ValidationError
 from refinesynth.errors import InputError
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.hub import bare, find_on_hub
-from refinesynth.train.settings import portable, published
+from refinesynth.train.layers import portable, published
 
 SETTINGS: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -115,22 +113,17 @@ def _is_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or name.count("/") > 1
 
 
-def base_of(adapter: Adapter, given: str | None = None) -> str:
-    """Folder or hub name of the adapter's base; `given` takes its place.
+def base_of(adapter: Adapter) -> str:
+    """Folder or hub name of the adapter's base.
 
     Raises:
         InputError: The adapter names none, or a folder that is not here.
     """
-    base = given or adapter.base
+    base, how = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS}"
     if not base:
-        raise InputError(
-            f"the adapter {str(adapter.folder)!r} does not say what it belongs to; give its base with --model"
-        )
+        raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {how}")
     if _is_path(base) and not Path(base).is_dir():
-        raise InputError(
-            f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; "
-            + ("give another --model" if given else "give its base with --model")
-        )
+        raise InputError(f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; {how}")
     return base
 
 
@@ -185,6 +178,6 @@ def refuse_adapter(config: TrainConfig) -> None:
 
 def _lora_is_off(config: TrainConfig, adapter: Adapter) -> InputError:
     return InputError(
-        f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Merge it and train all weights of what "
-        f"comes out (refinesynth train merge {config.model} -o FOLDER), or train the adapter on (--lora)"
+        f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
+        "with peft's merge_and_unload and give the folder that you save the merged model to"
     )

@@ -1,24 +1,163 @@
 """What a training leaves in its output folder beside the model: everything to understand it and to repeat it."""
 
+import json
+import math
 import platform
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
+
+import orjson
 
 from refinesynth._version import __version__
+from refinesynth.errors import StorageError
 from refinesynth.extras import require
-from refinesynth.files.atomic_write import write_json_file, write_text_file
+from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.train import folder
-from refinesynth.train.card import ModelFacts, render_card
+from refinesynth.files.regular import open_to_append
+from refinesynth.text.jsontext import write_json
+from refinesynth.text.markdown import code_in_table
+from refinesynth.train import events, folder
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import NullEvents
-from refinesynth.train.metrics import MetricsFile, read_metrics
+from refinesynth.train.conversation import LossOn
+from refinesynth.train.events import Events, TrainResult
+from refinesynth.train.layers import published
+from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Devices, Plan
-from refinesynth.train.plots import draw_plots
-from refinesynth.train.pushing import Pushing
-from refinesynth.train.result import TrainResult
+
+_TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
+_HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+
+LOSSES: Final[Mapping[LossOn, str]] = {
+    LossOn.REFINEMENT: "Refinement loss (equation 1 of the paper): every assistant turn gives loss but those that were flagged as "
+    "mistakes. A mistake stays in the context, so that the turn that repairs it is learned from it.",
+    LossOn.ALL_TURNS: "All assistant turns give loss, mistakes included (the paper's ablation with erroneous loss).",
+    LossOn.NO_REFINEMENT_TURNS: "Neither mistakes nor the turns that repair them give loss (the paper's ablation without refinement "
+    "loss).",
+}
+METRIC_TITLES: Final[Mapping[str, str]] = {
+    events.LOSS: "trained tokens",
+    events.LOSS_CORRECT: "correct turns",
+    events.LOSS_REFINEMENT: "refinements",
+    events.LOSS_MISTAKE: "mistakes (not trained on)",
+}
+"""What the held-out losses are of, in the order in which they are shown."""
+
+_SHOWN: Final = (
+    "revision",
+    "tokenizer_revision",
+    "learning_rate",
+    "schedule",
+    "warmup",
+    "batch_size",
+    "epochs",
+    "max_steps",
+    "max_length",
+    "over_length",
+    "weight_decay",
+    "max_grad_norm",
+    "seed",
+)
+
+
+def shown_name(name: str) -> str:
+    """A hub name or relative path as it was given; of an absolute path, which may name a user, the end."""
+    return Path(name).name if Path(name).is_absolute() or name.startswith("~") else name
+
+
+def _header(base: str, *, lora: bool) -> str:
+    """The YAML header, without its fences."""
+    is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
+    values: dict[str, Any] = {
+        "library_name": "peft" if lora else "transformers",
+        "pipeline_tag": "text-generation",
+        **({"base_model": base} if is_hub_name else {}),
+        "tags": ["refinesynth", "refinement-tuning", "agent", *(["lora"] if lora else [])],
+    }
+    text: str = require("yaml", "train").safe_dump(values, sort_keys=False, allow_unicode=False)
+    return text.rstrip("\n")
+
+
+def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
+    """The model card: a README.md that the Hugging Face Hub understands.
+
+    Names of data and models are text that others wrote: in the YAML header they are quoted by PyYAML, in the body they
+    stand in code spans.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    # Markdown, not HTML: all text of others goes through the filter `code`.
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
+    environment.filters.update(code=code_in_table, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}
+    settings |= {f"trainer.{name}": value for name, value in deciding(config.trainer).items()}
+    if config.max_steps is not None:
+        settings.pop("epochs")
+    losses = result.held_out
+    by_source = {name: code_in_table(of) for name in losses if (of := name.removeprefix(events.LOSS_OF_SOURCE)) != name}
+    held_out = {
+        what: f"{losses[name]:.4f}"
+        for name, what in {**METRIC_TITLES, **by_source}.items()
+        if math.isfinite(losses.get(name, math.nan))
+    }
+    base = published(plan.model.name)[0]
+    text = template.render(
+        config=config,
+        plan=plan,
+        result=result,
+        versions=versions(plan.devices),
+        base=base,
+        header=_header(base, lora=config.lora is not None),
+        title=shown_name(config.output.rstrip("/")),
+        loss=LOSSES[config.loss_on],
+        settings=settings,
+        held_out=held_out,
+        counts=plan.sizes.counts,
+    )
+    return f"{text.strip()}\n"
+
+
+class MetricsFile:
+    """Writes `metrics.jsonl`, one line for every time that a training says where it stands.
+
+    When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each
+    step is there once. Infinite and undefined numbers are written as null.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fresh = True
+
+    def write(self, kind: Literal["train", "held_out"], step: int, metrics: Mapping[str, float]) -> None:
+        """Append a line.
+
+        Raises:
+            StorageError: The file cannot be read or written.
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        line = write_json({"kind": kind, "step": step, **metrics, "time": now})
+        try:
+            if self._fresh and self._path.exists():
+                kept = [each for each in self._path.read_bytes().splitlines(keepends=True) if _step_of(each) < step]
+                write_file(self._path, b"".join(kept))
+            self._fresh = False
+            with open_to_append(self._path) as file:
+                file.write(line + b"\n")
+        except OSError as error:
+            raise StorageError(f"{str(self._path)!r} cannot be written: {error.strerror}") from error
+
+
+def _step_of(line: bytes) -> float:
+    """The step of a line of metrics; infinite for one that is torn, as a crash leaves the last."""
+    try:
+        return int(orjson.loads(line)["step"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return math.inf
+
 
 _PACKAGES: Final = (
     *("torch", "transformers", "accelerate", "peft", "deepspeed", "tokenizers", "safetensors", "datasets", "numpy"),
@@ -26,63 +165,49 @@ _PACKAGES: Final = (
 )
 
 
-class Artefacts(NullEvents):
-    """Writes settings, plan, versions, metrics and plots as a training goes on, and its card when it is finished; for
-    rank 0.
+class Artefacts:
+    """Events of a training that write its settings, plan, versions and metrics, and are passed on; for rank 0.
 
     Raises:
-        ConfigurationError: A library that was asked for is not installed.
         StorageError: From every method: a file cannot be written.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainConfig, events: Events) -> None:
         self._config = config
+        self._events = events
         self._output = Path(config.output)
         self._metrics = MetricsFile(self._output / folder.METRICS)
-        if config.plots:
-            require("matplotlib", "train")
-        self._pushing = Pushing(config)
         self._plan: Plan | None = None
         self._lock: FolderLock | None = None
+        self.saved = events.saved
+        self.note = events.note
 
     def planned(self, plan: Plan) -> None:
         self._plan = plan
         self.close()
         self._lock = folder.open_output(self._config, plan)
-        self._pushing.prepare()
         write_json_file(self._output / folder.VERSIONS, versions(plan.devices))
+        self._events.planned(plan)
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._metrics.logged(step, metrics)
+        self._metrics.write("train", step, metrics)
+        self._events.logged(step, metrics)
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._metrics.evaluated(step, metrics)
-        self._draw()
+        self._metrics.write("held_out", step, metrics)
+        self._events.evaluated(step, metrics)
 
     def finish(self, result: TrainResult) -> None:
-        """Draw the curves; if the training is finished, and not interrupted, write its card and its result, and push
-        them.
-
-        Raises:
-            TrainingError: The model is whole, but could not be pushed.
-        """
-        self._draw()
+        """Write the card and the result of a training that is finished, and not interrupted."""
         if result.signal is None and self._plan is not None:
-            facts = ModelFacts(self._config, self._plan, result, versions(self._plan.devices))
-            write_text_file(self._output / folder.CARD, render_card(facts))
+            write_text_file(self._output / folder.CARD, render_card(self._config, self._plan, result))
             folder.note_result(result)
-            self._pushing.push()
 
     def close(self) -> None:
         """Let other trainings have the folder, however this one ended."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-    def _draw(self) -> None:
-        """The curves of all steps, those before a resume too."""
-        if self._config.plots:
-            draw_plots(list(read_metrics(self._output / folder.METRICS)), self._output / folder.PLOTS)
 
 
 def versions(devices: Devices) -> dict[str, str | int]:

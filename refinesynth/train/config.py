@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
+from refinesynth.settings.option import LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
 from refinesynth.train.conversation import LossOn
 from refinesynth.train.passthrough import problems
 
@@ -94,69 +95,69 @@ class TrainConfig(BaseModel):
     """Run folders, exported files, or Hugging Face datasets: in one of our export forms, or general chat without flags,
     whose assistant turns are all learned. `NAME:0.3` takes a share of a source's conversations, drawn by `seed`; above
     1 it repeats them."""
-    model: Name
+    model: Annotated[Name, Option(MODEL, "NAME", ("-m", "--model"))]
     """Hub name or folder of a causal language model; or `scratch`: a tiny random one, with a tokenizer made from the
     data."""
-    output: Name
+    output: Annotated[Name, Option(OUTPUT, "FOLDER", ("-o", "--output"))]
     """Folder that gets the model, its card and everything to repeat the training."""
     recipe: str | None = None
     """Settings by name, which all others override: paper-8b, paper-70b, lora or smoke."""
     revision: Name | None = None
     """Branch, tag or commit of the model on the hub, and of the tokenizer that comes with it; by default its newest."""
-    tokenizer: str | None = None
+    tokenizer: Annotated[str | None, Option(MODEL, "NAME")] = None
     """Hub name or folder; by default the model's."""
     tokenizer_revision: Name | None = None
     """Branch, tag or commit of the tokenizer; by default the model's where the tokenizer is the model's, else its
     newest."""
-    chat_template: str | None = None
+    chat_template: Annotated[str | None, Option(MODEL, "NAME-OR-FILE")] = None
     """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, or react where it has
     none."""
     chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Variables of the chat template, such as enable_thinking: false; the tuned tokenizer's template has them as
     defaults."""
-    form: Literal["react", "tools"] = "react"
+    form: Annotated[Literal["react", "tools"], Option(LEARNING)] = "react"
     """How trajectories are given to the chat template: `react` as text, `tools` with each action as a native tool call
     and the actions as its `tools`. Exported files have the form that they have."""
-    thought_as: Literal["content", "reasoning", "omit"] = "content"
+    thought_as: Annotated[Literal["content", "reasoning", "omit"], Option(LEARNING)] = "content"
     """What an assistant thinks is part of its message (`content`), or, for templates that write thinking in a place of
     its own, given to them apart (`reasoning`: as reasoning_content, the message then begins with Action), or left out,
     for templates that write none beside a call (`omit`)."""
-    trust_remote_code: bool = False
+    trust_remote_code: Annotated[bool, Option(MODEL)] = False
     """Run Python code that comes with the model. It can do anything that you can."""
 
     # What the model sees, and what of it is learned.
-    max_length: Annotated[int, Field(ge=1)] = 8192
+    max_length: Annotated[int, Field(ge=1), Option(LIMITS, "TOKENS")] = 8192
     """Tokens of the longest conversation that is used whole (paper: 8192; 4096 for 70B)."""
-    over_length: Literal["truncate", "drop"] = "truncate"
+    over_length: Annotated[Literal["truncate", "drop"], Option(LIMITS)] = "truncate"
     """A longer one is cut behind its last trained turn that fits, or left out; both are counted."""
-    loss_on: LossOn = LossOn.REFINEMENT
+    loss_on: Annotated[LossOn, Option(LEARNING)] = LossOn.REFINEMENT
     """Turns that are learned: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's
     erroneous loss), `no_refinement_turns` (neither mistakes nor the turns that repair them)."""
-    without_refinement: bool = False
+    without_refinement: Annotated[bool, Option(LEARNING)] = False
     """Take mistakes and the answers to them out of the data, as the paper's ablation without refinement data does."""
     on_rewrite: Literal["refuse", "expand"] = "refuse"
     """For chat templates that rewrite earlier turns: refuse, or make one record of each trained turn (exact, many more
     tokens)."""
-    held_out: Annotated[ShareOrNumber, Field(ge=0)] = 0.02
+    held_out: Annotated[ShareOrNumber, Field(ge=0), Option(LEARNING, "SHARE|N")] = 0.02
     """Share of the personas/environments (below 1), or their number (from 1 on), kept out of training to evaluate; 0:
     none."""
 
     # How long, in which steps.
-    epochs: Annotated[float, Field(gt=0)] = 10.0
+    epochs: Annotated[float, Field(gt=0), Option(LIMITS)] = 10.0
     """Passes over the data (paper: 10, the best checkpoint kept)."""
-    max_steps: Annotated[int, Field(ge=1)] | None = None
+    max_steps: Annotated[Annotated[int, Field(ge=1)] | None, Option(LIMITS, "N")] = None
     """Optimizer steps; overrides `epochs`."""
-    batch_size: Annotated[int, Field(ge=1)] = 64
+    batch_size: Annotated[int, Field(ge=1), Option(LEARNING, "N")] = 64
     """Conversations per optimizer step, over all ranks and all accumulation (paper: 64)."""
     packing: bool = True
     """Put several conversations into one row without padding and without attention across them. The loss is the
     same."""
-    tokens_per_pack: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_pack: Annotated[Annotated[int, Field(ge=1)] | None, Option(MACHINES, "TOKENS")] = None
     """Tokens that one forward pass holds on one device; by default `max_length`. Memory grows with it, results do not
     change."""
 
     # The optimizer: AdamW.
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-6
+    learning_rate: Annotated[float, Field(gt=0), Option(LEARNING, None, ("--learning-rate", "--lr"))] = 5e-6
     """Peak (paper: 5e-6, all weights)."""
     schedule: LearningRateSchedule = "cosine"
     """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine); its own settings are
@@ -174,7 +175,7 @@ class TrainConfig(BaseModel):
     wandb`. Those that would change the loss, or are settings of their own, are refused with the reason."""
 
     # What it is computed on, and with.
-    precision: Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"] = "auto"
+    precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"
     """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights too, where steps of 5e-6 are mostly
     rounded away. `auto`: bf16 on a GPU, fp32 on a CPU."""
     gradient_checkpointing: Literal["auto"] | bool = "auto"
@@ -192,11 +193,11 @@ class TrainConfig(BaseModel):
     fsdp)."""
     deepspeed: str | None = None
     """A DeepSpeed JSON file of your own."""
-    processes: Annotated[int, Field(ge=1)] = 1
+    processes: Annotated[int, Field(ge=1), Option(MACHINES, "N")] = 1
     """Processes on this machine, one for each GPU; under torchrun its number counts instead."""
     device: Literal["auto", "cpu"] = "auto"
     """`auto`: GPUs where there are any. `cpu`: leave them alone."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32), Option(LEARNING, "N")] = 0
     """Of the split, the order of the data and everything drawn at random. The same seed gives the same training."""
 
     # What is measured, written down and kept.
@@ -211,14 +212,12 @@ class TrainConfig(BaseModel):
     """Stop after so many evaluations without a better held-out loss on trained tokens."""
     log_every: Annotated[int, Field(ge=1)] = 10
     """Steps between two lines of metrics."""
-    tensorboard: bool = False
+    tensorboard: Annotated[bool, Option(OUTPUT)] = False
     """Write TensorBoard event files to `tensorboard/` in the output folder: short for `trainer.report_to`."""
-    plots: bool = True
-    """Draw the curves as PNG in `plots/` in the output folder."""
-    save_dtype: Literal["auto", "bf16", "fp16", "fp32", "fp64"] = "auto"
+    save_dtype: Annotated[Literal["auto", "bf16", "fp16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
     """Type of the weights of the finished model; `auto`: the base's, of adapters as they were trained (fp32).
     Checkpoints to go on from hold all that was trained."""
-    resume: str = "auto"
+    resume: Annotated[str, Option(OUTPUT, "HOW")] = "auto"
     """`auto`: go on from the newest sound checkpoint in the output folder. `never`: start over. Or a checkpoint's
     folder."""
 

@@ -12,11 +12,10 @@ from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock, move_aside, refuse_from_within
 from refinesynth.files.regular import irregular
 from refinesynth.train.config import PATHS, TrainConfig
-from refinesynth.train.layers import layered
+from refinesynth.train.events import TrainResult
+from refinesynth.train.layers import layered, portable, portable_config, to_yaml
 from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Plan
-from refinesynth.train.result import TrainResult
-from refinesynth.train.settings import portable, portable_config, to_yaml
 
 MARKER: Final = ".refinesynth-training"
 """Written before anything else, and locked while a training is at work: only what is in a folder with it is ours, even
@@ -27,31 +26,14 @@ METRICS: Final = "metrics.jsonl"
 VERSIONS: Final = "versions.json"
 RESULT: Final = "result.json"
 CARD: Final = "README.md"
-PLOTS: Final = "plots"
 TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
 
-MAY_CHANGE: Final = frozenset(
-    [
-        "output",
-        "recipe",
-        "tokens_per_pack",
-        "packing",
-        "gradient_checkpointing",
-        "attention",
-        "processes",
-        "parallel",
-        "device",
-        "save_every",
-        "keep",
-        "log_every",
-        "tensorboard",
-        "plots",
-        "resume",
-        "save_dtype",
-        "trust_remote_code",
-    ]
+_MAY_CHANGE = (
+    "output recipe tokens_per_pack packing gradient_checkpointing attention processes parallel device "
+    "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
 )
+MAY_CHANGE: Final = frozenset(_MAY_CHANGE.split())
 """Settings that may be others when a training goes on: they change how it is computed or what is shown, not what is
 learned."""
 

@@ -10,12 +10,11 @@ from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.train.adapter import base_revision, underlying
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.data.mixing import weighed
-from refinesynth.train.data.reading import kind_of
-from refinesynth.train.data.tables import hub_name
-from refinesynth.train.deepspeed_file import own_deepspeed
+from refinesynth.train.data.files import hub_name
+from refinesynth.train.data.reading import kind_of, weighed
 from refinesynth.train.hub import bare, check_model_name, find_on_hub
-from refinesynth.train.render.named import read_template
+from refinesynth.train.passthrough import own_deepspeed
+from refinesynth.train.render.template import read_template
 
 
 def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:

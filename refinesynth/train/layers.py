@@ -1,7 +1,10 @@
 """Where each setting comes from: defaults < recipe < file < what was given by hand."""
 
 import difflib
+import os
+import re
 import reprlib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.files.settings_file import read_settings
+from refinesynth.files.settings_file import dumped, explained, read_settings
 from refinesynth.train.config import PATHS, TrainConfig
+from refinesynth.train.hub import bare
 from refinesynth.train.passthrough import instead_of
 
 _RECIPES = Path(__file__).with_name("recipes")
@@ -23,6 +27,10 @@ DEFAULT: Final = "default"
 TO_BE_GIVEN: Final = "to be given"
 _SHORT: Final = {"lr": "learning_rate"}
 """Other names of settings, which are not near them."""
+RETIRED: Final = {
+    "plots": "setting plots is removed and ignored; TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves"
+}
+"""Messages for settings that do nothing any more, by name; files may still hold them."""
 _RECIPE: Final = "recipe"
 _HOW_TO_GIVE: Final = {
     "data": "DATA...",
@@ -72,6 +80,8 @@ def layered(
     if file is not None:
         layers.append((str(file), written))
     layers.append((given_by, given or {}))
+    for name in RETIRED.keys() & (given or {}).keys():
+        warnings.warn(RETIRED[name], DeprecationWarning, stacklevel=3)
     values, origins = _merged(layers)
     if named is not None:
         values[_RECIPE], origins[_RECIPE] = named, given_by if recipe is not None else str(file)
@@ -114,6 +124,8 @@ def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any]
     origins: dict[str, str] = {}
     for origin, layer in layers:
         for name, value in layer.items():
+            if name in RETIRED:
+                continue
             owner, dot, inner = name.partition(".")
             if settings_in(owner) is not None:
                 _merge_inside(values, origins, origin, owner, {inner: value} if dot else value)
@@ -210,3 +222,60 @@ _EXPECTED: Final = {
     "adam_betas": "expected two numbers from 0 to below 1, as in [0.9, 0.999]",
 }
 """For unions and pairs, whose members pydantic reports one by one."""
+
+
+_CACHED: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
+
+
+def portable(path: str) -> str:
+    """A path without a user's name: below the home folder it begins with `~`."""
+    home = Path.home()
+    if home == Path("/") or not Path(path).is_relative_to(home):
+        return path
+    return str(Path("~") / Path(path).relative_to(home))
+
+
+def published(model: str, revision: str | None = None) -> tuple[str, str | None]:
+    """What others may read a model is called, and its revision: the one that is asked for, or that its folder's name
+    says; on this machine it is found by that, too.
+
+    A folder in the hub's cache is the hub's model. Any other is named from the working folder where the absolute path
+    would show whose machine it is on: what loads it (`AutoPeftModelForCausalLM`) looks there. Only where neither can
+    be, it begins with `~`.
+    """
+    path, here = Path(model), Path.cwd()
+    if (cached := _CACHED.search(model)) is not None and path.is_dir():
+        return cached["name"].replace("--", "/"), revision or cached["revision"]
+    if not path.is_absolute():
+        return bare(model), revision
+    if path.is_relative_to(here):
+        return str(path.relative_to(here)), None
+    if portable(str(here)) != str(here) and portable(model) != model:
+        return os.path.relpath(path, here), None
+    return portable(model), None
+
+
+def portable_config(config: TrainConfig) -> dict[str, Any]:
+    """The fields as plain values, in order, their paths portable."""
+    values = config.model_dump(mode="json")
+    for name in PATHS:
+        value = values[name]
+        if isinstance(value, str):
+            values[name] = portable(value)
+        elif value is not None:
+            values[name] = [portable(each) for each in value]
+    return values
+
+
+def to_yaml(config: TrainConfig) -> str:
+    """Every setting, as it is written to `train.yaml` and read again by `--config`.
+
+    But for `resume`: a training with the same file goes on, even if this training began anew.
+    """
+    config = config.model_copy(update={"resume": "auto"})
+    return dumped(portable_config(config)) + "\n"
+
+
+def explained_yaml(layers: Layered) -> str:
+    """Every setting with what it means and where its value comes from; a file that `--config` reads."""
+    return explained(TrainConfig, portable_config(layers.config), origin=layers.origin, inside=settings_in)

@@ -4,12 +4,15 @@ torch.
 
 import ast
 import difflib
+import json
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
+
+from refinesynth.errors import InputError
 
 _LOSS: Final = "the loss is equation 1, over the trained tokens of all devices"
 _BATCHES: Final = "conversations are packed, spread and loaded by a schedule of our own"
@@ -74,41 +77,22 @@ _DECIDED: Final[tuple[tuple[str, str | None, str], ...]] = (
     ("it would hide a loss that is no number, which ends a training here", None, "logging_nan_inf_filter"),
     ("what is shown comes from here, line by line or as a board", None, "disable_tqdm"),
     ("it is a secret, and would stand in train.yaml; log in with `hf auth login`, or set HF_TOKEN", None, "hub_token"),
-    ("the model is pushed once, when it is whole and has its card", None, "hub_strategy hub_always_push"),
+    (
+        "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER",
+        None,
+        "push_to_hub hub_model_id hub_private_repo hub_revision hub_strategy hub_always_push",
+    ),
 )
 """Why fields are not passed on, our own setting to give instead, and the fields."""
 _WHY: Final = {name: (why, own) for why, own, names in _DECIDED for name in names.split()}
 
-PUSHING: Final = frozenset({"push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"})
-"""Fields that mean here what they mean there, and are done here: see `pushing.py`."""
-MAY_CHANGE_FIELDS: Final = PUSHING.union(
-    [
-        "report_to",
-        "run_name",
-        "project",
-        "trackio_space_id",
-        "trackio_bucket_id",
-        "trackio_static_space_id",
-        "log_level",
-        "log_level_replica",
-        "log_on_each_node",
-        "logging_first_step",
-        "debug",
-        "skip_memory_metrics",
-        "ddp_timeout",
-        "ddp_backend",
-        "ddp_bucket_cap_mb",
-        "ddp_find_unused_parameters",
-        "ddp_static_graph",
-        "torch_compile",
-        "torch_compile_backend",
-        "torch_compile_mode",
-        "torch_empty_cache_steps",
-        "use_liger_kernel",
-        "liger_kernel_config",
-        "full_determinism",
-    ]
+_MAY_CHANGE = (
+    "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id log_level "
+    "log_level_replica log_on_each_node logging_first_step debug skip_memory_metrics ddp_timeout ddp_backend "
+    "ddp_bucket_cap_mb ddp_find_unused_parameters ddp_static_graph torch_compile torch_compile_backend "
+    "torch_compile_mode torch_empty_cache_steps use_liger_kernel liger_kernel_config full_determinism"
 )
+MAY_CHANGE_FIELDS: Final = frozenset(_MAY_CHANGE.split())
 """Fields that change how it is computed or what is reported, not what is learned."""
 
 
@@ -160,3 +144,40 @@ def problems(given: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:
 def deciding(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the fields that are given, those that decide about the weights."""
     return {name: value for name, value in sorted(given.items()) if name not in MAY_CHANGE_FIELDS}
+
+
+_OURS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+"""What the schedule decides: conversations are packed, so that these do not mean what the file's writer thinks of."""
+_ZERO_2: Final = 2
+_ZERO_3: Final = 3
+
+
+def own_deepspeed(name: str) -> dict[str, Any]:
+    """The file's configuration, with what a training here cannot do without.
+
+    Raises:
+        InputError: It cannot be read, is no JSON object, or has no ZeRO stage 2 or 3.
+    """
+    try:
+        found: Any = json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise InputError(f"the DeepSpeed file {name!r} cannot be read: {exc}") from exc
+    if not isinstance(found, dict):
+        raise InputError(f"the DeepSpeed file {name!r} holds {type(found).__name__}, not an object")
+    given = cast("dict[str, Any]", found)
+    zero: Any = given.get("zero_optimization")
+    stage = cast("dict[str, Any]", zero).get("stage") if isinstance(zero, dict) else None
+    if stage not in {_ZERO_2, _ZERO_3}:
+        raise InputError(
+            f"the DeepSpeed file {name!r} asks for ZeRO stage {stage!r}; set zero_optimization.stage to 2 or 3"
+        )
+    kept = {key: value for key, value in given.items() if key not in _OURS}
+    batches: dict[str, Any] = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+    # Without the second the model would be saved in DeepSpeed's own pieces alone.
+    needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == _ZERO_3 else {}
+    return {"zero_allow_untested_optimizer": True} | kept | batches | {"zero_optimization": {**zero, **needed}}
+
+
+def stage_of(settings: dict[str, Any]) -> Literal["zero2", "zero3"]:
+    """What it makes of the training."""
+    return "zero3" if settings["zero_optimization"]["stage"] == _ZERO_3 else "zero2"

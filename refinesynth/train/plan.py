@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.host_usage import Host, HostUsage, estimate_host_usage, refuse_too_small_host
 from refinesynth.train.memory import (
+    Host,
+    HostUsage,
     Load,
     MemoryEstimate,
     ModelShape,
     Parallel,
     Precision,
     describe_unused,
+    estimate_host_usage,
     estimate_memory,
+    refuse_too_small_host,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
 _GIB: Final = 2**30
 _TINY_STEP: Final = 1e-4
 """Learning rates below it are mostly rounded away in bf16 weights, which have 8 bits of precision."""
-_FEW_GROUPS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,7 @@ def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
 
 def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
     """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see
-    `host_usage.py`.
+    `memory.py`.
     """
     # An optimizer of the user's own may keep less than AdamW does.
     sure = memory.fixed - (memory.optimizer if config.trainer.get("optim") else 0)

@@ -13,7 +13,7 @@ import numpy as np
 from refinesynth.extras import check_installed
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_conversations
-from refinesynth.train.engine.starting import choose_accelerator
+from refinesynth.train.engine.launching import choose_accelerator
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.prepare import fit
 from refinesynth.train.tokens import Label, Rendered
@@ -92,7 +92,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     choose_accelerator()
-    from refinesynth.train.engine.library_output import libraries_silenced
+    from refinesynth.train.engine.running import libraries_silenced
     from refinesynth.train.engine.signatures import RENDERING, check
 
     check(RENDERING)

@@ -79,8 +79,8 @@ def _are_names(data: Any) -> bool:
 
 
 def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwrite: bool) -> TokenFile:
-    from refinesynth.train.engine.library_output import libraries_silenced
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
+    from refinesynth.train.engine.running import libraries_silenced
 
     if (config.tokenizer or config.model) == SCRATCH:
         raise InputError(

@@ -8,14 +8,12 @@ from refinesynth.extras import check_installed
 from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.data.mixing import weighed
-from refinesynth.train.events import CombinedEvents, Events, NullEvents
+from refinesynth.train.data.reading import weighed
+from refinesynth.train.engine.launching import is_launched, rank
+from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import check_output
 from refinesynth.train.layers import layered
 from refinesynth.train.plan import Plan
-from refinesynth.train.pushing import Pushing
-from refinesynth.train.ranks import is_launched, rank
-from refinesynth.train.result import TrainResult
 
 if TYPE_CHECKING:
     from refinesynth.train.preview import Preview
@@ -104,14 +102,12 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     config = with_own_settings(config)
     given: dict[str, Any] = {} if sources is None else {"sources": sources}
     if (done := check_output(config)) is not None:
-        if rank() == 0:
-            Pushing(config).push()
         return done
     if rank() != 0 or (config.processes > 1 and not is_launched()):
         return launch(config, **given)
-    artefacts = Artefacts(config)
+    artefacts = Artefacts(config, events or NullEvents())
     try:
-        result = launch(config, events=CombinedEvents(artefacts, events or NullEvents()), **given)
+        result = launch(config, events=artefacts, **given)
         artefacts.finish(result)
     finally:
         artefacts.close()

@@ -21,6 +21,8 @@ from bench.ablation.worlds import UNSEEN, scene_of
 from refinesynth.settings.mistakes import spread
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 
+pytestmark = pytest.mark.train
+
 
 def plays(number: int, mistakes: bool = True) -> list[Trajectory]:
     chosen = spread(3, clean=0) if mistakes else None

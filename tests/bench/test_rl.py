@@ -28,6 +28,8 @@ from refinesynth.train.render.renderer import Renderer
 from refinesynth.train.tokens import Label
 from refinesynth.trajectory import Trajectory
 
+pytestmark = pytest.mark.train
+
 NAMES = [f"test {at}" for at in range(3)]
 
 

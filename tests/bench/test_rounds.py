@@ -11,6 +11,8 @@ pytest.importorskip("transformers", reason="needs the extra train")
 from bench.rounds.one_seed import ARMS, mixed
 from bench.rounds.report import picture, read_rounds, report
 
+pytestmark = pytest.mark.train
+
 
 def test_own_plays_and_the_teachers_come_by_turns() -> None:
     teachers = mixed([{"id": f"own {at}"} for at in range(2)], lambda seed: ({"id": f"{seed}-{at}"} for at in range(9)))

@@ -10,6 +10,8 @@ import pytest
 from chaos_stage import check_folder
 from launching import Launched, Launcher
 
+pytestmark = pytest.mark.process
+
 N = 24
 DATA = ("trajectories.jsonl", "rejected.jsonl")
 

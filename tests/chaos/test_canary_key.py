@@ -16,6 +16,8 @@ import refinesynth as rs
 from refinesynth.errors import RefinesynthError
 from refinesynth.serve import running
 
+pytestmark = pytest.mark.process
+
 PATIENCE = 120
 PERSONAS = ["A sailor who mends nets", "A cook on a train"]
 KEY = "canary+08/15 is=a'key"

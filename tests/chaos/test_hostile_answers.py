@@ -16,6 +16,8 @@ from refinesynth.errors import RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import running
 
+pytestmark = pytest.mark.process
+
 LONGEST_SECONDS = 120
 """A run of seconds that takes longer hangs."""
 

@@ -19,6 +19,8 @@ from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import running
 
+pytestmark = pytest.mark.process
+
 KILLS = 26
 CONCURRENCY = 4
 LATENCY = 0.02

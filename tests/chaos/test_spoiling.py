@@ -13,6 +13,8 @@ from tiny_backend import BODY, URL, tiny
 
 from refinesynth.serve import create_app, running
 
+pytestmark = pytest.mark.process
+
 
 @contextmanager
 def served(name: str, *, seed: int = 0, met: Counter[str] | None = None) -> Generator[str]:

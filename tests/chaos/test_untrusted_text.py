@@ -23,6 +23,8 @@ from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
 from refinesynth.text.printable import control_character
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-m", "refinesynth"]
 PATIENCE = 120
 

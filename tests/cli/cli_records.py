@@ -8,7 +8,7 @@ from samples import KITCHEN, REFINED, provenance, trajectory
 from refinesynth.journal import Entry, Journal
 from refinesynth.outcome import Refused
 from refinesynth.rules import Violation
-from refinesynth.run import EpisodeLine, Totals
+from refinesynth.run import EpisodeLine, RunStats
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Trajectory, Usage
 
@@ -104,7 +104,7 @@ def write_journal(folder: Path) -> None:
         trajectories_end=ends[0],
         rejected_end=ends[1],
     )
-    totals = Totals()
+    totals = RunStats()
     totals.add(line)
     journal.enter([entry], totals=totals.to_json())
     journal.close()

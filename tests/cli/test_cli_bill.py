@@ -7,7 +7,7 @@ from cli_records import moment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.cli import bill
+from refinesynth.cli import display as bill
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.synthesis.progress import Progress, Surroundings

@@ -7,7 +7,7 @@ from server_manners import SERVERS, Manner, Mannered
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.reply import HttpError
 from refinesynth.serve import create_app
 from refinesynth.serve import running as serving
 

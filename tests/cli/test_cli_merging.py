@@ -22,7 +22,7 @@ FAULTS = "rehearsal:no_success=0.3,natural_mistake=0.2"
 
 
 async def made(path: Path, seed: int, n: int = 4, *, play: str = "live", **settings: Any) -> SynthesisResult:
-    return await synthesize(None, n, FAULTS, seed=seed, play=play, output=path, patience=0, **settings)
+    return await synthesize(None, n, FAULTS, seed=seed, play=play, output=path, early_stop=0, **settings)
 
 
 def refinesynth(*arguments: object) -> Result:

@@ -1,12 +1,12 @@
-"""What a person types after an option."""
+"""Values as they are typed after an option."""
 
 import pytest
+from pydantic import ValidationError
 
-from refinesynth.cli import options
+from refinesynth.cli.tuning import backend_spec
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted, spread
-from refinesynth.settings.presets import paper
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from refinesynth.settings.presets import paper
     ],
 )
 def test_backends(given: list[str], spec: object) -> None:
-    assert options.backend_spec(given) == spec
+    assert backend_spec(given) == spec
 
 
 @pytest.mark.parametrize(
@@ -38,65 +38,41 @@ def test_backends(given: list[str], spec: object) -> None:
 )
 def test_wrong_backends(given: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        options.backend_spec(given)
+        backend_spec(given)
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "mistakes"),
-    [
-        ("natural", natural()),
-        ("spread", Mistakes()),
-        ("spread=3", spread(3)),
-        ("prompted", prompted()),
-        ("prompted=2,5", prompted(2, 5)),
-        ("at_least", at_least()),
-        ("At-Least=4", at_least(4)),
-        ("at_least=0", at_least(0)),
-    ],
-)
-def test_mistakes(text: str, mistakes: Mistakes) -> None:
-    assert options.mistakes_policy(text) == mistakes
+MISTAKES = {
+    "natural": natural(),
+    "spread": Mistakes(),
+    "spread=3": spread(3),
+    "prompted": prompted(),
+    "prompted=2,5": prompted(2, 5),
+    "at_least": at_least(),
+    "At-Least=4": at_least(4),
+    "at_least=0": at_least(0),
+}
+NO_MISTAKES = "|none|natural=1|at_least=two|at_least=-1|at_least=1,2|prompted=1,,2|spread=0|spread=5|spread=1,2"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "none",
-        "natural=1",
-        "at_least=two",
-        "at_least=-1",
-        "at_least=1,2",
-        "prompted=1,,2",
-        "spread=0",
-        "spread=5",
-        "spread=1,2",
-    ],
-)
-def test_wrong_mistakes(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is none of: spread"):
-        options.mistakes_policy(text)
+def test_mistakes_as_text() -> None:
+    assert {text: Mistakes.model_validate(text) for text in MISTAKES} == MISTAKES
+    for text in NO_MISTAKES.split("|"):
+        with pytest.raises(ValidationError, match="expected one of: spread"):
+            Mistakes.model_validate(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "attempts"),
-    [
-        ("2", Attempts(drafts=2)),
-        ("drafts=2, scripts=5", Attempts(drafts=2, scripts=5)),
-        ("calls=4,answers=0", Attempts(calls=4, answers=0)),
-    ],
-)
-def test_attempts(text: str, attempts: Attempts) -> None:
-    assert options.attempts_bounds(text) == attempts
+ATTEMPTS = {
+    "2": Attempts(drafts=2),
+    "drafts=2, scripts=5": Attempts(drafts=2, scripts=5),
+    "calls=4,answers=0": Attempts(calls=4, answers=0),
+}
 
 
-@pytest.mark.parametrize("text", ["", "drafts", "drafts=0", "tries=3", "drafts=many", "drafts=1.5"])
-def test_wrong_attempts(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="write for example scripts=3"):
-        options.attempts_bounds(text)
-
-
-def test_the_paper_preset_is_the_librarys() -> None:
-    assert options.preset(None) == {}
-    assert options.preset("paper") == paper()
+def test_attempts_as_text() -> None:
+    assert {text: Attempts.model_validate(text) for text in ATTEMPTS} == ATTEMPTS
+    for text in ("", "drafts", "tries=3", "drafts=many", "drafts=1.5"):
+        with pytest.raises(ValidationError, match="such as scripts=3"):
+            Attempts.model_validate(text)
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        Attempts.model_validate("drafts=0")

@@ -18,6 +18,8 @@ from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.serve import create_app, running
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-m", "refinesynth"]
 CANARY = "sk-canary-0815"
 PATIENCE = 120

@@ -78,7 +78,7 @@ def test_reaching_n_is_0_and_says_what_came_of_it(tmp_path: Path) -> None:
 def test_a_run_that_comes_to_nothing_stops_early_and_says_what_to_try(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     asked = ("-n", 50, "-o", folder, "--backend", "rehearsal:no_success=1.0", "--play", "narrated")
-    result = run(*asked, "--patience", 3)
+    result = run(*asked, "--early-stop", 3)
     assert result.exit_code == 1
     assert "0 of 50 trajectories were accepted: none of the first 3 episodes gave one" in result.stdout
     assert re.search(r"^TaskSucceed refused \d+ of \d+ scripts and drafts", result.stdout, re.MULTILINE)
@@ -87,15 +87,15 @@ def test_a_run_that_comes_to_nothing_stops_early_and_says_what_to_try(tmp_path: 
     assert "✗ TaskSucceed (no_success): The last turn" in result.stdout
     assert f"refinesynth show {folder} {example[1]} --refused" in result.stdout
     assert f"refinesynth verify {folder} --rules" in result.stdout
-    assert re.search(r"--patience 3 --patience 0 +to go on", result.stdout)
+    assert re.search(r"--early-stop 3 --early-stop 0 +to go on", result.stdout)
     assert "\x1b" not in result.output
     before = [line for line in result.stdout.splitlines() if "requests," in line]
-    again = run(*asked, "--patience", 3)
+    again = run(*asked, "--early-stop", 3)
     assert again.exit_code == 1
     assert [line for line in again.stdout.splitlines() if "requests," in line] == before
-    more = run(*asked, "--patience", 5)
+    more = run(*asked, "--early-stop", 5)
     assert "none of the first 5 episodes" in more.stdout
-    assert orjson.loads(run(*asked, "--patience", 5, "--json").stdout)["why"] == "nothing_accepted"
+    assert orjson.loads(run(*asked, "--early-stop", 5, "--json").stdout)["why"] == "nothing_accepted"
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J\u202e\n\n\x07", "long " * 5_000])
@@ -239,8 +239,10 @@ def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_pat
         (["--rules", "strickt()"], "--rules: "),
         (["--rules", "strict("], "--rules: "),
         (["--script-rules", "Nothing()"], "--script-rules: "),
-        (["--mistakes", "many"], "--mistakes 'many' is none of"),
-        (["--attempts", "drafts=0"], "--attempts 'drafts=0': drafts"),
+        (["--concurrency", "0"], "concurrency is '0'; expected 'auto', or"),
+        (["-n", "0"], "n is 0; expected a whole number, from 1"),
+        (["--mistakes", "many"], "mistakes is 'many'; expected one of: spread"),
+        (["--attempts", "drafts=0"], "attempts is 'drafts=0'; drafts: "),
         (["--prompts", "no-such-folder"], "no-such-folder"),
         (["--resume"], "No such option: --resume"),
         (["--backend", "replay:nowhere"], "there is no run to replay"),

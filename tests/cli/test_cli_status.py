@@ -17,12 +17,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.cli.variety import variety_rows
+from refinesynth.cli.status import variety_rows
 from refinesynth.diversity import Contamination, Novelty
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
-from refinesynth.run.variety import Variety
+from refinesynth.run.status import Variety
 from refinesynth.serve import create_app, running
 from refinesynth.synthesis import Progress, synthesize
 from refinesynth.synthesis.curating import Curator
@@ -144,13 +144,15 @@ def test_a_run_without_anything_accepted_says_what_would_continue_it(
     tmp_path: Path, personas: list[str] | None, words: str
 ) -> None:
     async def run() -> None:
-        await synthesize(personas, 4, "rehearsal:no_success=1.0", play="narrated", patience=2, output=tmp_path / "run")
+        await synthesize(
+            personas, 4, "rehearsal:no_success=1.0", play="narrated", early_stop=2, output=tmp_path / "run"
+        )
 
     anyio.run(run)
     said = " ".join(status(tmp_path / "run").stdout.split())
     assert words in said
     assert re.search(r"why none (\d) of \1 episodes? without a trajectory: no draft was accepted", said)
-    assert ("with --patience 0 goes on" in said) == (personas is None)
+    assert ("with --early-stop 0 goes on" in said) == (personas is None)
 
 
 def test_a_process_of_another_host_may_live(complete: Path) -> None:
@@ -220,11 +222,12 @@ def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
 
 def test_mistakes_that_crowd_or_are_missing_are_said(complete: Path) -> None:
     folder = RunFolder.open(complete)
-    usual = replace(Variety.of(folder, folder.totals()), trajectories=100, clean=20)
+    usual = Variety.of(folder, folder.totals())
+    figures = usual.figures.model_copy(update={"trajectories": 100, "clean": 20})
     assert usual.clean_asked == 0.2
 
     def told(**changed: Any) -> str:
-        return "\n".join(text for _, text in variety_rows(replace(usual, **changed)))
+        return "\n".join(text for _, text in variety_rows(replace(usual, figures=figures.model_copy(update=changed))))
 
     assert "uneven" not in told(tenths=(40.0,) * 10)
     assert "uneven" in told(tenths=(200.0, 100.0, *[20.0] * 8))

@@ -23,13 +23,11 @@ from refinesynth.cli.train_preview import laid_out as preview_laid_out
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import Events
+from refinesynth.train.events import Events, TrainResult
 from refinesynth.train.memory import ModelShape
-from refinesynth.train.merging import Merged
 from refinesynth.train.plan import ComputeSettings, Devices, Plan, Sizes, SourceSizes, make_plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.preview import Preview, Segment
-from refinesynth.train.result import TrainResult
 from refinesynth.train.tokens import Label
 
 LORA: dict[str, Any] = {
@@ -258,7 +256,7 @@ finally:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("library", ["yaml", "torch", "transformers", "matplotlib"])
+@pytest.mark.parametrize("library", ["yaml", "torch", "transformers"])
 def test_a_missing_library_says_how_to_install_it(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: object
 ) -> None:
@@ -309,7 +307,7 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
     assert steps.endswith("4 evaluations, 2 checkpoints")
     assert "4 of 20 steps, 0.25 epochs; training loss 0.2500" in result.stdout
     assert f"The model is in {output}" in result.stdout
-    assert {path.name for path in output.iterdir()} == {*FINISHED, "plots"}
+    assert {path.name for path in output.iterdir()} == FINISHED
 
 
 def test_where_nothing_was_held_out_the_checkpoints_to_choose_from_are_told(
@@ -578,52 +576,19 @@ def test_a_preview_of_nothing_is_wrong_input(monkeypatch: pytest.MonkeyPatch) ->
     assert "nothing to train on" in result.stderr
 
 
-# Merging.
+# What is removed.
 
 
-def test_merge_is_a_command_of_its_own_and_a_data_folder_may_be_called_so(
-    engine: Callable[[Engine], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def double(adapter: str, output: Path, **options: Any) -> Merged:
-        asked.append((adapter, output, options))
-        return Merged(output, "m/ba\x1bse", "bfloat16")
-
-    monkeypatch.setattr("refinesynth.train.merging.merge", double)
-    result = train("merge", "models/adapter", "-o", "models/merged", "--save-dtype", "fp32", "--model", "m/base")
-    assert (result.exit_code, len(asked)) == (0, 1)
-    assert "The model is in models/merged, in bfloat16: m/ba" in unwrapped(result.stdout)
-    assert "\x1b" not in result.stdout
-    options = {"model": "m/base", "save_dtype": "fp32", "device": "cpu", "trust_remote_code": False}
-    assert asked == [("models/adapter", Path("models/merged"), options)]
-    (tmp_path / "merge").mkdir()
-    monkeypatch.chdir(tmp_path)
-    trained: list[TrainConfig] = []
-
-    def noting(config: TrainConfig, events: Events) -> TrainResult:
-        trained.append(config)
-        return finishing(config, events)
-
-    engine(noting)
-    assert train("./merge", "--model", "m/base", "-o", "out").exit_code == 0
-    assert trained[0].data == ("./merge",)
-    assert len(asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "Missing argument 'ADAPTER'"),
-        (["models/adapter"], "Missing option '-o' / '--output'"),
-        (
-            ["/nowhere", "-o", "models/merged"],
-            "there is no adapter '/nowhere': expected a folder that holds adapter_config.json",
-        ),
-        (["/nowhere", "-o", "."], "the output '.' is there and not empty"),
-    ],
-)
-def test_merging_that_is_asked_for_wrongly_is_refused(arguments: list[str], said: str) -> None:
+@pytest.mark.parametrize("arguments", [[], ["models/adapter", "-o", "models/merged", "--save-dtype", "fp32"]])
+def test_train_merge_names_what_to_do_instead(arguments: list[str]) -> None:
     result = train("merge", *arguments)
     assert result.exit_code == 2
-    assert said in unwrapped(result.stderr)
+    assert "merge_and_unload" in unwrapped(result.stderr)
+
+
+def test_a_retired_setting_is_accepted_with_a_warning_and_pushing_is_refused_with_the_command() -> None:
+    result = train("--show-config", "--set", "plots=false")
+    assert (result.exit_code, "plots is removed" in unwrapped(result.stderr)) == (0, True)
+    assert "plots" not in result.stdout
+    refused = train("--show-config", "--set", "trainer.push_to_hub=true")
+    assert (refused.exit_code, "hf upload" in unwrapped(refused.stderr)) == (2, True)

@@ -57,8 +57,8 @@ class Counted:
         self.log.append("reserved")
         return self
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
-        self.log.append(f"{'assumed' if assumed else 'settled'} {usage.total_tokens} {cost_usd}")
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        self.log.append(f"settled {usage.total_tokens} {cost_usd}")
 
     def release(self) -> None:
         self.log.append("released")

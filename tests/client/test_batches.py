@@ -19,11 +19,8 @@ from refinesynth.client.batch import collecting
 from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.budget.price_table import listed
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
-from refinesynth.client.lacks import Lacks
 from refinesynth.client.limiter.endpoints import limiter_of
 from refinesynth.client.limiter.permit import deadline
-from refinesynth.client.opening import open_batched
-from refinesynth.client.watch import Calls
 from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped, StorageError
 from refinesynth.journal import BATCHES, Journal
 from refinesynth.run import RunFolder
@@ -299,11 +296,6 @@ async def test_a_run_that_writes_nothing_has_nothing_to_batch(server: BatchServe
     first = await run(server, tmp_path / "first", n=1, play="live", batch=False)
     with pytest.raises(ConfigurationError, match="asks neither"):
         await synthesize(None, 1, backend(server), scripts=first.path, batch=True, output=tmp_path / "second")
-
-
-def test_what_is_asked_in_batches_is_never_sent_twice(server: BatchServer) -> None:
-    model = open_batched(backend(server, hedge=True), collecting.Batches(), Calls(), Lacks())
-    assert not model.backend.hedge
 
 
 def test_a_batch_costs_what_the_map_says_and_else_half() -> None:

@@ -224,17 +224,6 @@ async def test_an_answer_without_a_bound_is_feared_to_be_twice_the_longest() -> 
     assert await at_worst() == pytest.approx(40_000 + 250)
 
 
-async def test_what_is_assumed_is_paid_and_nothing_is_learned_from_it() -> None:
-    tracker = BudgetTracker(Budget(tokens=10**6))
-    assumed = RequestUsage(input_tokens=200, output_tokens=20_000)
-    reservation = await tracker.reserve(prompt_tokens=0, max_tokens=None, price=price)
-    feared = tracker.limits[0].at_worst
-    reservation.settle(assumed, None, assumed=True)
-    assert tracker.limits[0].spent == tracker.spent.tokens == 20_200
-    await tracker.reserve(prompt_tokens=0, max_tokens=None, price=price)
-    assert tracker.limits[0].at_worst == feared
-
-
 def test_an_episode_is_begun_only_if_all_that_are_begun_can_be_ended() -> None:
     limit = BudgetLimit(100, 10)
     assert limit.covers_another(9)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep, classify_error
-from refinesynth.client.http.errors import HttpError, refused
-from refinesynth.client.http.reply import read_reply
+from refinesynth.client.http.reply import HttpError, read_reply, refused
 
 BACKEND = Backend(name="mine", model="gpt-4o", base_url="http://h/v1")
 

@@ -24,7 +24,7 @@ from refinesynth.backends import Backend
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
 from refinesynth.client.http.completion import DirectCompletion, direct_completion
 from refinesynth.client.http.connection import MAX_BYTES, Route
-from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.reply import HttpError
 
 CANARY = "sk-canary-0123456789abcdef"
 MESSAGES = [{"role": "user", "content": "hi"}]

@@ -18,7 +18,7 @@ from refinesynth.client.several import MixedModel, in_turn
 from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis import SynthesisResult, synthesize
-from refinesynth.synthesis.paying import prices_of
+from refinesynth.synthesis.setup import prices_of
 from refinesynth.synthesis.workers.worker import share
 
 ONE = Backend(model="openai/one", temperature=0.5, max_in_flight=8)

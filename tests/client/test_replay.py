@@ -15,7 +15,7 @@ from refinesynth.client.answers import read_answer
 from refinesynth.client.replay import Replay, as_completion
 from refinesynth.client.session import Session
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
-from refinesynth.personas.shipped import shipped
+from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.settings.attempts import Attempts

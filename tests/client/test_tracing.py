@@ -1,8 +1,6 @@
 """Spans of a run: one trace an episode, joined with the rest by the episode's id; none unless they are asked for."""
 
-import sys
 from pathlib import Path
-from threading import Event
 
 import orjson
 import pytest
@@ -12,7 +10,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from refinesynth import synthesize
 from refinesynth.client.tracing import Tracing, instrumented, span, traced
-from refinesynth.errors import ConfigurationError
 from refinesynth.run import RunFolder
 
 
@@ -73,51 +70,6 @@ async def test_without_tracing_nothing_is_made(tmp_path: Path, exporter: InMemor
     with span("episode", root=True, episode="e") as current:
         current.set_attribute("refinesynth.accepted", True)
     assert not exporter.get_finished_spans()
-
-
-def test_exporting_without_the_packages_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    monkeypatch.delitem(sys.modules, "refinesynth.client.span_export", raising=False)
-    with pytest.raises(ConfigurationError, match=r"refinesynth\[otel\]"), traced(Tracing(export=True)):
-        pass
-
-
-def test_exported_spans_are_sent_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace.export import SpanExportResult
-
-    sent: list[str] = []
-
-    def export(_self: object, spans: list[ReadableSpan]) -> SpanExportResult:
-        sent.extend(one.name for one in spans)
-        return SpanExportResult.SUCCESS
-
-    monkeypatch.setattr(OTLPSpanExporter, "export", export)
-    with traced(Tracing(export=True)), span("episode"):
-        pass
-    assert sent == ["episode"]
-
-
-def test_spans_that_no_collector_takes_are_counted_and_the_end_does_not_wait(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    answered = Event()
-
-    def hang(_self: object, _spans: list[ReadableSpan]) -> None:
-        assert answered.wait(60)
-
-    monkeypatch.setattr(OTLPSpanExporter, "export", hang)
-    try:
-        with traced(Tracing(export=True)):
-            for name in ("episode", "attempt"):
-                with span(name):
-                    pass
-        assert not answered.is_set()
-    finally:
-        answered.set()
-    assert [one.getMessage().partition(":")[0] for one in caplog.records] == ["2 of 2 spans did not arrive"]
 
 
 def test_models_are_as_they_are_where_no_spans_are_wanted() -> None:

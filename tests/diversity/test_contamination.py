@@ -12,7 +12,7 @@ from samples import dm, player
 from samples import trajectory as sample
 
 from refinesynth.diversity import Contamination
-from refinesynth.diversity.index import SHORTEST, RunIndex
+from refinesynth.diversity.contamination import SHORTEST, RunIndex
 from refinesynth.errors import InputError
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 

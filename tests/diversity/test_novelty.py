@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinesynth.diversity import NEAR, Novelty
-from refinesynth.diversity.sketch import SIZE, sketch
+from refinesynth.diversity.novelty import SIZE, sketch
 from refinesynth.errors import InputError
 from refinesynth.testing import scripts
 from refinesynth.trajectory import ActionSpec, Script

@@ -12,9 +12,10 @@ from samples import trajectory as sample
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation, script
 from refinesynth.rules.repairs import refinements
-from refinesynth.run.episodes import EpisodeLine, Totals
+from refinesynth.run.episodes import EpisodeLine
 from refinesynth.run.figures import FEATURES, UNREADABLE, EpisodeFigures, Figures, in_order
-from refinesynth.run.variety import RuleStage, Spread, stages
+from refinesynth.run.stats import RunStats
+from refinesynth.run.status import RuleStage, Spread, stages
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))
@@ -66,11 +67,11 @@ OUTCOMES = st.builds(outcome, st.lists(TRAJECTORIES, max_size=3), REFUSED)
 @FEW
 @given(st.lists(OUTCOMES, max_size=5))
 def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) -> None:
-    totals = Totals()
+    totals = RunStats()
     for one in outcomes:
         # Through JSON, as the journal keeps it.
         totals.add(EpisodeLine.from_json(EpisodeLine.of(one).to_json()))
-    figures = Totals.from_json(totals.to_json()).figures
+    figures = RunStats.from_json(totals.to_json()).figures
     everything = [found for one in outcomes for found in one.trajectories]
     lengths = [len(found.turns) for found in everything]
     assert figures.trajectories == len(everything)
@@ -131,8 +132,8 @@ def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:
 
 
 def test_what_was_written_before_there_were_figures_is_read() -> None:
-    old = Totals().model_dump(mode="json", exclude={"figures"})
-    assert Totals.model_validate(old).figures == Figures()
+    old = RunStats().model_dump(mode="json", exclude={"figures"})
+    assert RunStats.model_validate(old).figures == Figures()
     line = EpisodeLine.of(EpisodeOutcome(index=0, id="x", persona=PERSONA)).model_dump(mode="json", exclude={"figures"})
     assert EpisodeLine.model_validate(line).figures == EpisodeFigures()
 

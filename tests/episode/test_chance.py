@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import SHED_GROUNDED, dm, player
 
-from refinesynth.episode.chance import EXCUSES, excuse, fails, tried_before
+from refinesynth.episode.ruled import EXCUSES, excuse, fails, tried_before
 from refinesynth.rules.words import judge_words
 from refinesynth.world import world_of
 

@@ -18,10 +18,10 @@ from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.client.session import Session
 from refinesynth.episode import Cast, EpisodeOutcome, Turns
-from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.grounded import GROUNDED as GROUNDED_PLAY
 from refinesynth.episode.grounded import Grounded
 from refinesynth.episode.record import Record
+from refinesynth.episode.ruled import EXCUSES
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.rules.form import MAX_OBSERVATION

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from refinesynth.chat import render_turns
 from refinesynth.cli import app
-from refinesynth.episode.chance import EXCUSES
+from refinesynth.episode.ruled import EXCUSES
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.environments.environment import Benchmark, Instance, Source

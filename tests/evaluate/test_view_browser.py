@@ -34,6 +34,7 @@ HOSTILE = "<script>document.title='run'</script><img src=x onerror=\"document.ti
 expect.set_options(timeout=30_000)
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: no chromium on the path, no REFINESYNTH_CHROMIUM"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

@@ -49,7 +49,6 @@ def test_a_tuned_model_is_evaluated_in_held_out_worlds_beside_the_controls(tmp_p
         learning_rate=3e-3,
         precision="fp32",
         device="cpu",
-        plots=False,
     ).train()
     folders: list[str] = []
     for model in (str(tmp_path / "tuned"), "random", "oracle"):

@@ -12,7 +12,7 @@ from refinesynth import SynthesisResult, synthesize
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.export import write_export
 from refinesynth.imports import import_trajectories
-from refinesynth.imports.reading import MOST_BYTES
+from refinesynth.imports.folder import MOST_BYTES
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
 from refinesynth.train.data.reading import read_conversations

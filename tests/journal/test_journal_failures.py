@@ -19,7 +19,7 @@ from journal_records import committed, episode, fill, held, paid
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
 from refinesynth.journal.commits import Commits
-from refinesynth.journal.schema import FORMAT
+from refinesynth.journal.connecting import FORMAT
 
 PAGES_OF_A_FULL_DISK = 60
 

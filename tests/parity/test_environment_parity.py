@@ -21,6 +21,8 @@ from refinesynth.cli import app
 from refinesynth.environments import GroundedEnvironment, read_worlds
 from refinesynth.trajectory import Script
 
+pytestmark = pytest.mark.train
+
 WORLDS = 6
 
 

@@ -37,6 +37,8 @@ from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Trajectory
 
+pytestmark = pytest.mark.train
+
 trl = installed("trl")
 # It shares TRL's environment.
 axolotl = trl

@@ -17,14 +17,14 @@ from tool_tokenizers import FAMILIES, tool_tokenizer
 
 from refinesynth.chat import render_tools, to_tool_messages
 from refinesynth.export import Form, write_export
+from refinesynth.train.conversation import without_mistakes
 from refinesynth.train.data.shapes import of_trajectory
-from refinesynth.train.data.turn_labels import without_mistakes
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Trajectory
 
 # The families' chat templates are TRL's.
-pytestmark = installed("trl", "verifiers", "tinker")
+pytestmark = [pytest.mark.train, installed("trl", "verifiers", "tinker")]
 
 OF_AXOLOTL = {"message_field_training": "training"}
 

@@ -20,8 +20,9 @@ from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read
 
 from refinesynth import synthesize
 from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.files.lines import bounded_lines
 from refinesynth.personas import BadRow, Records, open_personas, shipped, stats
-from refinesynth.personas.lines import MAX_LINE_BYTES, Lines
+from refinesynth.personas.files import MAX_LINE_BYTES
 from refinesynth.trajectory import Persona
 
 PEOPLE = ["A smith, of Łódź", 'She said "no"', "Two\twords", "日本の大工", "Ends with a comma,"]
@@ -77,11 +78,11 @@ async def test_a_column_is_that_of_any_rows(tmp_path: Path) -> None:
     [
         (b'persona,age\n"A smith,\nwho reads",7\n"A ""big""\nbaker",8\n\nA tailor,9\n', 3),
         (b'persona\n5" nails are what he sells\nA baker\n', 2),
-        (b'persona\n"never closed\nA baker\n', 2),
+        (b'persona\n"never closed\nA baker\n', None),
         (b"persona\n", 0),
     ],
 )
-async def test_rows_of_csv_are_counted_and_not_lines(tmp_path: Path, content: bytes, rows: int) -> None:
+async def test_rows_of_csv_are_counted_and_not_lines(tmp_path: Path, content: bytes, rows: int | None) -> None:
     async with open_personas(write(tmp_path / "people.csv", content)) as personas:
         assert await personas.at_most() == rows
 
@@ -144,87 +145,70 @@ async def test_a_bad_row_is_counted_with_its_line_and_reason(tmp_path: Path) -> 
 
 
 async def test_bad_rows_of_a_csv_are_told_by_their_first_line(tmp_path: Path) -> None:
-    content = (
-        b"\xef\xbb\xbfid, Persona \n"
-        b'1,"A smith,\nin two lines"\n'
-        b"2\n"
-        b"\n"
-        b"3,\xff\n"
-        b"4,  \n"
-        b'5,"' + b"x" * 200_000 + b'"\n'
-        b"6,A baker\n"
-    )
+    content = b'\xef\xbb\xbfid, Persona \n1,"A smith,\nin two lines"\n2\n\n3,\xff\n4,  \n6,A baker\n'
     texts, personas = await read(write(tmp_path / "people.csv", content))
     assert texts == ["A smith,\nin two lines", "A baker"]
-    assert [row.line for row in personas.problems] == [4, 5, 6, 7, 8]
+    assert [row.line for row in personas.problems] == [4, 5, 6, 7]
     assert personas.problems[0].reason == "has 1 columns, the persona is in column 2"
-    assert personas.problems[4].reason.startswith("is not CSV: field larger")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".txt"])
-async def test_a_line_that_is_too_long_is_not_kept(tmp_path: Path, suffix: str) -> None:
+async def test_a_line_that_is_too_long_is_refused_with_its_number(tmp_path: Path, suffix: str) -> None:
     content = b"persona\n" + b"x" * (2 * MAX_LINE_BYTES) + b'\n"A smith"\n'
-    texts, personas = await read(write(tmp_path / f"people{suffix}", content))
-    assert [text.strip('"') for text in texts][-1] == "A smith"
-    assert f"is longer than {MAX_LINE_BYTES:,} bytes" in [row.reason for row in personas.problems]
+    with pytest.raises(InputError, match=r"line 2 of '.*' is longer than 1,048,576 bytes; write one persona"):
+        await read(write(tmp_path / f"people{suffix}", content))
 
 
 def test_of_an_endless_line_only_a_piece_is_in_memory() -> None:
-    largest = 0
+    asked: list[int] = []
 
     class Endless:
         def readline(self, size: int) -> bytes:
-            nonlocal largest
-            largest = max(largest, size)
-            if largest and size == MAX_LINE_BYTES:
-                lines.stop()
-            return b"x" * size
+            asked.append(size)
+            return b"x" * (size if len(asked) < 9 else 3)
 
-    lines = Lines(Endless())  # pyright: ignore[reportArgumentType]
-    assert list(lines) == [b""]
-    assert lines.too_long
-    assert largest == MAX_LINE_BYTES + 1
+    lines = list(bounded_lines(Endless(), 100))  # pyright: ignore[reportArgumentType]
+    assert lines[0] == (1, b"x" * 101)
+    assert max(asked) == 101
 
 
-async def test_a_huge_file_is_read_only_as_far_as_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The thread of each line that is read."""
+    threads: list[int] = []
+
+    def noting(*given: Any) -> Iterator[tuple[int, bytes]]:
+        for found in bounded_lines(*given):
+            threads.append(threading.get_ident())
+            yield found
+
+    monkeypatch.setattr("refinesynth.personas.files.bounded_lines", noting)
+    return threads
+
+
+async def test_a_huge_file_is_read_only_as_far_as_it_is_needed(tmp_path: Path, noted: list[int]) -> None:
     path = write(tmp_path / "people.jsonl", as_jsonl(f"Somebody called {number}" for number in range(50_000)))
-    given: list[int] = []
-    next_line = Lines.__next__
-
-    def counted(self: Lines) -> bytes:
-        given.append(self.number)
-        return next_line(self)
-
-    monkeypatch.setattr(Lines, "__next__", counted)
     async with open_personas(path) as personas:
         assert (await anext(personas))[1].text == "Somebody called 0"
-    assert len(given) <= 100
+    assert len(noted) <= 100
 
 
-async def test_files_are_read_off_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: set[int] = set()
-    next_line = Lines.__next__
-
-    def noted(self: Lines) -> bytes:
-        threads.add(threading.get_ident())
-        return next_line(self)
-
-    monkeypatch.setattr(Lines, "__next__", noted)
+async def test_files_are_read_off_the_event_loop(tmp_path: Path, noted: list[int]) -> None:
     await read(write(tmp_path / "people.txt", b"A smith\n"))
-    assert threads
-    assert threading.get_ident() not in threads
+    assert noted
+    assert threading.get_ident() not in noted
 
 
 async def test_a_cancelled_reader_leaves_its_thread_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reading, go_on, came_out = threading.Event(), threading.Event(), threading.Event()
 
-    def slow(_: Lines) -> bytes:
+    def slow(*_given: Any) -> list[tuple[int, bytes]]:
         reading.set()
         go_on.wait(10)
         came_out.set()
-        raise StopIteration
+        return []
 
-    monkeypatch.setattr(Lines, "__next__", slow)
+    monkeypatch.setattr("refinesynth.personas.files.bounded_lines", slow)
     personas = open_personas(write(tmp_path / "people.txt", b"A smith\n"))
     async with anyio.create_task_group() as tasks:
 
@@ -369,8 +353,9 @@ async def test_a_source_without_a_persona_is_refused(rows: list[str]) -> None:
         ("people.docx.gz", b"A smith", "unknown file format by the name of"),
         ("people.csv", b"name,age\nA smith,7\n", r"has the columns \['name', 'age'\]; expected one of them"),
         ("people.csv", b"", r"has the columns \[\]"),
-        ("people.csv", b'"' + b"x" * 200_000, "is no CSV header"),
-        ("people.csv", b"x" * ((1 << 20) + 1), "is no CSV header: is longer than"),
+        ("people.csv", b'"' + b"x" * 200_000, "begins in line 1 is no CSV: field larger"),
+        ("people.csv", b"x" * ((1 << 20) + 1), "line 1 of .* is longer than"),
+        ("people.csv", b'persona\nA cook\n"' + b"x" * 200_000 + b'"\n', "begins in line 3 is no CSV: field larger"),
         ("people.parquet", b"PAR0", "cannot be read as Parquet"),
         ("people.jsonl.gz", b"A smith", "cannot be read: "),
         ("people.txt.gz", gzip.compress(b"A smith\n" * 9, mtime=0)[:-9], "cannot be read"),

@@ -11,8 +11,8 @@ from persona_hub import elite
 
 from refinesynth.errors import InputError
 from refinesynth.personas import shipped, stats
-from refinesynth.personas.counting import Frequent, Lengths
-from refinesynth.personas.grams import words
+from refinesynth.personas.describing import Frequent, Lengths
+from refinesynth.personas.near import words
 
 
 def test_of_the_shipped_personas() -> None:

@@ -9,8 +9,7 @@ from pydantic import JsonValue
 from rehearsal_stage import PERFECT, Spoken, text, user
 
 from refinesynth import chat
-from refinesynth.episode.chance import EXCUSES
-from refinesynth.episode.ruled import Ruled
+from refinesynth.episode.ruled import EXCUSES, Ruled
 from refinesynth.prompts.blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.families import FAMILIES

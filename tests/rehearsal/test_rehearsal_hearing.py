@@ -6,8 +6,7 @@ from grounded_stage import FAILURES, LABELS, MISTAKES, always, grounded, play, t
 from hypothesis import example, given, settings
 from rehearsal_stage import PERFECT, Spoken
 
-from refinesynth.episode.chance import EXCUSES
-from refinesynth.episode.ruled import Ruled
+from refinesynth.episode.ruled import EXCUSES, Ruled
 from refinesynth.rehearsal.hearing import heard
 from refinesynth.rehearsal.memory import Exchange, opening
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene

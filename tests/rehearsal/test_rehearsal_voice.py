@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from rehearsal_stage import PERFECT, SEEDS, STRANGE
 
-from refinesynth.episode.chance import EXCUSES
-from refinesynth.episode.ruled import Ruled
+from refinesynth.episode.ruled import EXCUSES, Ruled
 from refinesynth.prompts.blocks import block
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene, outline

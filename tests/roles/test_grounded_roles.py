@@ -16,7 +16,7 @@ from refinesynth.errors import RefinesynthError
 from refinesynth.prompts import Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.roles.answers import GROUNDED_SCRIPT, WORDS
-from refinesynth.roles.rulebooks import read_grounded
+from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules import Violation
 from refinesynth.trajectory import Persona, Script
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from samples import SHED, dm, player
 
 from refinesynth import rules
-from refinesynth.episode.taken_back import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
+from refinesynth.episode.conversation import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
 from refinesynth.settings.mistakes import Way

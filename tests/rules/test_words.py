@@ -11,7 +11,7 @@ from samples import dm, player
 from words_corpus import HOUSE, Case
 
 from refinesynth import rules, testing
-from refinesynth.episode.chance import EXCUSES
+from refinesynth.episode.ruled import EXCUSES
 from refinesynth.rules import judge_words
 from refinesynth.rules.names import MAX_TEXT, Names, words_of
 from refinesynth.rules.words import is_english, sentences

@@ -20,16 +20,15 @@ from refinesynth.run import (
     Finished,
     RunConfig,
     RunFolder,
+    RunStats,
     RunWriter,
-    Totals,
     differences,
     fingerprint,
     next_run_folder,
     stable_repr,
 )
 from refinesynth.run.lines import LineWriter, cut, last_line, last_line_end, read_lines, size_of
-from refinesynth.run.status import RunStatus
-from refinesynth.run.variety import Spread
+from refinesynth.run.status import RunStatus, Spread
 from refinesynth.trajectory import Persona
 
 
@@ -46,9 +45,9 @@ async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 
 async def test_status_tells_of_the_trajectories_in_the_files_alone(tmp_path: Path) -> None:
     """Of what waits, nothing is written yet."""
-    variety = RunStatus.of(await write(tmp_path, True, False, True, waiting=(5, 4))).variety
-    assert (variety.trajectories, variety.mistakes.total(), variety.refinements, variety.unrelated) == (2, 2, 2, 0)
-    assert variety.turns == Spread(4, 4.0, 4)
+    figures = RunStatus.of(await write(tmp_path, True, False, True, waiting=(5, 4))).variety.figures
+    assert (figures.trajectories, figures.mistakes.total(), figures.refinements, figures.unrelated) == (2, 2, 2, 0)
+    assert Spread.of(figures.turns) == Spread(4, 4.0, 4)
 
 
 async def test_totals_count_each_refusal_and_each_violation(tmp_path: Path) -> None:
@@ -62,11 +61,11 @@ async def test_totals_count_each_refusal_and_each_violation(tmp_path: Path) -> N
 
 
 def test_one_unknown_cost_makes_the_total_unknown() -> None:
-    totals = Totals()
+    totals = RunStats()
     for cost in (0.5, None, 0.5):
         totals.add(EpisodeLine.of(outcome(0, cost=cost)))
     assert totals.cost_usd is None
-    assert Totals.from_json(totals.to_json()) == totals
+    assert RunStats.from_json(totals.to_json()) == totals
 
 
 async def test_what_was_paid_is_summed_for_unfinished_episodes_too(tmp_path: Path) -> None:
@@ -94,8 +93,8 @@ async def test_an_episode_that_waited_is_the_same(tmp_path: Path, *, accepted: b
 def test_a_damaged_line_is_said() -> None:
     with pytest.raises(StorageError, match="the journal is damaged, or of another version: EpisodeLine: "):
         EpisodeLine.from_json(b'{"index": 1}')
-    with pytest.raises(StorageError, match="Totals"):
-        Totals.from_json(b"[")
+    with pytest.raises(StorageError, match="RunStats"):
+        RunStats.from_json(b"[")
     with pytest.raises(StorageError, match="has lost episode 3"):
         Finished.read(finished(3).written(trajectories_end=0, rejected_end=0))
 

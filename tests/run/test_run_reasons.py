@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.run.reasons import count_reason
+from refinesynth.run.stats import count_reason
 
 
 def counted(*reasons: str) -> Counter[str]:

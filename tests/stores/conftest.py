@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 import pytest
 from s3_server import serving
 
-from refinesynth.stores import output, uploads
+from refinesynth.stores import output
 from refinesynth.stores.store import CACHE
 
 
@@ -49,8 +49,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "EVERY", 0.05)
-    monkeypatch.setattr(uploads, "_AGAIN", 0.05)
+    monkeypatch.setattr(output, "EVERY", 0.05)
+    monkeypatch.setattr(output, "_AGAIN", 0.05)
     monkeypatch.setattr(output, "LEASE", 1.0)
     monkeypatch.setattr(output, "_LOOK_EVERY", 0.05)
     assert not os.environ.get("AWS_PROFILE")

@@ -16,7 +16,7 @@ from refinesynth.files.output_folder import Holder
 from refinesynth.journal import JournalReader
 from refinesynth.journal.rows import pack
 from refinesynth.run import RunFolder
-from refinesynth.stores import fetch, sealing, store, work_folder
+from refinesynth.stores import fetch, segment, store, work_folder
 from refinesynth.stores.segment import Ends, Segment, name_of
 from refinesynth.stores.store import AlreadyThere, RunStore
 from refinesynth.synthesis import synthesize
@@ -38,9 +38,9 @@ def everything(path: Path) -> list[Any]:
 async def test_a_run_comes_down_as_it_went_up_in_however_many_segments(
     size: int, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing, "_ENOUGH", size)
-    monkeypatch.setattr(sealing, "_ROWS", 5)
-    monkeypatch.setattr(sealing, "_EPISODES", 2)
+    monkeypatch.setattr(segment, "_ENOUGH", size)
+    monkeypatch.setattr(segment, "_ROWS", 5)
+    monkeypatch.setattr(segment, "_EPISODES", 2)
     url = f"{(tmp_path / 'store').as_uri()}/run"
     result = await synthesize(None, 2, FAULTY, output=url, seed=1, concurrency=2)
     assert everything(await fetch(url)) == everything(result.path)
@@ -56,15 +56,15 @@ async def sealed(tmp_path: Path) -> dict[str, Any]:
     """A segment with all of a small run."""
     folder = await write(tmp_path / "made", True, False, True)
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    segment = Segment.of(
-        sealing.next_part(folder.path, Ends()),
+    sealed_part = Segment.of(
+        segment.next_part(folder.path, Ends()),
         number=1,
         writer="w",
         holder=Holder(pid=1, host="there", since=now),
         config=folder.config.model_dump(mode="json"),
         notes={},
     )
-    return segment.model_dump(mode="json")
+    return sealed_part.model_dump(mode="json")
 
 
 def changed(at: str, value: object) -> Callable[[dict[str, Any]], object]:

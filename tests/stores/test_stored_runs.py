@@ -18,10 +18,10 @@ from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
-from refinesynth.stores import fetch, output, uploads, work_folder
+from refinesynth.stores import fetch, output, work_folder
+from refinesynth.stores.output import TakenOver
 from refinesynth.stores.segment import Segment
 from refinesynth.stores.store import RunStore
-from refinesynth.stores.uploads import TakenOver
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 Machine = Callable[[str], Path]
@@ -65,9 +65,9 @@ KILLED = """
 import sys
 from functools import partial
 import anyio
-from refinesynth.stores import uploads
+from refinesynth.stores import output
 from refinesynth.synthesis import synthesize
-uploads.EVERY = 0.1
+output.EVERY = 0.1
 anyio.run(partial(synthesize, None, 1000, output=sys.argv[1], concurrency=4, seed=3))
 """
 
@@ -235,7 +235,7 @@ async def test_a_segment_that_came_through_unanswered_is_known_again(
 async def test_while_the_store_lags_too_long_nothing_new_is_begun(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "BEHIND", 0.2)
+    monkeypatch.setattr(output, "BEHIND", 0.2)
     real, call, down = RunStore.add, Counted(0.01), False
     seen, results = list[int](), list[SynthesisResult]()
 

@@ -15,9 +15,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import Finished, RunConfig, RunWriter
-from refinesynth.synthesis.committing import Curate
-from refinesynth.synthesis.patience import Patience
-from refinesynth.synthesis.pool import Pool
+from refinesynth.synthesis.pool import Curate, Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Draft, Persona, Usage
@@ -140,7 +138,7 @@ async def run(
     on_progress: Callable[[Progress], None] | None = None,
     curate: Curate | None = None,
     per_episode: int = 1,
-    patience: Patience | None = None,
+    early_stop: int = 0,
 ) -> Pool:
     folder = RunWriter.claim(where, config(n=n)) if isinstance(where, Path) else where
     source = personas or open_personas(people(count))
@@ -155,7 +153,7 @@ async def run(
                 on_progress=on_progress,
                 curate=curate,
                 per_episode=per_episode,
-                patience=patience,
+                early_stop=early_stop,
             )
             await pool.run()
             return pool

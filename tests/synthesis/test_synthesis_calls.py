@@ -80,7 +80,7 @@ async def test_a_strange_script_is_played_by_calls(tmp_path: Path) -> None:
         call=call,
         script_rules=rules.all_of(),
         max_turns=6,
-        patience=0,
+        early_stop=0,
         output=tmp_path / "run",
     )
     assert seen

@@ -18,7 +18,7 @@ from run_records import contents, scratch
 from refinesynth.backends import Completion
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import Entry, Journal, Paid
-from refinesynth.personas.shipped import shipped
+from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult, synthesize

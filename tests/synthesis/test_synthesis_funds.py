@@ -1,6 +1,7 @@
 """A pool that cannot pay for everything: what was begun ends, what cannot be paid is put back, and more money goes on
 from there."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from run_records import FEWER, contents, scratch
 from refinesynth.errors import BudgetSpent
 from refinesynth.personas import open_personas
 from refinesynth.run import Finished, RunWriter
-from refinesynth.synthesis.paying import Funds, Unbounded
 from refinesynth.synthesis.pool import Pool
 from refinesynth.trajectory import Persona
 
@@ -42,7 +42,14 @@ class CostTracker:
         return await self.stage.play(index, persona)
 
 
-async def play(folder: Path, stage: Fates, *, funds: Funds, tracker: CostTracker | None = None, n: int = 20) -> Pool:
+async def play(
+    folder: Path,
+    stage: Fates,
+    *,
+    may_start: Callable[[int], bool] = lambda _: True,
+    tracker: CostTracker | None = None,
+    n: int = 20,
+) -> Pool:
     async with open_personas(people(60)) as personas:
         writer = RunWriter.claim(folder, config(n=n))
         try:
@@ -52,7 +59,7 @@ async def play(folder: Path, stage: Fates, *, funds: Funds, tracker: CostTracker
                 folder=writer,
                 n=n,
                 concurrency=8,
-                funds=funds,
+                may_start=may_start,
             )
             await pool.run()
             return pool
@@ -67,7 +74,7 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
 ) -> None:
     with scratch() as name:
         tracker = CostTracker(episodes, at_once, Fates(given_fates))
-        pool = await play(Path(name, "parts"), tracker.stage, funds=tracker, tracker=tracker)
+        pool = await play(Path(name, "parts"), tracker.stage, may_start=tracker.may_start, tracker=tracker)
         progress = pool.progress
         assert pool.out_of_money == (tracker.refused and not pool.reached)
         assert tracker.most <= at_once
@@ -75,8 +82,8 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
             assert sorted(tracker.stage.finished) == sorted(tracker.paid)
             assert (progress.in_flight, progress.started) == (0, progress.finished)
             assert progress.finished == len(tracker.paid)
-        await play(Path(name, "parts"), Fates(given_fates), funds=Unbounded())
-        await play(Path(name, "whole"), Fates(given_fates), funds=Unbounded())
+        await play(Path(name, "parts"), Fates(given_fates))
+        await play(Path(name, "whole"), Fates(given_fates))
         assert contents(Path(name, "parts")) == contents(Path(name, "whole"))
 
 
@@ -85,6 +92,6 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
 async def test_without_any_money_nothing_is_begun(given_fates: list[Fate]) -> None:
     with scratch() as name:
         stage = Fates(given_fates)
-        pool = await play(Path(name), stage, funds=CostTracker(0, 0, stage))
+        pool = await play(Path(name), stage, may_start=CostTracker(0, 0, stage).may_start)
         assert pool.out_of_money
         assert stage.played == []

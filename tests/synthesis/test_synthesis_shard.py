@@ -28,7 +28,7 @@ def test_shards_are_disjoint_and_together_all(count: int, of: int) -> None:
 
 
 async def made(path: Path, n: int = 1_000, **given: Any) -> SynthesisResult:
-    settings: dict[str, Any] = {"patience": 0, "seed": 5, **given}
+    settings: dict[str, Any] = {"early_stop": 0, "seed": 5, **given}
     backend = {"default": FAULTY, "player": [FAULTY, "rehearsal"]}
     return await synthesize(PEOPLE, n, backend, output=path, **settings)
 
@@ -60,7 +60,7 @@ async def test_a_shard_makes_its_share_and_goes_on_when_more_is_wanted(tmp_path:
 
 async def test_rows_that_are_no_personas_are_passed_by_in_each_shard(tmp_path: Path) -> None:
     rows = [row for text in PEOPLE for row in (text, {"nothing": 1})]
-    shard = await synthesize(rows, 100, shard="2/4", output=tmp_path / "shard", patience=0)
+    shard = await synthesize(rows, 100, shard="2/4", output=tmp_path / "shard", early_stop=0)
     assert [one.persona.text for one in shard] == PEOPLE[2::4]
     assert shard.bad_personas == len(PEOPLE)
 

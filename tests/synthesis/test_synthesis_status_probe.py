@@ -4,7 +4,7 @@ import pytest
 
 from refinesynth.client.limiter.circuit_breaker import CircuitState
 from refinesynth.client.limiter.rate_limiter import RateLimiterState
-from refinesynth.synthesis.status_probe import trouble
+from refinesynth.synthesis.progress import trouble
 
 
 def state(

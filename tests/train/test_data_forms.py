@@ -12,7 +12,7 @@ from samples import trajectory
 
 from refinesynth.errors import InputError
 from refinesynth.export.formats import FORMATS
-from refinesynth.export.masking import Masking
+from refinesynth.export.shapes import Masking
 from refinesynth.imports import import_trajectories
 from refinesynth.imports import read_record as read_imported
 from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel

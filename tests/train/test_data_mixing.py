@@ -16,7 +16,7 @@ from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.conversation import Conversation, TurnLabel
 from refinesynth.train.data import read_conversations, split
-from refinesynth.train.data.mixing import labels, take_share, weighed
+from refinesynth.train.data.reading import labels, take_share, weighed
 from refinesynth.train.input_check import check_data
 
 

@@ -17,7 +17,7 @@ from samples import accepted, provenance
 from refinesynth import testing
 from refinesynth.errors import InputError
 from refinesynth.export.formats import FORMATS
-from refinesynth.export.masking import Masking
+from refinesynth.export.shapes import Masking
 from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.data import read_conversations, read_record, split
 from refinesynth.trajectory import Draft, Trajectory

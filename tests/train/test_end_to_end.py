@@ -18,6 +18,8 @@ from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFI
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
 
+pytestmark = pytest.mark.train
+
 TRAJECTORIES = 200
 HELD_OUT = 20
 """Environments, of which each trajectory has one of its own."""
@@ -62,7 +64,6 @@ def test_rehearsed_trajectories_teach_a_small_model_what_held_out_environments_a
         warmup=0.1,
         precision="fp32",
         device="cpu",
-        plots=False,
     )
     result = trainer.train()
     auto: Any = AutoTokenizer

@@ -8,7 +8,7 @@ import tiny
 
 from refinesynth.errors import InputError
 from refinesynth.train.render import Renderer
-from refinesynth.train.render.named import NAMED, REACT_TEMPLATE, check_tokens, read_template
+from refinesynth.train.render.template import NAMED, REACT_TEMPLATE, check_tokens, read_template
 
 
 def base(family: str) -> Any:

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
-from refinesynth.train.render.named import REACT_TEMPLATE
+from refinesynth.train.render.template import REACT_TEMPLATE
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 

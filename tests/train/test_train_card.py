@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from train_values import FINISHED, LLAMA_8B, WRITTEN, a_config, a_plan, a_result, counts, gpus, sizes
 
 from refinesynth.text.markdown import code_in_table as code
-from refinesynth.train.artefacts import Artefacts, versions
-from refinesynth.train.card import ModelFacts, render_card, shown_name
+from refinesynth.train.artefacts import Artefacts, render_card, shown_name, versions
+from refinesynth.train.events import NullEvents
 
 
 def card(*, result: dict[str, Any] | None = None, held_out: bool = True, **fields: Any) -> str:
     config = a_config(**fields)
     model = replace(LLAMA_8B, name=config.model)
     plan = a_plan(config, of=sizes(counts(1234), counts(20) if held_out else None), model=model)
-    facts = ModelFacts(config, plan, a_result(Path(config.output), **(result or {})), versions(plan.devices))
-    return render_card(facts)
+    return render_card(config, plan, a_result(Path(config.output), **(result or {})))
 
 
 def header(text: str) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def test_it_says_how_prompts_are_made() -> None:
 def test_what_was_cut_is_told() -> None:
     config = a_config()
     plan = a_plan(config, of=sizes(counts(9, truncated=2, cut_turns=5)))
-    text = render_card(ModelFacts(config, plan, a_result(Path(config.output)), versions(plan.devices)))
+    text = render_card(config, plan, a_result(Path(config.output)))
     assert "| conversations cut at 8,192 tokens, by 5 assistant turns in all | 2 |" in text
 
 
@@ -159,19 +158,19 @@ def test_versions_name_packages_and_devices_and_no_machine() -> None:
 
 def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
     config = a_config(output=str(tmp_path))
-    artefacts = Artefacts(config)
+    artefacts = Artefacts(config, NullEvents())
     artefacts.planned(a_plan(config))
     artefacts.logged(10, {"loss": 1.0, "learning_rate": 5e-6})
     artefacts.note("nothing")
     artefacts.saved(tmp_path)
     artefacts.finish(a_result(tmp_path))
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert names == {*FINISHED, "plots/loss.png", "plots/learning_rate.png"}
+    assert names == FINISHED
 
 
 def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
-    config = a_config(output=str(tmp_path), plots=False)
-    artefacts = Artefacts(config)
+    config = a_config(output=str(tmp_path))
+    artefacts = Artefacts(config, NullEvents())
     artefacts.planned(a_plan(config))
     artefacts.evaluated(10, {"loss": 1.0})
     artefacts.finish(a_result(tmp_path, signal=15))

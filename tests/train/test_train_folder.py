@@ -14,8 +14,7 @@ from refinesynth.errors import InputError, StorageError
 from refinesynth.train import folder
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import check_output, finished, note_plan, note_result, open_output
-from refinesynth.train.layers import layered
-from refinesynth.train.settings import to_yaml
+from refinesynth.train.layers import layered, to_yaml
 
 BEGINNING = {".refinesynth-training", "train.yaml", "plan.json"}
 """Files of a training that has not made a step."""
@@ -156,7 +155,7 @@ def test_checking_changes_nothing(output: Path) -> None:
 def test_what_changes_no_result_may_change(output: Path) -> None:
     begun(output)
     opened(output)
-    opened(output, processes=8, parallel="ddp", tokens_per_pack=16_384, log_every=1, plots=False)
+    opened(output, processes=8, parallel="ddp", tokens_per_pack=16_384, log_every=1)
     assert layered(file=output / "train.yaml").config.processes == 8
 
 

@@ -9,8 +9,7 @@ from train_values import CPU, GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gp
 
 from refinesynth.errors import InputError
 from refinesynth.files import memory
-from refinesynth.train.host_usage import Host
-from refinesynth.train.memory import ModelShape, Parallel, Precision
+from refinesynth.train.memory import Host, ModelShape, Parallel, Precision
 from refinesynth.train.plan import Plan, make_plan
 
 ADAPTED = replace(LLAMA_8B, parameters=LLAMA_8B.parameters + 80_000_000, trainable=80_000_000)

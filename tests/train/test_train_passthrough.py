@@ -11,8 +11,7 @@ from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import passthrough
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import check_output, open_output
-from refinesynth.train.layers import layered
-from refinesynth.train.settings import explained_yaml, to_yaml
+from refinesynth.train.layers import explained_yaml, layered, to_yaml
 
 
 def refusal(**fields: Any) -> str:

@@ -10,9 +10,8 @@ import refinesynth.train
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.train import Trainer
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import CombinedEvents, Events, NullEvents
+from refinesynth.train.events import Events, TrainResult
 from refinesynth.train.plan import Plan
-from refinesynth.train.result import TrainResult
 
 
 class Noting:
@@ -64,7 +63,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
 
 
 def trainer(output: Path, **fields: Any) -> Trainer:
-    return Trainer(model="m/base", data="runs/first", output=output, plots=False, **fields)
+    return Trainer(model="m/base", data="runs/first", output=output, **fields)
 
 
 def test_every_public_name_is_there() -> None:
@@ -125,10 +124,3 @@ def test_a_disk_that_cannot_be_written_is_said(tmp_path: Path, launched: list[Tr
     with pytest.raises(StorageError, match="cannot be written"):
         trainer(tmp_path / "out" / "deeper").train()
     assert len(launched) == 1
-
-
-def test_several_are_told_the_same_in_order(tmp_path: Path) -> None:
-    first, second = Noting(), Noting()
-    tell(CombinedEvents(first, NullEvents(), second), tmp_path, a_plan())
-    assert first.told == second.told
-    assert len(first.told) == 5

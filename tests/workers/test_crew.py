@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import anyio
 import pytest
@@ -17,13 +16,11 @@ from stage import rehearsing, settings_for
 
 from refinesynth import rules
 from refinesynth.backends import Backend, resolve_roles
-from refinesynth.client import hedging
 from refinesynth.client.account import CostTracker, Price, Reservation, Unlimited
 from refinesynth.episode import EpisodeSettings, play_episode
 from refinesynth.episode.plays import find
 from refinesynth.errors import ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import JournalReader
-from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import Finished, JournalSums, worker_journals
 from refinesynth.run.logs import facts_of
 from refinesynth.synthesis.workers import Crew, Driver, open_crew
@@ -32,7 +29,7 @@ from refinesynth.synthesis.workers.messages import Ready
 from refinesynth.synthesis.workers.worker import Assignment, Given, journal_of, share
 from refinesynth.trajectory import Draft, Persona
 
-pytestmark = pytest.mark.usefixtures("local_ray")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
 
 PERSONAS = [Persona(text=f"A clerk with {number} keys.") for number in range(6)]
 SETTINGS = settings_for(seed=3)
@@ -111,7 +108,6 @@ class Counted(Unlimited):
     free: bool = False
     held: int = 0
     settled: int = 0
-    assumed: int = 0
     released: int = 0
     on_hold: Callable[[], None] = field(default=lambda: None)
 
@@ -132,10 +128,9 @@ class Counted(Unlimited):
         self.on_hold()
         return self
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         assert (usage.input_tokens > 0, cost_usd) == (True, 0.0)
         self.settled += 1
-        self.assumed += assumed
 
     def release(self) -> None:
         self.released += 1
@@ -176,27 +171,6 @@ async def test_a_rule_may_be_written_where_it_is_needed_and_what_is_paid_or_said
     assert {(record.getMessage(), facts_of(record)["rule"]) for record in heard} == {
         ("the rule every took long", "every")
     }
-
-
-async def test_what_a_worker_broke_off_is_paid_as_something_that_is_assumed(tmp_path: Path) -> None:
-    asked: list[object] = []
-
-    async def forgetful(**request: Any) -> object:
-        # In the worker, where a few answers are to tell what is long.
-        hedging.ENOUGH, hedging.ONE_IN, hedging._LOOK = 2, 1, 0.01  # pyright: ignore[reportPrivateUsage]
-        asked.append(request)
-        if len(asked) == 12:
-            await anyio.sleep_forever()
-        return await Rehearsal()(**request)
-
-    backends = {role: Backend(model="rehearsal", hedge=True) for role in assignments(tmp_path, workers=1)[0].backends}
-    for limited in (True, False):
-        (folder := tmp_path / str(limited)).mkdir()
-        (assigned,) = assignments(folder, workers=1, limited=limited)
-        tracker = Counted(free=not limited)
-        async with crew_of([replace(assigned, call=forgetful, backends=backends)], tracker) as crew:
-            await crew.play(0, PERSONAS[0])
-        assert 0 < tracker.assumed < tracker.settled
 
 
 def test_ray_keeps_no_list_of_calls_that_nobody_looks_at() -> None:

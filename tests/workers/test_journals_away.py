@@ -15,7 +15,7 @@ from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder, worker_journals
 from refinesynth.synthesis import Progress
 
-pytestmark = pytest.mark.usefixtures("local_ray")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
 
 
 def contents(folder: Path) -> list[bytes]:

@@ -21,7 +21,7 @@ from refinesynth.run import JournalSums
 from refinesynth.run.away import read_away
 from refinesynth.serve import create_app, running
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 PATIENCE = 240
 """Seconds after which something is taken to hang; on a loaded machine Ray alone takes a good part of it."""

@@ -18,7 +18,7 @@ from refinesynth.errors import InputError
 from refinesynth.run import RunFolder, worker_journals
 from refinesynth.settings.curation import Curation
 
-pytestmark = pytest.mark.usefixtures("local_ray")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
 
 FILES = ("trajectories.jsonl", "rejected.jsonl")
 

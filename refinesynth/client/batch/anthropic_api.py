@@ -16,7 +16,7 @@ from refinesynth.backends.providers import key_of
 from refinesynth.client import litellm_sdk
 from refinesynth.client.batch.api import BROKEN, Answer, Body, Ended, Outcome, missing, results
 from refinesynth.client.batch.record import Batch
-from refinesynth.client.http.errors import refused, status_meant
+from refinesynth.client.http.reply import refused, status_meant
 from refinesynth.errors import ConfigurationError
 
 if TYPE_CHECKING:

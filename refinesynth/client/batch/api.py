@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import orjson
 
 from refinesynth.client.batch.record import Batch
-from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.reply import HttpError
 
 NOT_IN_TIME, BUSY, REJECTED, BROKEN = 504, 429, 400, 500
 """What it would have been if the request had been sent by itself."""

@@ -14,10 +14,8 @@ from refinesynth.backends.providers import key_of, split
 from refinesynth.client.batch.api import BROKEN, NOT_IN_TIME, Answer, Body, Ended, Outcome, results
 from refinesynth.client.batch.record import Batch
 from refinesynth.client.http.choosing import base_url_of
-from refinesynth.client.http.dialects import DIALECTS
-from refinesynth.client.http.errors import HttpError, refused
-from refinesynth.client.http.reply import Reply, read_reply
-from refinesynth.client.http.request import body_of
+from refinesynth.client.http.dialects import DIALECTS, body_of
+from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -41,17 +39,16 @@ class OpenAIBatches:
         """Nothing is sent yet."""
         self._backend = backend
         self._model = split(backend.model)[1]
-        self._takes = _DIALECT.takes(self._model)
         self._opened: AsyncOpenAI | None = None
 
     def accepts(self, parameter: str) -> bool:
-        return parameter in self._takes
+        return parameter in _DIALECT.takes(self._model)
 
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> Reply:
-        outcome = await answer(body_of(request, model=self._model, dialect=_DIALECT, takes=self._takes))
+        outcome = await answer(body_of(request, model=self._model, dialect=_DIALECT))
         if isinstance(outcome, Exception):
             raise outcome
-        return _DIALECT.read(cast("Reply", outcome))
+        return cast("Reply", outcome)
 
     async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
         lines = [

@@ -34,9 +34,9 @@ class BudgetReservation:
     estimates: Estimates | None = None
     prompt_tokens: float = 0.0
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         """See `Reservation.settle`."""
-        self.tracker.settle(self, usage, cost_usd, assumed=assumed)
+        self.tracker.settle(self, usage, cost_usd)
 
     def release(self) -> None:
         """See `Reservation.release`."""
@@ -185,15 +185,12 @@ class BudgetTracker:
             )
         return reserved
 
-    def settle(
-        self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False
-    ) -> None:
-        """The request has cost this; nothing is learned from it where that is assumed."""
+    def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Count what the request has cost, and release what was set aside for it."""
         self._paid.enter(usage, cost_usd)
         if reserved.estimates is None:
             return
-        if not assumed:
-            reserved.estimates.learn(reserved.prompt_tokens, usage)
+        reserved.estimates.learn(reserved.prompt_tokens, usage)
         for at, ((limit, of_tokens), (_, expected)) in enumerate(zip(self._tills, reserved.amounts, strict=True)):
             # A price that is unknown all of a sudden is taken to be as expected.
             amount = usage.total_tokens if of_tokens else expected if cost_usd is None else cost_usd

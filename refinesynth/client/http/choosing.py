@@ -13,13 +13,12 @@ from refinesynth.backends.backend import Backend, Mixed
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import key_of, key_variables, server_of, split
 from refinesynth.backends.replayed import replayed_folder
-from refinesynth.client.http.dialects import DIALECTS, Dialect
+from refinesynth.client.http.dialects import DIALECTS, ELSEWHERE, PASSED_ON, Dialect
 from refinesynth.client.http.openai_models import asked_straight
-from refinesynth.client.http.request import ELSEWHERE, PASSED_ON
 
 _ONLY_LITELLM_READS = (
     "OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "SSL_VERIFY", "SSL_CERTIFICATE", "SSL_SECURITY_LEVEL",
-    "SSL_ECDH_CURVE", "USE_LITELLM_PROXY", "MISTRAL_AZURE_API_BASE", "MISTRAL_AZURE_API_KEY",
+    "SSL_ECDH_CURVE", "USE_LITELLM_PROXY",
 )  # fmt: skip
 """Variables that change what litellm sends or trusts; where one is set, litellm is left to it."""
 
@@ -80,7 +79,7 @@ def why_not_direct(backend: Backend) -> str | None:
 
 
 def _why_not_in(dialect: Dialect, backend: Backend, provider: str, model: str) -> str | None:
-    if not dialect.only(model) or (provider == "openai" and not asked_straight(backend, model)):
+    if provider == "openai" and not asked_straight(backend, model):
         return f"{model} needs what only litellm does for it"
     if (unknown := _unknown(backend, dialect, model)) is not None:
         return f"only litellm knows what {unknown} means there"

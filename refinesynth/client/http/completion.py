@@ -12,10 +12,8 @@ from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client.http.choosing import base_url_of, why_not_direct
 from refinesynth.client.http.connection import Connection, Route
-from refinesynth.client.http.dialects import DIALECTS, Dialect
-from refinesynth.client.http.errors import refused
-from refinesynth.client.http.reply import Reply, read_reply
-from refinesynth.client.http.request import body_of
+from refinesynth.client.http.dialects import DIALECTS, Dialect, body_of
+from refinesynth.client.http.reply import Reply, read_reply, refused
 from refinesynth.errors import ConfigurationError
 
 _SUCCESSES = range(200, 300)
@@ -43,16 +41,19 @@ class DirectCompletion:
         """
         self.model = model
         self._dialect = dialect
-        self._takes = dialect.takes(model)
-        headers = {**dialect.headers(), "Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        self._connection = Connection(route, {**headers, "User-Agent": f"refinesynth/{__version__}"})
+        headers = {
+            "Authorization": f"Bearer {key}",
+            "Content-Type": "application/json",
+            "User-Agent": f"refinesynth/{__version__}",
+        }
+        self._connection = Connection(route, headers)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, {self._connection!r})"
 
     def accepts(self, parameter: str) -> bool:
         """Whether requests may carry this OpenAI parameter."""
-        return parameter in self._takes
+        return parameter in self._dialect.takes(self.model)
 
     async def __call__(self, **request: object) -> Reply:
         """One completion.
@@ -64,12 +65,12 @@ class DirectCompletion:
             OSError: Likewise.
         """
         check_allow_model_requests()
-        body = body_of(request, model=self.model, dialect=self._dialect, takes=self._takes)
+        body = body_of(request, model=self.model, dialect=self._dialect)
         headers = cast("Mapping[str, str] | None", request.get("extra_headers"))
         status, received, said = await self._connection.post(orjson.dumps(body), headers)
         if status not in _SUCCESSES:
             raise refused(status, said, received)
-        return self._dialect.read(read_reply(said, received, prefix=self._dialect.prefix))
+        return read_reply(said, received, prefix=self._dialect.prefix)
 
     async def aclose(self) -> None:
         """Close the connections that are open; a later call opens new ones."""
@@ -99,7 +100,7 @@ def _address(backend: Backend, dialect: Dialect) -> str:
     base = (base_url_of(backend, dialect) or "").rstrip("/")
     if base.endswith(_ENDPOINT):
         return base
-    return f"{base.removesuffix(dialect.ending)}{dialect.ending}/{_ENDPOINT}"
+    return f"{base}/{_ENDPOINT}"
 
 
 def _key(backend: Backend, dialect: Dialect) -> str:

@@ -15,7 +15,7 @@ import certifi
 from yarl import URL
 
 from refinesynth.client.http.choosing import proxy_of
-from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.reply import HttpError
 
 MAX_BYTES = 16 * 1024 * 1024
 """Longest answer that is read, unpacked; the longest that a model can give is about a tenth of it."""

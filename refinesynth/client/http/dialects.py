@@ -1,34 +1,81 @@
-"""What each provider's servers understand, as far as it was compared with what litellm sends them
+"""Requests in the form that each kind of server understands, compared with what litellm sends
 (tests/client/test_direct_requests.py).
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, cast
 
-from refinesynth.client.http import shaping
-from refinesynth.client.http.listed import says
-from refinesynth.client.http.openai_models import shape_openai, taken_by_openai
-from refinesynth.client.http.reply import Reply
+from refinesynth.client.http.openai_models import COMMON, says, shape_openai, taken_by_openai
+from refinesynth.client.http.reply import UnsupportedParamsError
 
-Takes: TypeAlias = Callable[[str], frozenset[str]]
-"""The OpenAI parameters that a model's requests may carry."""
+_REASONS = frozenset({"reasoning_effort"})
+_DEEPSEEK_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+"""Those that litellm hands on, from 1.109 on."""
 
-COMMON = frozenset(
+PASSED_ON = frozenset(
     {
-        "frequency_penalty", "logit_bias", "max_tokens", "parallel_tool_calls", "presence_penalty", "response_format", "seed",
-        "stop", "temperature", "tool_choice", "tools", "top_p",
+        "add_generation_prompt", "chat_template_kwargs", "enable_thinking", "guided_choice", "guided_grammar",
+        "guided_json", "guided_regex", "ignore_eos", "include_reasoning", "length_penalty", "min_p", "min_tokens",
+        "no_repeat_ngram_size", "provider", "reasoning", "repetition_penalty", "separate_reasoning",
+        "skip_special_tokens", "stop_token_ids", "structured_outputs", "thinking_budget", "top_a", "top_k",
     }
 )  # fmt: skip
-_MODEST = COMMON - {"frequency_penalty", "logit_bias", "presence_penalty"}
-_REASONS = frozenset({"reasoning_effort"})
+"""Arguments that OpenAI does not know and litellm hands on as they are. Others may be meant for litellm itself."""
+
+ELSEWHERE = frozenset({"model", "messages", "timeout", "api_base", "api_key", "extra_headers", "extra_body"})
+"""Arguments that are no keys of the body."""
+
+
+def _as_it_is(_body: dict[str, Any], _model: str) -> None:
+    pass
+
+
+def _for_vllm(body: dict[str, Any], _model: str) -> None:
+    """Take `strict` and "no further properties" out of the schemas of tools: vLLM's grammars know neither."""
+    if "tools" in body:
+        body["tools"] = _without(body["tools"], strict=None, additionalProperties=False)
+
+
+def _for_deepseek(body: dict[str, Any], model: str) -> None:
+    """Thinking is on or off, an effort alone turns it on; while it is on, what the model thought before must be there,
+    were it a blank.
+    """
+    thinking, effort = body.pop("thinking", None), body.pop("reasoning_effort", None)
+    kind = cast("dict[str, Any]", thinking).get("type") if isinstance(thinking, dict) else None
+    if kind in {"enabled", "disabled"}:
+        body["thinking"] = {"type": kind}
+    elif effort is not None:
+        body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
+    if effort in _DEEPSEEK_EFFORTS and body.get("thinking") == {"type": "enabled"}:
+        body["reasoning_effort"] = effort
+    if body.get("thinking") == {"type": "enabled"} and says("deepseek", model, "supports_reasoning"):
+        body["messages"] = [
+            {**message, "reasoning_content": " "}
+            if message["role"] == "assistant" and not message.get("reasoning_content")
+            else message
+            for message in body["messages"]
+        ]
+
+
+def _without(value: Any, **unwanted: object) -> Any:
+    """A copy of a JSON value without these keys, at any depth; one with a value of its own goes only if it has that."""
+    if isinstance(value, dict):
+        named = cast("dict[str, Any]", value)
+        return {
+            name: _without(item, **unwanted)
+            for name, item in named.items()
+            if name not in unwanted or (unwanted[name] is not None and item is not unwanted[name])
+        }
+    if isinstance(value, list):
+        return [_without(item, **unwanted) for item in cast("list[Any]", value)]
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one provider's servers are asked."""
+    """The form in which one provider's servers are asked."""
 
     base_url: str | None
     """The provider's own server; None where there is none."""
@@ -36,50 +83,12 @@ class Dialect:
     """Environment variables that name another one, the first that is set."""
     key_env: tuple[str, ...] = ()
     """Environment variables that may hold a key for a server which mostly needs none."""
-    takes: Takes = lambda _model: COMMON
-    shape: Callable[[dict[str, Any], str], None] = shaping.as_it_is
+    takes: Callable[[str], frozenset[str]] = lambda _model: COMMON
+    """The OpenAI parameters that a model's requests may carry."""
+    shape: Callable[[dict[str, Any], str], None] = _as_it_is
     """Changes a body whose parameters are all taken; gets the model too."""
-    read: Callable[[Reply], Reply] = shaping.read_as_it_is
-    ending: str = ""
-    """With what its address ends, also where it is given without."""
     prefix: str = ""
     """What litellm writes before the model's name in an answer."""
-    headers_env: tuple[tuple[str, str], ...] = ()
-    """Headers, each with the environment variable whose value it has if that is set."""
-    only: Callable[[str], bool] = lambda _model: True
-    """Whether a model is asked this way; others need what only litellm does for them."""
-
-    def headers(self) -> dict[str, str]:
-        """Headers that go with every request, from the environment."""
-        return {name: value for name, variable in self.headers_env if (value := os.environ.get(variable))}
-
-
-def _has_its_own_name(model: str) -> bool:
-    """Not an alias such as `grok-latest`, which litellm looks up under the name of what it stands for."""
-    return not model.endswith("-latest")
-
-
-def _takes(provider: str, parameters: frozenset[str]) -> Takes:
-    """These parameters, and an effort where the price map says that the model reasons."""
-    return lambda model: parameters | _REASONS if says(provider, model, "supports_reasoning") else parameters
-
-
-def _taken_by_xai(model: str) -> frozenset[str]:
-    missing: set[str] = set()
-    if "grok-4" in model or "grok-code-fast" in model:
-        missing |= {"frequency_penalty", "stop"}
-    if "grok-3-mini" in model:
-        missing |= {"stop"}
-    return _takes("xai", COMMON - missing)(model)
-
-
-def _taken_by_together(model: str) -> frozenset[str]:
-    missing: set[str] = set()
-    if says("together_ai", model, "supports_function_calling") is False:
-        missing |= {"tools", "tool_choice"}
-    if says("together_ai", model, "supports_response_schema") is False:
-        missing |= {"response_format"}
-    return COMMON - missing
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
@@ -89,14 +98,13 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
             takes=taken_by_openai,
             shape=shape_openai,
-            only=_has_its_own_name,
         ),
         "hosted_vllm": Dialect(
             None,
             ("HOSTED_VLLM_API_BASE",),
             ("HOSTED_VLLM_API_KEY",),
             takes=lambda _model: COMMON | _REASONS,
-            shape=shaping.for_vllm,
+            shape=_for_vllm,
         ),
         "lm_studio": Dialect(None, ("LM_STUDIO_API_BASE",), ("LM_STUDIO_API_KEY",), prefix="lm_studio/"),
         "llamafile": Dialect(
@@ -112,62 +120,38 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             "https://api.deepseek.com/beta",
             ("DEEPSEEK_API_BASE",),
             takes=lambda _model: COMMON | _REASONS | {"thinking"},
-            shape=shaping.for_deepseek,
-        ),
-        "dashscope": Dialect(
-            "https://dashscope.aliyuncs.com/compatible-mode/v1",
-            ("DASHSCOPE_API_BASE",),
-            takes=lambda _model: COMMON | _REASONS,
-            prefix="dashscope/",
-        ),
-        "moonshot": Dialect(
-            "https://api.moonshot.ai/v1",
-            ("MOONSHOT_API_BASE",),
-            takes=_takes("moonshot", COMMON),
-            shape=shaping.for_moonshot,
-            prefix="moonshot/",
-            only=lambda model: "kimi-thinking-preview" not in model and _has_its_own_name(model),
-        ),
-        "mistral": Dialect(
-            "https://api.mistral.ai/v1",
-            takes=_takes("mistral", _MODEST),
-            shape=shaping.for_mistral,
-            ending="/v1",
-            # These think in prompts that litellm adds, and in parts that it takes apart.
-            only=lambda model: "magistral" not in model.lower() and not says("mistral", model, "supports_reasoning"),
-        ),
-        "xai": Dialect(
-            "https://api.x.ai/v1",
-            ("XAI_API_BASE",),
-            takes=_taken_by_xai,
-            shape=shaping.for_xai,
-            read=shaping.read_xai,
-            only=_has_its_own_name,
-        ),
-        "groq": Dialect(
-            "https://api.groq.com/openai/v1",
-            ("GROQ_API_BASE",),
-            takes=_takes("groq", COMMON),
-            shape=shaping.without_thoughts,
-            # For others litellm makes a tool of a schema.
-            only=lambda model: says("groq", model, "supports_response_schema") is True,
-        ),
-        "cerebras": Dialect(
-            "https://api.cerebras.ai/v1",
-            ("CEREBRAS_API_BASE",),
-            takes=_takes("cerebras", _MODEST - {"parallel_tool_calls"}),
-            prefix="cerebras/",
-        ),
-        "together_ai": Dialect("https://api.together.ai/v1", ("TOGETHER_AI_API_BASE",), takes=_taken_by_together),
-        "openrouter": Dialect(
-            "https://openrouter.ai/api/v1",
-            ("OPENROUTER_API_BASE",),
-            takes=lambda _model: COMMON | _REASONS,
-            shape=shaping.for_openrouter,
-            headers_env=(("HTTP-Referer", "OR_SITE_URL"), ("X-Title", "OR_APP_NAME")),
-            # `openrouter/auto` is a model's own name.
-            only=lambda model: "/" in model,
+            shape=_for_deepseek,
         ),
     }
 )
 """By provider, in litellm's words. All others are asked through litellm."""
+
+
+def body_of(request: Mapping[str, Any], *, model: str, dialect: Dialect) -> dict[str, Any]:
+    """The JSON to post: the arguments that the server takes, in its dialect, and what `extra_body` adds to them.
+
+    Raises:
+        UnsupportedParamsError: An argument that it does not take.
+    """
+    body: dict[str, Any] = {"model": model, "messages": _messages(request["messages"])}
+    extra: dict[str, Any] = {}
+    takes = dialect.takes(model)
+    for name, value in request.items():
+        if value is None or name in ELSEWHERE:
+            continue
+        if name in takes:
+            body[name] = value
+        elif name in PASSED_ON:
+            extra[name] = value
+        else:
+            raise UnsupportedParamsError(f"{model} does not take {name}")
+    dialect.shape(body, model)
+    given = cast("Mapping[str, Any] | None", request.get("extra_body"))
+    return {**body, **(given or {}), **extra}
+
+
+def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The conversation; an assistant that only calls tools says nothing rather than null."""
+    if all(message.get("content", "") is not None for message in messages):
+        return list(messages)
+    return [{name: value for name, value in message.items() if value is not None} for message in messages]

@@ -1,31 +1,72 @@
 """OpenAI's own families of models: which parameters each takes, and under which names.
 
-The families that reason count `max_tokens` as `max_completion_tokens` and choose their temperature themselves.
+Facts about models come from litellm's price map, read from its file: the import would take seconds and 177 MiB. The
+families that reason count `max_tokens` as `max_completion_tokens` and choose their temperature themselves.
 """
 
 import os
 import re
 from collections.abc import Mapping
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from refinesynth.backends.backend import Backend, OutputMode
-from refinesynth.client.http.errors import UnsupportedParamsError
-from refinesynth.client.http.listed import listed, says
+from refinesynth.backends.providers import read_table
+from refinesynth.client.http.reply import UnsupportedParamsError
 
-_BASE = frozenset(
+_TABLE = "model_prices_and_context_window_backup.json"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+COMMON = frozenset(
     {
         "frequency_penalty", "logit_bias", "max_tokens", "parallel_tool_calls", "presence_penalty", "response_format", "seed",
         "stop", "temperature", "tool_choice", "tools", "top_p",
     }
 )  # fmt: skip
+"""OpenAI's parameters that any server of its protocol takes."""
 _EFFORT = frozenset({"reasoning_effort"})
 _BEFORE_JSON = ("gpt-4", "gpt-3.5-turbo-16k")
 _O_SERIES = re.compile(r"o\d")
 _SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?=[.-]|$)")
 _RESPONSES_FOR_TOOLS = (5, 4)
 """From this series on OpenAI takes tools on another endpoint alone, unless thinking is off."""
+
+
+class Listed(NamedTuple):
+    """A model's entry, and that of its name without a provider, which may say what the first does not."""
+
+    own: Mapping[str, Any]
+    """Empty for a model that is not listed."""
+    bare: Mapping[str, Any]
+
+
+@lru_cache(maxsize=64)
+def listed(provider: str, model: str) -> Listed:
+    """The entries of one of a provider's models, found as litellm finds them."""
+    table = read_table(_TABLE)
+    names = {name.lower(): name for name in table}
+
+    def entry(name: str) -> Mapping[str, Any] | None:
+        found = name if name in table else names.get(name.lower())
+        return None if found is None else table[found]
+
+    bare = entry(model)
+    candidates = [entry(f"{provider}/{model}"), bare]
+    if provider == "openai" and model.startswith("ft:"):
+        # ft:BASE:organization:name:id
+        candidates.append(entry(":".join(model.split(":")[:2])))
+    own = next((one for one in candidates if one is not None and one.get("litellm_provider") == provider), None)
+    return Listed(_NOTHING, _NOTHING) if own is None else Listed(own, bare or _NOTHING)
+
+
+def says(provider: str, model: str, fact: str) -> bool | None:
+    """Whether a model can do something (`supports_reasoning`); None if the map does not say."""
+    found = listed(provider, model)
+    value = found.own.get(fact)
+    if value is None and found.bare.get(fact) is True:
+        return True
+    return value if isinstance(value, bool) else None
 
 
 @cache
@@ -35,7 +76,7 @@ def taken_by_openai(model: str) -> frozenset[str]:
         return _taken_by_o_series(model)
     if _is_gpt_5(model):
         return _taken_by_gpt_5(model)
-    taken = _BASE - {"response_format"} if model in _BEFORE_JSON else _BASE
+    taken = COMMON - {"response_format"} if model in _BEFORE_JSON else COMMON
     return taken if _in_catalogue(model) else taken | _EFFORT
 
 
@@ -67,7 +108,8 @@ def shape_openai(body: dict[str, Any], model: str) -> None:
 def asked_straight(backend: Backend, model: str) -> bool:
     """Whether chat completions serve this backend's requests, and not OpenAI's other endpoint or voices."""
     entry = listed("openai", model).own
-    if entry.get("mode", "chat") != "chat" or model.startswith("responses/"):
+    if entry.get("mode", "chat") != "chat" or model.startswith("responses/") or model.endswith("-latest"):
+        # litellm looks an alias up under the name of what it stands for.
         return False
     if (
         "audio" in model
@@ -83,7 +125,7 @@ def asked_straight(backend: Backend, model: str) -> bool:
 
 def is_openais(backend: Backend) -> bool:
     """Whether OpenAI itself is asked, and not another server that speaks its language."""
-    server = backend.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
+    server = backend.base_url or os.environ.get("OPENAICOMMON_URL") or os.environ.get("OPENAI_APICOMMON")
     host = urlsplit(server).hostname if server else None
     return host is None or host == "openai.com" or host.endswith(".openai.com")
 
@@ -109,7 +151,7 @@ def _taken_by_o_series(model: str) -> frozenset[str]:
         missing |= {"parallel_tool_calls"}
     if not says("openai", model, "supports_response_schema"):
         missing |= {"response_format"}
-    return (_BASE | _EFFORT) - missing
+    return (COMMON | _EFFORT) - missing
 
 
 def _taken_by_gpt_5(model: str) -> frozenset[str]:
@@ -118,7 +160,7 @@ def _taken_by_gpt_5(model: str) -> frozenset[str]:
         missing |= {"top_p"}
     if not says("openai", model, "supports_tool_choice"):
         missing |= {"tool_choice"}
-    return (_BASE | _EFFORT) - missing
+    return (COMMON | _EFFORT) - missing
 
 
 def _refuses(model: str, effort: str) -> bool:

@@ -1,19 +1,76 @@
-"""From the bytes of an answer, which anyone may have written, to a completion of the shape that litellm would have made
-of it.
+"""The answer of a server, which anyone may have written: a completion of the shape that litellm would have made of it, or
+an error that `classify_error` understands. No error holds a key.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
 import orjson
 
 from refinesynth.backends.completion import NO_REASON
-from refinesynth.client.http.errors import HttpError, error_within
+from refinesynth.text.jsontext import scrub
 
-_SUCCESS = 200
+_READ = 20_000
+"""Characters of an error page that are kept: as many as are looked at when it is sorted."""
 _SHOWN = 300
 """Bytes of what could not be read that are repeated; enough for a page's title."""
+_SUCCESS = 200
+_ERRORS = range(400, 600)
+_DEPTH = 4
+"""Levels of an error page on which a message is looked for."""
+_MESSAGES = (
+    "error", "errors", "message", "msg", "detail", "error_msg", "error_message", "errorMessage", "status_msg", "Message",
+)  # fmt: skip
+"""Names under which servers say what went wrong, the usual ones first."""
+_CODES = (
+    "code", "status_code", "statusCode", "status", "error_code", "errorCode", "http_status", "type", "error_type", "__type",
+    "reason", "error",
+)  # fmt: skip
+"""Names under which they give it a number or a name of its own, the most telling first."""
+_INSTEAD = (
+    "error", "code", "error_code", "status_code", "promptFeedback", "prompt_filter_results", "content_filter_results",
+    "contentFilter",
+)  # fmt: skip
+"""Keys of error codes and of moderation results in an answer that has neither choices nor a message."""
+_OF_A_COMPLETION = frozenset({"choices", "created", "id", "model", "system_fingerprint", "usage", "request_id"})
+"""Keys that say nothing of an error."""
+_MEANT: Mapping[int, str] = {
+    402: r"insufficient.?(quota|balance|credit|fund)|billing|payment|arrear",
+    429: r"rate.?limit|too.?many.?requests|throttl|exhausted|limit.?(burst|requests)",
+    401: r"authenticat|unauthori|invalid.?(api.?)?key",
+    403: r"permission|forbidden|access.?denied",
+    404: r"not.?found",
+    413: r"too.?large",
+    504: r"time.?out|timed.?out|deadline",
+    503: r"overload|unavailable|busy|capacity",
+    400: r"invalid|bad.?request|unsupported|validation|malformed|unprocessable",
+    500: r"server|internal|api.?error|upstream|provider",
+}
+"""What a code in words means, as the HTTP status that a server would send for it; the first that fits."""
+_OF_MINIMAX = {1001: 504, 1002: 429, 1004: 401, 1008: 402, 1039: 429, 1041: 429, 2045: 429, 2049: 401, 2056: 429}
+"""Codes of its `base_resp` whose words say less, likewise."""
+
+
+class HttpError(Exception):
+    """A server answered, but not with a completion."""
+
+    def __init__(
+        self, status_code: int, message: str, headers: Mapping[str, str] | None = None, *, within: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        """Its HTTP status; 200 for an answer that could not be read."""
+        self.headers: Mapping[str, str] = {} if headers is None else headers
+        """Of the answer, their names in lower case."""
+        self.within = within
+        """Whether the HTTP status was that of a success, and the body said that there was an error; `status_code` is then the
+        one that its code means, 0 if it has none."""
+
+
+class UnsupportedParamsError(Exception):
+    """The provider does not take a setting; named as in litellm, where it means the same."""
 
 
 class Reply(dict[str, Any]):
@@ -48,6 +105,92 @@ def read_reply(body: bytes, headers: Mapping[str, str], *, prefix: str = "") -> 
     if prefix and isinstance(completion.get("model"), str):
         completion["model"] = f"{prefix}{completion['model']}"
     return Reply(completion, headers)
+
+
+def refused(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
+    """The error for an answer whose status is no success.
+
+    Its message is what the server says of the error, everything that it says of it included: often only a code tells a
+    used-up quota from a rate limit.
+    """
+    text = body.decode(errors="replace")
+    try:
+        page: object = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        page = None
+    told = _told(page)
+    location = headers.get("location")
+    if location is not None:
+        text = f"it redirects to {location}, which is not followed; name that server in base_url. {text}"
+    return HttpError(status, ((told and _worded(*told)) or text.strip() or "no reason given")[:_READ], headers)
+
+
+def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> HttpError | None:
+    """The error in the body of an answer whose status is a success; None where there is none.
+
+    Gateways put it beside the choices, into the first of them, or in their place; some put an empty one there when
+    nothing went wrong.
+    """
+    choices, base, error = page.get("choices"), page.get("base_resp"), page.get("error")
+    first: object = cast("list[object]", choices)[0] if isinstance(choices, list) and choices else None
+    if isinstance(first, Mapping):
+        error = cast("Mapping[str, Any]", first).get("error") or error
+    of_minimax = isinstance(base, Mapping) and str(cast("Mapping[str, Any]", base).get("status_code") or 0) != "0"
+    if of_minimax:
+        page = cast("Mapping[str, Any]", base)
+    elif first is not None:
+        page = {"error": error}
+    told = _told(page)
+    if told is None:
+        codes = {name: page.get(name) for name in _INSTEAD}
+        told = (
+            "it says that there was an error, and not which",
+            cast("Mapping[str, Any]", error if isinstance(error, Mapping) else codes),
+        )
+        if not any(told[1].values()):
+            return None
+    message, rest = told
+    status = next((found for name in _CODES if (found := _meant(rest.get(name)))), 0)
+    if of_minimax:
+        status = _OF_MINIMAX.get(rest.get("status_code", 0), status)
+    return HttpError(status, _worded(message, rest)[:_READ], headers, within=True)
+
+
+def status_meant(code: str) -> int | None:
+    """The HTTP status that a server would send for a code in words, such as `rate_limit_error`; None if unknown."""
+    return next((status for status, words in _MEANT.items() if re.search(words, code, re.IGNORECASE)), None)
+
+
+def _meant(code: object) -> int | None:
+    if isinstance(code, str) and not code.isdecimal():
+        return status_meant(code[:_READ])
+    if isinstance(code, int | str) and len(str(code)) == len("429") and int(code) in _ERRORS:
+        return int(code)
+    return None
+
+
+def _told(page: object, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]] | None:
+    """The message in an error page, and what else is said of the error; None if there is no message."""
+    if isinstance(page, list) and page:
+        page, *others = cast("list[object]", page)
+        told = _told(page, depth)
+        return (told[0], {**told[1], "others": others}) if told and others else told
+    if isinstance(page, str):
+        return (page, {}) if page.strip() else None
+    if not isinstance(page, Mapping) or not depth:
+        return None
+    known = cast("Mapping[str, Any]", page)
+    for name in _MESSAGES:
+        if (told := _told(known.get(name), depth - 1)) is not None:
+            message, below = told
+            beside = {key: value for key, value in known.items() if key != name and key not in _OF_A_COMPLETION}
+            return message, {**below, **{key: value for key, value in beside.items() if key not in below}}
+    return None
+
+
+def _worded(message: str, rest: Mapping[str, Any]) -> str:
+    shown = {name: value for name, value in rest.items() if value is not None}
+    return scrub(f"{message} {json.dumps(shown, ensure_ascii=False, separators=(',', ':'))}" if shown else message)
 
 
 def _object(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.run import Finished, JournalSums
 from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.collector import calm_collector
-from refinesynth.synthesis.status_probe import How
+from refinesynth.synthesis.progress import How
 from refinesynth.synthesis.workers.cluster import ray
 from refinesynth.synthesis.workers.messages import Ended, Ready, Reserved, Said, Sums
 from refinesynth.synthesis.workers.outbox import Outbox

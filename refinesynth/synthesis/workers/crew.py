@@ -13,7 +13,7 @@ from refinesynth.client.beside import beside
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import Paid
 from refinesynth.run import Finished
-from refinesynth.synthesis.status_probe import How
+from refinesynth.synthesis.progress import How
 from refinesynth.synthesis.workers.cluster import connected, number_of, ray
 from refinesynth.synthesis.workers.member import Driver, Member, Playing, cpus_of_each
 from refinesynth.synthesis.workers.worker import Assignment, Given

@@ -16,7 +16,7 @@ from refinesynth.client.account import CostTracker, Count, Price, Reservation
 from refinesynth.errors import ConfigurationError, RunStopped
 from refinesynth.run import Finished, JournalSums
 from refinesynth.run.away import tell_lost
-from refinesynth.synthesis.status_probe import How
+from refinesynth.synthesis.progress import How
 from refinesynth.synthesis.workers.actor import Worker
 from refinesynth.synthesis.workers.cluster import answered, number_of, ray
 from refinesynth.synthesis.workers.messages import Ended, Ready, Reserve, Reserved, Said, Settle, Sums
@@ -252,7 +252,7 @@ class Member:
         if message.usage is None:
             hold.release()
             return
-        hold.settle(message.usage, message.cost_usd, assumed=message.assumed)
+        hold.settle(message.usage, message.cost_usd)
         if playing is not None:
             playing.paid.enter(message.usage, message.cost_usd)
 

@@ -66,8 +66,6 @@ class Settle:
     index: int
     usage: RequestUsage | None = None
     cost_usd: float | None = None
-    assumed: bool = False
-    """Whether the request was given up before it was answered."""
 
 
 @dataclass(frozen=True, slots=True)

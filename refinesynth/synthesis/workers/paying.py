@@ -85,9 +85,9 @@ class RemoteReservation:
     index: int
     outbox: Outbox
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         """See `Reservation.settle`."""
-        self.outbox.post(Settle(self.number, self.index, usage, cost_usd, assumed), urgent=self.number > 0)
+        self.outbox.post(Settle(self.number, self.index, usage, cost_usd), urgent=self.number > 0)
 
     def release(self) -> None:
         """See `Reservation.release`."""

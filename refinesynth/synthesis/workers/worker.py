@@ -21,7 +21,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.journal import Journal, JournalReader, Outstanding, Paid
 from refinesynth.run import EpisodeMemory, Finished, JournalSums, worker_journals
 from refinesynth.run.away import id_of, identify
-from refinesynth.synthesis.status_probe import How, room_of, troubles_of
+from refinesynth.synthesis.progress import How, room_of, troubles_of
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:

@@ -1,23 +1,20 @@
-"""Records in files: one JSON object a line, or a list of them, compressed or not; and where each stands."""
+"""Records in files (one JSON object a line, or a list of them, compressed or not) and in Hugging Face datasets."""
 
+import re
 import zlib
 from collections.abc import Generator
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from zstandard import ZstdError
 
 from refinesynth.errors import InputError
-from refinesynth.files.compressed import open_binary, refuse_other_encodings
-from refinesynth.personas.lines import MOST_JSON
+from refinesynth.files.compressed import open_binary
+from refinesynth.files.lines import bounded_lines, read_document
 from refinesynth.text.jsontext import load_json
 
 TRAJECTORIES = "trajectories.jsonl"
 """What a run folder keeps its accepted trajectories in."""
-
-_BOM = b"\xef\xbb\xbf"
-"""What some editors write before UTF-8."""
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Longest record on a line, in bytes."""
@@ -38,22 +35,19 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
     """
     some = False
     try:
-        with open_binary(path, COMPRESSIONS.get(path.suffix)) as lines:
+        with open_binary(path, COMPRESSIONS.get(path.suffix)) as file:
             # Of a bounded length: a few kilobytes of a compressed file can be gigabytes of one line.
-            for number, found in enumerate(iter(partial(lines.readline, MOST_BYTES + 1), b""), start=1):
-                if number == 1:
-                    refuse_other_encodings(found)
-                line = found.removeprefix(_BOM) if number == 1 else found
-                if not line.strip():
-                    continue
+            for number, line in bounded_lines(file, MOST_BYTES):
                 where = f"{path}:{number}"
                 if not some and line.lstrip().startswith(b"["):
-                    yield from _listed(line + lines.read(MOST_JSON + 1 - len(line)), path)
+                    yield from _listed(read_document(file, path, line), path)
                     return
-                if len(found) > MOST_BYTES:
+                if len(line) > MOST_BYTES:
                     raise InputError(
                         f"{where}: this line is longer than {MOST_BYTES:,} bytes; expected one record a line. Split or remove it"
                     )
+                if not line.strip():
+                    continue
                 try:
                     yield load_json(line), where
                     some = True
@@ -73,13 +67,8 @@ def _listed(whole: bytes, path: Path) -> Generator[tuple[object, str]]:
     """The items of a file that is one list.
 
     Raises:
-        InputError: It is no JSON, or too long to be read whole.
+        InputError: It is no JSON.
     """
-    if len(whole) > MOST_JSON:
-        raise InputError(
-            f"{str(path)!r} is a JSON list of more than {MOST_JSON:,} bytes, which is read whole; write it as JSONL, one object on "
-            "each line"
-        )
     try:
         items = load_json(whole)
     except ValueError as error:
@@ -88,3 +77,77 @@ def _listed(whole: bytes, path: Path) -> Generator[tuple[object, str]]:
             "Fix the file, or write it as JSONL"
         ) from error
     yield from ((item, f"{path}: item {number}") for number, item in enumerate(items, start=1))
+
+
+HUB_DATASETS = "hf://datasets/"
+"""May stand before the name of a dataset on the hub."""
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_FILES = (".json", ".jsonl", *COMPRESSIONS)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` wrote this folder."""
+    return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether this could be a dataset on the hub: `organisation/name`. What ends as a file does is meant to be one."""
+    return _HUB_NAME.fullmatch(hub_name(name)) is not None and not name.endswith(_FILES)
+
+
+def hub_name(name: str) -> str:
+    """Without what may stand before it."""
+    return name.removeprefix(HUB_DATASETS)
+
+
+def is_dataset(source: object) -> bool:
+    """Whether this is one of the `datasets` package's objects; does not import it."""
+    return type(source).__module__.partition(".")[0] == "datasets"
+
+
+def saved_rows(folder: Path) -> Generator[tuple[object, str]]:
+    """The rows of a folder that `save_to_disk` wrote.
+
+    Raises:
+        InputError: It cannot be read, or has several splits and none is called `train`.
+    """
+    import datasets
+
+    try:
+        loaded = cast("Any", datasets).load_from_disk(str(folder))
+    except Exception as error:  # The library raises many kinds, and the folder is third-party data.
+        raise InputError(f"the dataset in {str(folder)!r} cannot be read: {error}") from error
+    return dataset_rows(loaded, str(folder))
+
+
+def hub_rows(name: str) -> Generator[tuple[object, str]]:
+    """The rows of a dataset on the hub; no code that comes with it is run.
+
+    Raises:
+        InputError: There is none, it cannot be fetched, or it has several splits and none is called `train`.
+    """
+    import datasets
+
+    try:
+        loaded = cast("Any", datasets).load_dataset(name)
+    except Exception as error:  # As above, and the network's.
+        raise InputError(
+            f"there is no file or folder {name!r}, and as a dataset on the Hugging Face hub it cannot be had: {error}"
+        ) from error
+    return dataset_rows(loaded, name)
+
+
+def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
+    """The rows of a dataset object, with `name: row number` (from 1).
+
+    Raises:
+        InputError: It has several splits and none is called `train`.
+    """
+    if isinstance(source, dict):
+        splits = cast("dict[str, Any]", source)
+        if "train" not in splits and len(splits) != 1:
+            raise InputError(
+                f"the dataset {name!r} has the splits {sorted(splits)} and none is 'train'; give one of them"
+            )
+        source = splits["train"] if "train" in splits else next(iter(splits.values()))
+    return ((row, f"{name}: row {number}") for number, row in enumerate(source, start=1))

@@ -1,18 +1,131 @@
 """Reads conversations from training data of every kind."""
 
+import hashlib
+import math
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, Self, cast
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal, Self, cast
 
 from refinesynth.errors import InputError
 from refinesynth.text.distinct import DistinctNames
-from refinesynth.train.conversation import Conversation
-from refinesynth.train.data import tables
-from refinesynth.train.data.files import TRAJECTORIES, records
-from refinesynth.train.data.mixing import Taken, labels, take_share, type_of_source, weighed
+from refinesynth.train.conversation import Conversation, without_mistakes
+from refinesynth.train.data.files import (
+    HUB_DATASETS,
+    TRAJECTORIES,
+    dataset_rows,
+    hub_name,
+    hub_rows,
+    is_dataset,
+    is_hub_name,
+    is_saved,
+    records,
+    saved_rows,
+)
 from refinesynth.train.data.shapes import ChatForm, read_record
-from refinesynth.train.data.turn_labels import without_mistakes
+
+type_of_source = str | Path | Iterable[object]
+_MOST: Final = 1000
+"""The largest weight: more passes are most likely a mistake."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What became of one source; whole once all is read."""
+
+    name: str
+    """Its label: the end of its path that no other source has."""
+    weight: float
+    found: int = 0
+    """Conversations in it."""
+    taken: int = 0
+    """Conversations that the weight takes of them, repeated ones counted each time."""
+    unmarked: int = 0
+    """Of those found, the ones that do not say which turns are to be learned."""
+
+
+def weighed(source: Any) -> tuple[type_of_source, float]:
+    """A source without its weight, and the weight: of text `SOURCE:WEIGHT`, of a pair `(source, weight)`; 1 where none
+    is given.
+
+    What is there by its whole name is a path, even if that ends as a weight would.
+
+    Raises:
+        InputError: The weight is no number above 0.
+    """
+    if isinstance(source, tuple):
+        pair = cast("tuple[Any, ...]", source)
+        if len(pair) == 2 and isinstance(pair[1], int | float):  # noqa: PLR2004 - a source and its weight
+            return pair[0], _sound(pair[1], f"source {pair[0]!r}" if isinstance(pair[0], str | Path) else "a source")
+        return pair, 1.0
+    if not isinstance(source, str) or ":" not in source or Path(source).exists():
+        return source, 1.0
+    name, _, text = source.rpartition(":")
+    if "/" in text or "\\" in text:
+        return source, 1.0
+    try:
+        weight = float(text)
+    except ValueError:
+        raise InputError(
+            f"there is no file or folder {source!r}, and {text!r} is no weight for {name!r}; write a number above 0, as in "
+            "runs/b:0.3 for 30 % of its conversations"
+        ) from None
+    return name, _sound(weight, repr(source))
+
+
+def _sound(weight: float, where: str) -> float:
+    if not (math.isfinite(weight) and 0 < weight <= _MOST):
+        raise InputError(
+            f"{where} has the weight {weight:g}; expected a share of its conversations (0.3: 30 %) or a number of passes over them (2), "
+            f"above 0 and up to {_MOST:,}. Leave a source out instead of giving it 0"
+        )
+    return float(weight)
+
+
+def labels(sources: Sequence[Any]) -> list[str]:
+    """A name for each source, all distinct: as much of the end of its path as distinguishes it from the others."""
+    parts = [
+        PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
+        for number, source in enumerate(sources, start=1)
+    ]
+    found = [PurePath(*part[len(part) - _telling(part, parts) :]).as_posix() for part in parts]
+    before = Counter[str]()
+    for at, name in enumerate(found):
+        before[name] += 1
+        if before[name] > 1:
+            found[at] = f"{name} ({before[name]})"
+    return found
+
+
+def _telling(part: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> int:
+    """How many parts from the end on distinguish a path from all others that are not the same."""
+    others = [other for other in parts if other != part]
+    return next((n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others)), len(part))
+
+
+def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
+    """What a weight takes of a source, in the source's order, pass by pass; one at least, where there is one."""
+    if not conversations:
+        return []
+    passes, rest = divmod(max(1, round(weight * len(conversations))), len(conversations))
+    keys = _keys(conversations, seed)
+    last = set(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
+    whole = [replace(one, again=number) for number in range(passes) for one in conversations]
+    return [*whole, *(replace(one, again=passes) for at, one in enumerate(conversations) if at in last)]
+
+
+def _keys(conversations: Iterable[Conversation], seed: int) -> list[bytes]:
+    """Lots: of the seed and the text; of conversations that say the same, also of how many of them came before."""
+    same = Counter[bytes]()
+    keys: list[bytes] = []
+    for one in conversations:
+        # Without the thinking where there is none, as before there was a place for it: lots stay what they were.
+        said = [tuple(turn) if turn.thinking else tuple(turn)[:-1] for turn in one.turns]
+        text = hashlib.sha256(repr(said).encode()).digest()
+        keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
+        same[text] += 1
+    return keys
 
 
 class Reading(Iterator[Conversation]):
@@ -55,7 +168,7 @@ class Reading(Iterator[Conversation]):
     def _read(self) -> Generator[Conversation]:
         self.open()
         for source, opened, taken in zip(self._sources, self._opened, self.taken, strict=True):
-            table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else tables.is_dataset(source)
+            table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
             found = self._found_in(opened, taken, table=table)
             for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
                 taken.taken += 1
@@ -77,8 +190,8 @@ class Reading(Iterator[Conversation]):
     def _records(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
         if isinstance(source, str | Path):
             return self._named(source)
-        if tables.is_dataset(source):
-            return tables.rows(source, f"dataset {number}")
+        if is_dataset(source):
+            return dataset_rows(source, f"dataset {number}")
         if not isinstance(cast("Any", source), Iterable):
             raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
         return ((item, f"source {number}: item {at}") for at, item in enumerate(source, start=1))
@@ -90,9 +203,9 @@ class Reading(Iterator[Conversation]):
             case "file":
                 return records(Path(source), self.torn)
             case "saved":
-                return tables.saved(Path(source))
+                return saved_rows(Path(source))
             case "hub":
-                return tables.from_hub(tables.hub_name(str(source)))
+                return hub_rows(hub_name(str(source)))
 
 
 def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
@@ -107,7 +220,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if path.is_dir():
         if (path / TRAJECTORIES).is_file():
             return "run"
-        if tables.is_saved(path):
+        if is_saved(path):
             return "saved"
         raise InputError(
             f"{str(source)!r} is a folder without {TRAJECTORIES} and no saved dataset; give a run folder, a file of JSON lines, "
@@ -116,10 +229,10 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if path.exists():
         return "file"
     hub = ""
-    if isinstance(source, str) and tables.is_hub_name(source):
-        if tables.hub_name(source) != source or not path.parent.is_dir():
+    if isinstance(source, str) and is_hub_name(source):
+        if hub_name(source) != source or not path.parent.is_dir():
             return "hub"
-        hub = f" (one of this name on the Hugging Face Hub is {tables.HUB_DATASETS}{source})"
+        hub = f" (one of this name on the Hugging Face Hub is {HUB_DATASETS}{source})"
     raise InputError(
         f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset{hub}"
     )
@@ -142,7 +255,7 @@ def read_conversations(
     `seed`; see `mixing`. Conversations of one id are numbered.
 
     `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights
-    take; see `turn_labels.without_mistakes`. `form` is that in which trajectories become messages; exported ones have
+    take; see `conversation.without_mistakes`. `form` is that in which trajectories become messages; exported ones have
     theirs.
 
     Raises:

@@ -30,10 +30,8 @@ from pydantic import JsonValue, ValidationError
 from refinesynth.chat import INSTRUCTIONS, TOOL_INSTRUCTIONS, render_tool_turns, render_tools, render_turns
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
-from refinesynth.train.conversation import Conversation, ToolCall
-from refinesynth.train.data.calls import read_tools
-from refinesynth.train.data.messages import read_messages
-from refinesynth.train.data.turn_labels import FlaggedMessage, conversation, digest, task_digest
+from refinesynth.train.conversation import Conversation, FlaggedMessage, ToolCall, conversation, digest, task_digest
+from refinesynth.train.data.messages import read_messages, read_tools
 from refinesynth.trajectory import (
     DungeonMasterTurn,
     MalformedTurn,

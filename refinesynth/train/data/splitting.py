@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation
-from refinesynth.train.data.turn_labels import task_digest
+from refinesynth.train.conversation import Conversation, task_digest
 
 
 class Split(NamedTuple):

@@ -7,7 +7,6 @@
 Importing this package imports no torch; calling does.
 """
 
-from refinesynth.train.engine.launching import launch
-from refinesynth.train.engine.starting import plan, run
+from refinesynth.train.engine.launching import launch, plan, run
 
 __all__ = ["launch", "plan", "run"]

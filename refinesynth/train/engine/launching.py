@@ -3,6 +3,7 @@
 Under torchrun itself (`RANK` is set) and for a single process the training runs in place. Imports no torch.
 """
 
+import logging
 import os
 import signal
 import subprocess
@@ -10,20 +11,34 @@ import sys
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final, cast
 
+import orjson
+
+from refinesynth import errors
 from refinesynth.errors import ConfigurationError, TrainingError
+from refinesynth.extras import check_installed, require
+from refinesynth.files.atomic_write import atomic_write
+from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine.outcome import OUTCOME, read_outcome
-from refinesynth.train.engine.starting import check_trainer, run
-from refinesynth.train.events import Events
+from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import finished
 from refinesynth.train.input_check import check_inputs
-from refinesynth.train.ranks import is_launched
-from refinesynth.train.result import TrainResult
+from refinesynth.train.plan import Plan
+
+
+def rank() -> int:
+    """This process's number over all machines; 0 alone writes and prints."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def is_launched() -> bool:
+    """Whether this process was started as one of several, by torchrun for one."""
+    return "RANK" in os.environ
+
 
 _SAVING_SECONDS = 3600
 """How long ranks may take to save after SIGTERM before torchrun kills them; its own 30 s do not write a large
@@ -118,3 +133,92 @@ def _passing_on(started: subprocess.Popen[bytes]) -> Generator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
+    """Train on this rank: see `refinesynth.train.engine.running.run_training`."""
+    check_trainer(config)
+    from refinesynth.train.engine.running import run_training
+
+    return run_training(config, events=events or NullEvents(), sources=sources)
+
+
+def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
+    """What the training will do and take: see `refinesynth.train.engine.running.plan_training`."""
+    check_installed("train", "torch", "transformers")
+    check_inputs(config, sources)
+    check_trainer(config)
+    from refinesynth.train.engine.running import plan_training
+
+    return plan_training(with_own_settings(config), sources=sources)
+
+
+def check_trainer(config: TrainConfig) -> None:
+    """Make sure that the library is the one that this was written for, and takes what `config.trainer` gives it.
+
+    Raises:
+        ConfigurationError: It is not, or does not.
+    """
+    choose_accelerator()
+    from refinesynth.train.engine.signatures import TRAINING, check
+
+    check(TRAINING)
+    from refinesynth.train.engine.arguments import check_passthrough
+
+    check_passthrough(config)
+
+
+def choose_accelerator() -> None:
+    """Set for DeepSpeed that there is no GPU before it is imported: left to detect it, it warns on every command.
+
+    Raises:
+        ConfigurationError: torch or transformers is not installed.
+    """
+    # peft imports it, and it warns of kernels that a CPU could have.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    torch = require("torch", "train")
+    require("transformers", "train")
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+
+OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
+"""Environment variable that names the file. Where it is set, the launcher reports errors to the user."""
+
+
+def is_reported_by_launcher() -> bool:
+    """Whether a launcher waits for the outcome and reports errors."""
+    return OUTCOME in os.environ
+
+
+def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bool = True) -> None:
+    """Write the outcome for the process that waits for it; nothing where none does.
+
+    An outcome of a rank that is not the main one counts if it is the first.
+    """
+    path = os.environ.get(OUTCOME)
+    if path is None or (not is_main and Path(path).exists()):
+        return
+    if isinstance(outcome, TrainResult):
+        outcome_json: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}
+    else:
+        outcome_json = {"error": type(outcome).__name__, "message": str(outcome)}
+    with atomic_write(Path(path)) as file:
+        file.write(orjson.dumps(outcome_json))
+
+
+def read_outcome(path: Path) -> TrainResult | None:
+    """The result that was written to `path`; None where the processes ended without an outcome.
+
+    Raises:
+        RefinesynthError: What ended the training there.
+    """
+    if not path.exists():
+        return None
+    written = cast("dict[str, Any]", orjson.loads(path.read_bytes()))
+    if "error" in written:
+        kind = getattr(errors, written["error"], errors.TrainingError)
+        raise cast("type[errors.RefinesynthError]", kind)(written["message"])
+    result: dict[str, Any] = written["result"]
+    result["output"] = Path(result["output"])
+    return TrainResult(**result)

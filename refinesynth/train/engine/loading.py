@@ -4,7 +4,7 @@
 # pyright: reportUnknownMemberType=false
 
 import contextlib
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,21 +14,28 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
-from refinesynth.errors import InputError
+from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.train.adapter import TOKENIZER, Adapter, base_revision, refuse_adapter, underlying
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.engine.adapters import hold_exactly, with_adapter, with_adapters
-from refinesynth.train.engine.fsdp_loading import can_be_broadcast
+from refinesynth.train.engine.adapters import (
+    frozen_bytes,
+    hold_exactly,
+    is_quantized,
+    loading_options,
+    ready_to_train,
+    with_adapter,
+    with_adapters,
+)
+from refinesynth.train.engine.distributed import Distributed, all_gather_objects, environment_variables
 from refinesynth.train.engine.head import base_model
-from refinesynth.train.engine.quantizing import frozen_bytes, is_quantized, loading_options, ready_to_train
 from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
 from refinesynth.train.engine.unused import freeze, unused_by_text
 from refinesynth.train.hub import bare, located
 from refinesynth.train.memory import ModelShape, Precision
 from refinesynth.train.render import Renderer
-from refinesynth.train.render.named import check_tokens, read_template
+from refinesynth.train.render.template import check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
@@ -130,7 +137,7 @@ def load_model(
     """The model that `config` names, with adapters if those are trained, ready for the trainer; see `describe_model`.
 
     What lies under the prefixes `unused` (`ModelShape.unused`) is frozen and gets no adapters. `empty`: the weights are
-    not read, and have no memory (see `fsdp_loading.py`).
+    not read, and have no memory (see `read_once`).
 
     Raises:
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
@@ -285,3 +292,54 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
             else " There is no folder of this name, so it was taken for one on the Hugging Face Hub."
         )
         raise InputError(f"no {what} can be loaded from {name!r}: {problem}{remote}{sought}") from exc
+
+
+_FSDP_VARIABLES: Final = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+"""What transformers looks for in the environment when it loads a model."""
+
+
+def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
+    """What `load` gives, called with whether this rank's model stays `empty`. All ranks call this, when the process
+    group stands.
+
+    Raises:
+        RefinesynthError: On every rank, where one of them cannot load its model.
+    """
+    with environment_variables(_FSDP_VARIABLES):
+        loaded = _loaded(load, empty=distributed.local_rank != 0)
+    if isinstance(loaded, nn.Module) and not can_be_broadcast(loaded):
+        loaded = _loaded(load, empty=False) if distributed.local_rank != 0 else loaded
+    failed = all_gather_objects(None if isinstance(loaded, nn.Module) else loaded)
+    for each in (loaded, *failed):
+        if isinstance(each, RefinesynthError):
+            raise each
+    model = cast("nn.Module", loaded)
+    _give_addresses(model)
+    return model
+
+
+def _loaded(load: Callable[..., nn.Module], *, empty: bool) -> nn.Module | RefinesynthError:
+    try:
+        return load(empty=empty)
+    except RefinesynthError as exc:
+        return exc
+
+
+def can_be_broadcast(model: nn.Module) -> bool:
+    """Whether accelerate can: it takes all that is saved for parameters, and some routers have buffers that are
+    saved.
+    """
+    return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
+
+
+def _give_addresses(model: nn.Module) -> None:
+    """Give parameters without memory an address: accelerate knows an optimizer's parameters by theirs when it wraps
+    them.
+    """
+    made: dict[int, nn.Parameter] = {}  # tied weights stay tied
+    for module in model.modules():
+        for name, one in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if one.is_meta:
+                shown = torch.zeros((), dtype=one.dtype).expand(one.shape)  # one number, seen everywhere
+                made.setdefault(id(one), nn.Parameter(shown, requires_grad=one.requires_grad))
+                setattr(module, name, made[id(one)])

@@ -3,9 +3,11 @@
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,33 +16,55 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import TrainingArguments, set_seed
+from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.adapter import base_name
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine import checkpoints, outcome
+from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.distributed import Distributed, destroy_process_group, single_process_environment
-from refinesynth.train.engine.fsdp_loading import read_once
 from refinesynth.train.engine.head import base_model
-from refinesynth.train.engine.library_output import libraries_silenced
-from refinesynth.train.engine.loading import load_model, stop_at
+from refinesynth.train.engine.launching import rank, write_outcome
+from refinesynth.train.engine.loading import load_model, read_once, stop_at
 from refinesynth.train.engine.preparing import PreparedTraining, agree, prepare_training
 from refinesynth.train.engine.probing import Layout, choose_layout
-from refinesynth.train.engine.quantizing import is_quantized
 from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.save_dtype import written_dtype
 from refinesynth.train.engine.saving import Task, writing
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer
-from refinesynth.train.events import LOSS, Events, NullEvents
+from refinesynth.train.events import LOSS, Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
+from refinesynth.train.layers import portable_config
 from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Plan
-from refinesynth.train.ranks import rank
-from refinesynth.train.result import TrainResult
-from refinesynth.train.settings import portable_config
+
+
+@contextmanager
+def libraries_silenced() -> Generator[None]:
+    """Within, libraries write nothing between what `events` shows: errors are raised, and what a user should know is
+    reported here.
+    """
+    bars = library.is_progress_bar_enabled()
+    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
+    levels = [each.level for each in loggers]
+    library.disable_progress_bar()
+    for each in loggers:
+        each.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # DeepSpeed and FSDP call torch by names of before; nothing that a user could change, once for each call.
+            warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
+            yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)
+        if bars:
+            library.enable_progress_bar()
+
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
 """Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere
@@ -64,17 +88,17 @@ def run_training(
         with libraries_silenced():
             result = _Training(config, events, sources).result(ready)
     except RefinesynthError as exc:
-        outcome.write_outcome(exc, is_main=is_main)
+        write_outcome(exc, is_main=is_main)
         raise
     except torch.OutOfMemoryError as exc:
         short = TrainingError(
             f"the device's memory is full: {str(exc).splitlines()[0]} Take fewer tokens_per_pack, gradient_checkpointing true, lora, "
             f"or parallel zero3 or fsdp on more devices."
         )
-        outcome.write_outcome(short, is_main=is_main)
+        write_outcome(short, is_main=is_main)
         raise short from exc
     if is_main:
-        outcome.write_outcome(result)
+        write_outcome(result)
     destroy_process_group()
     return result
 

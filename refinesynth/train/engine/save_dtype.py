@@ -34,8 +34,7 @@ def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
     """What the finished model's weights are written in; None: as they were trained. Called when the base is on this
     machine.
 
-    Adapters stay as they were trained, fp32, as peft writes them: they are small, and `merge` adds them to a base in
-    any type.
+    Adapters stay as they were trained, fp32, as peft writes them.
     """
     if config.save_dtype != "auto":
         return _DTYPES[config.save_dtype]
@@ -106,7 +105,7 @@ def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base
         write_json_file(folder / "config.json", settings)
     adapter = _read(folder / "adapter_config.json")
     if adapter is not None:
-        adapter |= {"base_model_name_or_path": base[0] or None, "revision": base[1]}
+        adapter |= {"base_model_name_or_path": base[0], "revision": base[1]}
         write_json_file(folder / "adapter_config.json", adapter)
         (folder / "README.md").unlink(missing_ok=True)  # peft's, with the path in it; the card is written at the end
         if (generation := getattr(base_model(model), "generation_config", None)) is not None:

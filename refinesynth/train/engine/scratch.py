@@ -22,7 +22,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.render.named import NAMED, read_template
+from refinesynth.train.render.template import NAMED, read_template
 
 _TEMPLATE: Final = "chatml"
 _END_OF_TEXT: Final = "<|endoftext|>"

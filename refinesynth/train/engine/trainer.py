@@ -25,12 +25,10 @@ from refinesynth.errors import TrainingError
 from refinesynth.train.engine.batch import Batch
 from refinesynth.train.engine.distributed import all_gather_objects
 from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses, sources_of
-from refinesynth.train.engine.fsdp_loading import can_be_broadcast
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
-from refinesynth.train.engine.interruption import Interruption
-from refinesynth.train.engine.intervals import IntervalsCallback
+from refinesynth.train.engine.interruption import Interruption, IntervalsCallback
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
-from refinesynth.train.engine.neftune import EmbeddingNoise
+from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.engine.probing import Layout
 from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
@@ -293,3 +291,23 @@ class _Throughput:
     def _count_time(self) -> None:
         if self._since is not None:
             self._seconds += monotonic() - self._since
+
+
+class EmbeddingNoise:
+    """Adds uniform noise up to alpha / sqrt(tokens x width) to what the model's embeddings give in training.
+
+    The tokens are those of a token's conversation. The library's own hook would count those of the whole row: a pack of
+    ten conversations would get a third of the noise, and padding would change it.
+    """
+
+    def __init__(self, model: nn.Module, alpha: float) -> None:
+        self._alpha = alpha
+        self.tokens = torch.ones(1, 1)
+        """(rows, T) or (rows, 1) Tokens of the conversation that each token of the next forward pass is of."""
+        cast("Any", base_model(model)).get_input_embeddings().register_forward_hook(self._added)
+
+    def _added(self, embeddings: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+        if not embeddings.training:
+            return output
+        most = self._alpha / (self.tokens * output.shape[-1]).sqrt()
+        return output + torch.empty_like(output).uniform_(-1, 1) * most[..., None].to(output.dtype)

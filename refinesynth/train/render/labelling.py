@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refinesynth.train.conversation import Conversation, TurnLabel
-from refinesynth.train.render.controls import Controls, Forged
-from refinesynth.train.render.encoding import Encoded, Encoder
-from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
-from refinesynth.train.render.locating import Located
-from refinesynth.train.render.message_parts import CharRange
+from refinesynth.train.render.encoding import Controls, Encoded, Encoder, Forged
+from refinesynth.train.render.locating import CharRange, Located
+from refinesynth.train.render.template import RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered, Span
 
 _LONGEST, _MOST = 60, 10_000

@@ -13,18 +13,20 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from refinesynth.train.conversation import ToolCall
-from refinesynth.train.render.controls import Controls
-from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
+from refinesynth.train.render.encoding import Controls
 from refinesynth.train.render.locating import (
     CHANGED,
+    CharRange,
     Located,
     different_prompt,
+    find_parts,
+    find_spoken,
     heading,
     laid_out,
+    message_parts,
     refuse_different_openings,
 )
-from refinesynth.train.render.message_parts import CharRange, find_parts, find_spoken, message_parts
-from refinesynth.train.render.template import ChatMessage, ChatTemplate, Tools
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, Tools
 
 
 class CallLocator(NamedTuple):

@@ -21,6 +21,8 @@ from refinesynth.errors import TrainingError
 from refinesynth.train.engine import checkpoints, trainer
 from refinesynth.train.engine.interruption import Interruption
 
+pytestmark = pytest.mark.train
+
 
 class Told(toys.NullEvents):
     """Keeps notes and held-out losses, and can send a signal to its own process."""

@@ -32,6 +32,8 @@ from refinesynth.train.engine.loading import describe_model, load_model, load_to
 from refinesynth.train.memory import Load, ModelShape, estimate_memory
 from refinesynth.train.plan import ComputeSettings
 
+pytestmark = pytest.mark.train
+
 SHAPE = ModelShape("toy", 10**6, 10**6, 2, 32, 48, 64)
 
 

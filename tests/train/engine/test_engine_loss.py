@@ -19,6 +19,8 @@ from refinesynth.train.engine.head import token_losses
 from refinesynth.train.engine.probing import choose_layout
 from refinesynth.train.engine.targets import TURN_LABELS, labelled_targets
 
+pytestmark = pytest.mark.train
+
 EXAMPLES = [toys.example(seed) for seed in range(5)]
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.train.engine.packing import balanced, best_fit, padded
-from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.schedule import Schedule, balanced, best_fit, padded
+
+pytestmark = pytest.mark.train
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
 

@@ -17,10 +17,12 @@ from transformers import TrainerCallback
 from transformers.integrations import integration_utils
 
 from refinesynth.errors import ConfigurationError
+from refinesynth.train.engine.arguments import check_passthrough, passthrough_arguments
 from refinesynth.train.engine.batch import pad_batch
-from refinesynth.train.engine.neftune import EmbeddingNoise
-from refinesynth.train.engine.passthrough import check_passthrough, passthrough_arguments
 from refinesynth.train.engine.running import _Training
+from refinesynth.train.engine.trainer import EmbeddingNoise
+
+pytestmark = pytest.mark.train
 
 
 def trained(folder: Path, *, steps: int = 3, conversations: int = 11, **fields: Any) -> Any:

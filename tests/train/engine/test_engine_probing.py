@@ -20,8 +20,9 @@ from refinesynth.train.engine import attention, probing
 from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, segment_attention
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.head import token_losses
-from refinesynth.train.engine.measuring import Moved, Probe
-from refinesynth.train.engine.probing import choose_layout
+from refinesynth.train.engine.probing import Moved, Probe, choose_layout
+
+pytestmark = pytest.mark.train
 
 SMALL: dict[str, Any] = {**toys.SIZES, **toys.NO_SPECIAL}
 

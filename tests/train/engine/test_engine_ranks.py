@@ -16,8 +16,9 @@ from engine_ranks import SAVED, WAYS, WIDE, train
 from safetensors.torch import load_file
 
 from refinesynth.train.engine.loading import shape_of
-from refinesynth.train.host_usage import Host, estimate_host_usage
-from refinesynth.train.memory import MemoryEstimate
+from refinesynth.train.memory import Host, MemoryEstimate, estimate_host_usage
+
+pytestmark = pytest.mark.train
 
 _SCRIPT = Path(__file__).with_name("engine_ranks.py")
 

@@ -13,6 +13,8 @@ import pytest
 import torch
 from engine_toys import Label
 
+pytestmark = pytest.mark.train
+
 
 def by_hand(toy: Any, store: Any, order: list[list[int]], *, rate: float, warmup: int, decay: float) -> list[float]:
     """Equation 1 over whole batches, one conversation at a time; AdamW and a cosine. Gives the loss of each step."""

@@ -15,6 +15,8 @@ import engine_toys as toys
 import pytest
 from engine_killed import CASES
 
+pytestmark = pytest.mark.train
+
 _SCRIPT = Path(__file__).with_name("engine_killed.py")
 
 

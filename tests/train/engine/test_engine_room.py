@@ -13,6 +13,8 @@ from test_engine_whole import FIELDS, records
 
 from refinesynth.train import Trainer
 
+pytestmark = pytest.mark.train
+
 
 def size(folder: Path, *patterns: str) -> int:
     return sum(each.stat().st_size for pattern in patterns for each in folder.glob(pattern) if each.is_file())

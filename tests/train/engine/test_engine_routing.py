@@ -20,6 +20,8 @@ from refinesynth.train.engine.loader import EpochLoader
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.routing import Balanced, coefficient
 
+pytestmark = pytest.mark.train
+
 COEFFICIENT = 0.5
 EXPERTS, ROUTED = 4, 2
 SIZES: dict[str, Any] = {

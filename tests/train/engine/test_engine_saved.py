@@ -20,6 +20,8 @@ from refinesynth.train.engine import checkpoints, running
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.loading import describe_model
 
+pytestmark = pytest.mark.train
+
 _SCRIPT = Path(__file__).with_name("engine_saved.py")
 _ROUTED: dict[str, Any] = {
     **toys.SIZES,

@@ -21,7 +21,9 @@ import refinesynth as rs
 from refinesynth.train import Trainer
 from refinesynth.train.engine.loading import load_model, load_tokenizer
 from refinesynth.train.engine.scratch import make_tokenizer
-from refinesynth.train.result import TrainResult
+from refinesynth.train.events import TrainResult
+
+pytestmark = pytest.mark.train
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def smoke(run: Path, output: Path, **fields: Any) -> Trainer:
         "save_every": 2,
         "keep": "all",
     }
-    return Trainer(data=run, output=output, recipe="smoke", device="cpu", plots=False, **short | fields)
+    return Trainer(data=run, output=output, recipe="smoke", device="cpu", **short | fields)
 
 
 @pytest.fixture(scope="module")

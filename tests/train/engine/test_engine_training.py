@@ -24,6 +24,8 @@ from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 
+pytestmark = pytest.mark.train
+
 Weights = dict[str, torch.Tensor]
 
 

@@ -21,7 +21,10 @@ from refinesynth.train.engine import checkpoints, saving
 from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
 
 # peft's own remarks, on a model that lies nowhere.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning", "ignore::UserWarning")
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning", "ignore::UserWarning"),
+]
 
 
 def routed() -> Any:

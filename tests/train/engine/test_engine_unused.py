@@ -16,6 +16,8 @@ from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine.loading import describe_model, load_model
 from refinesynth.train.engine.unused import freeze, unused_by_text, without_gradient
 
+pytestmark = pytest.mark.train
+
 TOWERS = {"model.vision_tower", "model.multi_modal_projector"}
 
 

@@ -23,9 +23,10 @@ from refinesynth.train import Trainer, hub
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.save_dtype import in_dtype, written_dtype
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`is_gradient_checkpointing`:FutureWarning"
-)  # as peft asks when it loads
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+]  # as peft asks when it loads
 
 
 def a_base(folder: Path, dtype: torch.dtype = torch.bfloat16, **changes: Any) -> Path:

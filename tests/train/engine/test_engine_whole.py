@@ -19,7 +19,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import Trainer
 from refinesynth.train.engine import saving
-from refinesynth.train.result import TrainResult
+from refinesynth.train.events import TrainResult
+
+pytestmark = pytest.mark.train
 
 FIELDS: dict[str, Any] = {
     "max_length": 128,
@@ -27,7 +29,6 @@ FIELDS: dict[str, Any] = {
     "epochs": 2,
     "held_out": 2,
     "device": "cpu",
-    "plots": False,
     "learning_rate": 1e-3,
 }
 
@@ -205,7 +206,6 @@ def test_the_papers_recipe_on_a_base_model_keeps_every_epoch_and_speaks_llama_3(
         epochs=3,
         max_length=128,
         device="cpu",
-        plots=False,
     )
     plan = trainer.plan()
     assert (plan.sizes.counts.records, plan.sizes.held_out, plan.evaluations, plan.checkpoints) == (8, None, 0, 3)

@@ -1,0 +1,131 @@
+"""Options of a command, made from the fields of a settings model: name, type, default, help and panel."""
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import Enum
+from functools import wraps
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from typer.models import ArgumentInfo, OptionInfo
+
+from refinesynth.settings.option import PANELS, Option
+
+
+def options_from(
+    model: type[BaseModel], command: Callable[..., None], *, only: Collection[str] | None = None
+) -> Callable[..., None]:
+    """`command` with an option for each marked field of `model`, those of models inside it included, or for some.
+
+    It gets their values by name, None for what was not given. A parameter of its own that is named as a field stands in
+    the place of that field's option.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    taken = {each.name for each in own}
+    made = [
+        _parameter(name, field, option)
+        for name, field, option in _marked(model)
+        if name not in taken and (only is None or name in only)
+    ]
+    arguments = [each for each in own if not isinstance(_info(each), OptionInfo)]
+    options = sorted((each for each in [*own, *made] if each not in arguments), key=_panel)
+
+    @wraps(command)
+    def called(**typed: Any) -> None:
+        command(**typed)
+
+    called.__signature__ = signature.replace(parameters=[*(_by_name(each) for each in arguments), *options])  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
+    called.__annotations__ = {each.name: each.annotation for each in [*arguments, *options]}
+    return called
+
+
+def given(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed for the fields of `model`, as it takes them: those of a model inside it in a mapping."""
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if (inside := _model_in(field.annotation)) is not None and _option(field) is None:
+            if within := given(inside, typed):
+                found[name] = within
+        elif typed.get(name) is not None and _option(field) is not None:
+            found[name] = typed[name]
+    return found
+
+
+def flag(field: str) -> str:
+    """The option of a field as it is typed."""
+    return f"--{field.replace('_', '-')}"
+
+
+def _marked(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Option]]:
+    for name, field in model.model_fields.items():
+        if (option := _option(field)) is not None:
+            yield name, field, option
+        elif (inside := _model_in(field.annotation)) is not None:
+            yield from _marked(inside)
+
+
+def _option(field: FieldInfo) -> Option | None:
+    return next((each for each in field.metadata if isinstance(each, Option)), None)
+
+
+def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter:
+    kind = _typed(field.annotation)
+    default = field.default if option.shows_default else None
+    info = typer.Option(
+        *(option.names or (flag(name),)),
+        metavar=option.metavar,
+        help=_escaped(" ".join((field.description or "").split())),
+        rich_help_panel=option.panel,
+        show_default=str(default) if isinstance(default, str | int | float) and default is not False else False,
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
+    )
+
+
+def _typed(annotation: Any) -> Any:
+    """The type that typer reads: text where a field takes several, and reads them from text by itself."""
+    alternatives = [each for each in _alternatives(annotation) if each is not NoneType]
+    if len(alternatives) != 1:
+        return str
+    (kind,) = alternatives
+    if get_origin(kind) is tuple:
+        return list[str]
+    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+    return kind if is_enum or kind in {bool, int, float} or get_origin(kind) is Literal else str
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, UnionType}:
+        return [kind for each in get_args(annotation) for kind in _alternatives(each)]
+    return [annotation]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    models = (each for each in _alternatives(annotation) if isinstance(each, type) and issubclass(each, BaseModel))
+    return next(models, None)
+
+
+def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
+    found = getattr(parameter.annotation, "__metadata__", ())
+    return next((each for each in found if isinstance(each, OptionInfo | ArgumentInfo)), None)
+
+
+def _panel(parameter: inspect.Parameter) -> int:
+    panel = getattr(_info(parameter), "rich_help_panel", None)
+    return PANELS.index(panel) if panel in PANELS else len(PANELS)
+
+
+def _by_name(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _escaped(text: str) -> str:
+    """Brackets as they are: rich would read a style in them."""
+    return text.replace("[", "\\[")

@@ -1,0 +1,158 @@
+"""The counts of a run: sums over its finished episodes, updated by commits and read by everything that shows a run."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Self
+
+from pydantic import BaseModel, Field
+
+from refinesynth.cost import Cost
+from refinesynth.outcome import Refused
+from refinesynth.run.episodes import EpisodeLine, read_kept, refusals_by_rule
+from refinesynth.run.figures import EpisodeFigures, Figures
+from refinesynth.text.jsontext import write_json
+from refinesynth.trajectory import Persona, Trajectory, Usage
+
+REASON = 300
+"""Characters of a reason that are kept."""
+_KEPT = 16
+"""Reasons that are told apart. Where there are more, the rarest gives way, so that a count may be too low."""
+_OF_ONE_EPISODE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
+"""Names, words and numbers, which are others in each episode although the reason is the same."""
+
+
+class RunStats(BaseModel, extra="forbid"):
+    """Sums over finished episodes. Their size does not depend on how many there are.
+
+    As with `EpisodeLine`, a field that is added later needs a default.
+    """
+
+    episodes: int = 0
+    accepted: int = 0
+    """Trajectories."""
+    fruitful: int = Field(default_factory=lambda fields: fields["accepted"])
+    """Episodes that gave one or more of them. Sums from before there could be several do not say it."""
+    lost: int = 0
+    """Episodes without any, because their backend failed or their deadline passed."""
+    scripts_refused: int = 0
+    drafts_refused: int = 0
+    by_rule: Counter[str] = Field(default_factory=Counter[str])
+    violations: Counter[str] = Field(default_factory=Counter[str])
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    """US dollars; None as soon as the cost of one episode is unknown."""
+    wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
+    """Rule name to what was spent on what it refused."""
+    fruitless: Cost = Cost()
+    """By episodes without a trajectory, beside what rules wasted."""
+    figures: Figures = Field(default_factory=Figures)
+    """What the trajectories are like."""
+    last_reason: str | None = None
+    """Why the last of these episodes gave none, shortened."""
+    reasons: Counter[str] = Field(default_factory=Counter[str])
+    """Why episodes gave none, to how many, see `count_reason`; none where an earlier version counted."""
+
+    def add(self, line: EpisodeLine) -> None:
+        """Count one more episode."""
+        self.episodes += 1
+        self.accepted += line.trajectories
+        self.fruitful += line.accepted
+        self.lost += line.lost
+        self.scripts_refused += line.scripts_refused
+        self.drafts_refused += line.drafts_refused
+        self.by_rule.update(line.by_rule)
+        self.violations.update(line.violations)
+        self.usage += line.usage
+        self.cost_usd = None if self.cost_usd is None or line.cost_usd is None else self.cost_usd + line.cost_usd
+        self.figures.add(line.figures)
+        for rule, spent in line.wasted.items():
+            self.wasted[rule] = self.wasted.get(rule, Cost()) + spent
+        if not line.accepted:
+            self.fruitless += line.spent - sum(line.wasted.values(), Cost())
+            self._note(line.reason)
+
+    def with_lines(self, lines: Iterable[EpisodeLine]) -> Self:
+        """A copy with more episodes."""
+        stats = self.model_copy(deep=True)
+        for line in lines:
+            stats.add(line)
+        return stats
+
+    def correct(self, before: EpisodeLine, after: EpisodeLine) -> None:
+        """An episode that was counted as `before` has become `after`, by curation."""
+        self.accepted += after.trajectories - before.trajectories
+        self.fruitful += after.accepted - before.accepted
+        self.scripts_refused += after.scripts_refused - before.scripts_refused
+        self.drafts_refused += after.drafts_refused - before.drafts_refused
+        self.by_rule.update(after.by_rule)
+        self.by_rule.subtract(before.by_rule)
+        if before.accepted and not after.accepted:
+            self._note(after.reason)
+
+    def _note(self, reason: str | None) -> None:
+        self.last_reason = None if reason is None else reason[:REASON]
+        if reason is not None:
+            count_reason(self.reasons, reason)
+
+    @property
+    def failed(self) -> int:
+        """Episodes without a trajectory."""
+        return self.episodes - self.fruitful
+
+    @property
+    def commonest_reason(self) -> tuple[str, int] | None:
+        """Why most of the episodes without a trajectory gave none, and how many they are; None if that is unknown."""
+        return next(iter(self.reasons.most_common(1)), None)
+
+    @property
+    def spent(self) -> Cost:
+        """By all of these episodes."""
+        return Cost(usage=self.usage, cost_usd=self.cost_usd)
+
+    @classmethod
+    def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:
+        """What is still known of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
+        stats = cls(cost_usd=None)
+        before: tuple[int, Persona] | None = None
+        for trajectory in accepted:
+            stats.accepted += 1
+            stats.figures.add(EpisodeFigures.of_records([trajectory]))
+            # Those of one episode follow on each other.
+            episode = trajectory.provenance.seed, trajectory.persona
+            stats.fruitful += episode != before
+            before = episode
+        stats.episodes = stats.fruitful
+        for item in refused:
+            stats.scripts_refused += item.stage == "script"
+            stats.drafts_refused += item.stage == "draft"
+            stats.by_rule.update(refusals_by_rule([item]))
+            stats.violations.update(found.rule for found in item.violations)
+        return stats
+
+    def to_json(self) -> bytes:
+        """These sums as JSON."""
+        return write_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            StorageError: This is no such thing.
+        """
+        return read_kept(cls, data)
+
+
+def count_reason(counts: Counter[str], reason: str) -> None:
+    """Count one more episode; alike reasons are counted under the first of them."""
+    reason = reason[:REASON]
+    shape = _shape(reason)
+    known = next((one for one in counts if _shape(one) == shape), None)
+    if known is None and len(counts) >= _KEPT:
+        del counts[min(counts, key=counts.__getitem__)]
+    counts[known or reason] += 1
+
+
+def _shape(reason: str) -> str:
+    return _OF_ONE_EPISODE.sub("", reason)

@@ -1,0 +1,500 @@
+"""Set-up of a run: models, personas, budget, folder and pool, all open; episodes play in this process or on Ray."""
+
+import math
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+import anyio.to_thread
+
+from refinesynth.client.budget.budget import Budget
+from refinesynth.client.tracing import traced
+from refinesynth.cost import Cost
+from refinesynth.errors import ConfigurationError
+from refinesynth.journal import SpentRow
+from refinesynth.personas import BadRow, Personas
+from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWriter, next_run_folder, worker_journals
+from refinesynth.run.logs import level_of
+from refinesynth.run.scripts import open_source
+from refinesynth.run.spending import spent_of
+from refinesynth.synthesis.early_stop import explain
+from refinesynth.synthesis.pool import PlayEpisode, Pool
+from refinesynth.synthesis.progress import How, StatusProbe
+from refinesynth.synthesis.request import Request
+from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.synthesis.room import FEWEST, Room, most_of
+from refinesynth.trajectory import Persona, Trajectory
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+    from structlog.typing import FilteringBoundLogger
+
+    from refinesynth.backends import Backend, Role
+    from refinesynth.client.account import Price
+    from refinesynth.client.batch.collecting import Batches
+    from refinesynth.client.budget.tracker import BudgetTracker
+    from refinesynth.client.lacks import Lacks
+    from refinesynth.client.watch import Calls
+    from refinesynth.diversity import Overlap
+    from refinesynth.episode import EpisodeSettings
+    from refinesynth.journal import Paid
+    from refinesynth.synthesis.curating import Curator
+    from refinesynth.synthesis.workers import Crew
+    from refinesynth.synthesis.workers.worker import Assignment
+
+_TOLD = 5
+"""Overlaps with evaluation sets that are written of one trajectory."""
+
+_NOTED_EVERY = 1.0
+"""Seconds."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run with everything open."""
+
+    pool: Pool
+    folder: RunWriter
+    personas: Personas
+    tracker: "BudgetTracker"
+    early_stop: int
+
+    def result(self) -> SynthesisResult:
+        """What is on disk, with the reason why it is no more."""
+        folder = RunFolder(self.folder.path, self.folder.config)
+        early = self.pool.stopped_early
+        ended = self._why() if early is None else explain(self.early_stop, self.folder.committed)
+        return SynthesisResult(folder, ended=ended, stopped_early=early, bad_personas=self.personas.bad)
+
+    def _why(self) -> str | None:
+        if self.pool.out_of_money:
+            accepted = self.folder.committed.accepted
+            return what_it_takes(self.tracker.budget, self.tracker.spent, accepted=accepted, n=self.folder.config.n)
+        count = self.pool.ran_out_after
+        if count is None:
+            return None
+        return f"{self.personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
+
+
+@asynccontextmanager
+async def begin(
+    request: Request,
+    *,
+    on_accepted: Callable[[Trajectory], None] | None = None,
+    has_room: Callable[[], bool] | None = None,
+) -> AsyncGenerator[Begun, None]:
+    """Open everything and make the pool; the folder is made last, when all else is known to be usable.
+
+    For a run that has its `n` already, neither personas nor models are looked at. One in an object store is brought to
+    this machine first, and is all there at the end.
+
+    Raises:
+        InputError: Something that was asked cannot be done.
+        StorageError: The folder or the store cannot be written.
+    """
+    # Imported here: most runs have no store.
+    from refinesynth.stores import opened_output
+
+    async with opened_output(request.settings.output, fresh=request.fresh) as output:
+        here = replace(request, settings=request.settings.model_copy(update={"output": output.path}))
+
+        def may_begin() -> bool:
+            return output.has_room() and (has_room is None or has_room())
+
+        async with _begun_in_folder(here, on_accepted=on_accepted, has_room=may_begin) as run:
+            if not run.pool.reached:
+                await output.begin(run.pool.wake)
+            yield run
+
+
+@asynccontextmanager
+async def _begun_in_folder(
+    request: Request, *, on_accepted: Callable[[Trajectory], None] | None, has_room: Callable[[], bool]
+) -> AsyncGenerator[Begun, None]:
+    asked, players = request.settings, Players.of(request)
+    every = [*players.backends.values(), *filter(None, [players.fallback])]
+    if request.call is None and not request.has_enough():
+        _refuse_missing_keys(every)
+    budget = Budget.of(asked.budget)
+    prices = prices_of(every, budget, injected=request.call is not None)
+    async with open_source(asked.personas, asked.scripts, column=asked.column) as personas:
+        if asked.shard is not None:
+            personas.only_every(asked.shard.of, first=asked.shard.index)
+        overlaps, curator = _Overlaps(), None
+        if not request.has_enough():
+            await personas.look()
+            request.refuse_without_player(players.models)
+            curator = await _curator(request, overlaps)
+        folder = RunWriter.claim(
+            asked.output or next_run_folder(),
+            request.record(
+                players.settings, players.asked_backends, fallback=players.asked_fallback, personas=personas.description
+            ),
+            fresh=request.fresh,
+            log_level=level_of(asked.log_level),
+        )
+        try:
+            tracker = tracker_of(
+                budget, prices, spent=folder.spent(), stats=folder.committed, waiting=folder.waiting_lines()
+            )
+            if curator is not None:
+                # At any level: the report counts them.
+                overlaps.log = folder.milestones
+                read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
+                await anyio.to_thread.run_sync(read)
+            async with players.open(folder, tracker) as ready:
+                most = most_of(asked.concurrency, workers=asked.workers)
+                # A batch has room for all.
+                fewest = FEWEST if asked.concurrency == "auto" and players.batches is None else most
+                probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
+                pool = Pool(
+                    play=ready.play,
+                    personas=personas,
+                    folder=folder,
+                    n=asked.n,
+                    concurrency=Room(most, fewest, probe.limiters, lambda: probe.elsewhere().room),
+                    on_progress=request.on_progress,
+                    on_accepted=on_accepted,
+                    has_room=has_room,
+                    may_start=tracker.may_start,
+                    surroundings=probe.look,
+                    curate=None if curator is None else curator.curate,
+                    per_episode=asked.branches * asked.episodes_per_script,
+                    early_stop=asked.early_stop,
+                )
+                if not pool.reached:
+                    folder.refuse_second_tries()
+                    _log_start(folder, personas)
+                yield Begun(pool, folder, personas, tracker, asked.early_stop)
+        finally:
+            folder.close()
+
+
+class Ready(NamedTuple):
+    """What is open while a run plays."""
+
+    play: PlayEpisode
+    """Plays one episode."""
+    elsewhere: Callable[[], How] = How
+    """How backends are for the workers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Players:
+    """What episodes are played with, in this process or by workers on Ray."""
+
+    request: Request
+    settings: "EpisodeSettings"
+    asked_backends: "Mapping[Role, Backend]"
+    asked_fallback: "Backend | None"
+    backends: "Mapping[Role, Backend]"
+    """As they were asked for, each with the path by which its requests travel."""
+    fallback: "Backend | None"
+    calls: "Calls"
+    """The requests of `models` that are in flight."""
+    lacks: "Lacks"
+    """What `models` find out about their servers."""
+    batches: "Batches | None"
+    """Those that `models` ask in; None if in none."""
+
+    @classmethod
+    def of(cls, request: Request) -> "Players":
+        """What plays, with nothing opened yet."""
+        # Imported here: what opens models brings pydantic-ai with it.
+        from refinesynth.client.http.choosing import routed
+        from refinesynth.client.lacks import Lacks
+        from refinesynth.client.watch import Calls
+
+        settings = request.episodes()
+        backends, fallback = request.backends(settings)
+        most = most_of(request.settings.concurrency, workers=request.settings.workers)
+        return cls(
+            request=request,
+            settings=settings,
+            asked_backends=backends,
+            asked_fallback=fallback,
+            backends={role: routed(backend, in_flight=most) for role, backend in backends.items()},
+            fallback=None if fallback is None else routed(fallback, in_flight=most),
+            calls=Calls(),
+            lacks=Lacks(),
+            batches=request.batches(backends),
+        )
+
+    @cached_property
+    def models(self) -> "Mapping[Role, Model]":
+        """Opened when they are first asked for."""
+        from refinesynth.client import open_models
+
+        return open_models(
+            self.backends,
+            call=self.request.call,
+            fallback=self.fallback,
+            calls=self.calls,
+            lacks=self.lacks,
+            batches=self.batches,
+        )
+
+    @asynccontextmanager
+    async def open(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator[Ready, None]:
+        """What plays one episode, as long as the block runs.
+
+        Raises:
+            ConfigurationError: Spans are to be exported, and what that needs is not installed.
+        """
+        asked = self.request.settings
+        if asked.workers == 1 and asked.cluster is None:
+            async with self._opened_here(folder):
+                yield Ready(partial(self._play_here, folder, tracker))
+            return
+        async with self._crew(folder, tracker) as crew:
+
+            async def play(index: int, persona: Persona) -> Finished:
+                known = self._known(folder, index, persona) if asked.journals else ()
+                return _counted(await crew.play(index, persona, known=known), tracker)
+
+            yield Ready(play, crew.how)
+
+    @asynccontextmanager
+    async def _opened_here(self, folder: RunWriter) -> AsyncGenerator[None, None]:
+        from refinesynth.client import close_models
+
+        folder.open_lacks(self.lacks)
+        folder.open_batches(self.batches and self.batches.record)
+        folder.tell_lost()
+        try:
+            with traced(self.request.tracing):
+                async with watched(self.calls), self.batches.running() if self.batches else nullcontext():
+                    yield
+        finally:
+            if "models" in vars(self):
+                with anyio.CancelScope(shield=True):
+                    await close_models(self.models.values())
+
+    async def _play_here(self, folder: RunWriter, tracker: "BudgetTracker", index: int, persona: Persona) -> Finished:
+        # Imported here: it brings pydantic-ai with it.
+        from refinesynth.episode import episode_id, play_episode
+
+        memory = folder.memory(episode_id(persona, index=index, settings=self.settings), index)
+        with tracker.episode(index) as paying:
+            outcome = await play_episode(
+                persona, index=index, settings=self.settings, models=self.models, memory=memory, tracker=paying
+            )
+        return _counted(Finished.of(outcome), tracker)
+
+    @asynccontextmanager
+    async def _crew(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator["Crew", None]:
+        """The workers, and the note of their journals."""
+        # Imported here: it brings pydantic-ai with it.
+        from refinesynth.client.beside import beside
+        from refinesynth.synthesis.workers import Driver, open_crew
+
+        asked = self.request.settings
+        folder.open_batches(None)
+        _refuse_more_than_may_be_asked(self.backends.values(), asked.workers)
+        away = folder.workers
+        driver = Driver(tracker=tracker, first=lambda: folder.committed.episodes, learn=away.learn)
+        try:
+            async with open_crew(self._assignments(folder, tracker), driver, cluster=asked.cluster) as crew:
+                folder.tell_lost(others=crew.read)
+                async with beside() as tasks:
+                    tasks.start_soon(_keep_noted, folder)
+                    yield crew
+        finally:
+            if away.journals:
+                with anyio.CancelScope(shield=True):
+                    await folder.keep_workers()
+
+    def _assignments(self, folder: RunWriter, tracker: "BudgetTracker") -> "list[Assignment]":
+        from refinesynth.synthesis.workers.worker import Assignment
+
+        asked = self.request.settings
+        # By its whole path: a worker has a working folder of its own.
+        here = folder.path.resolve()
+        known = [here / folder.journal_file.name, *worker_journals(here)]
+        return [
+            Assignment(
+                settings=self.settings,
+                backends=self.backends,
+                fallback=self.fallback,
+                call=self.request.call,
+                number=number,
+                workers=asked.workers,
+                journals=str(here) if asked.journals is None else f"{asked.journals}/{folder.workers.run}",
+                away=asked.journals is not None,
+                recall=frozenset([*map(str, known), *(one.path for one in folder.workers.journals)]),
+                limited=bool(tracker.limits),
+                log_level=level_of(asked.log_level),
+                tracing=self.request.tracing,
+            )
+            for number in range(1, asked.workers + 1)
+        ]
+
+    def _known(self, folder: RunWriter, index: int, persona: Persona) -> "tuple[Paid, ...]":
+        """What the journals here know of an episode: a worker may be on another machine."""
+        from refinesynth.episode import episode_id
+
+        return folder.memory(episode_id(persona, index=index, settings=self.settings), index).everything()
+
+
+def _counted(finished: Finished, tracker: "BudgetTracker") -> Finished:
+    tracker.ended(finished.line.spent)
+    return finished
+
+
+async def _keep_noted(folder: RunWriter) -> None:
+    """Keep what is known of workers' journals that are not in the folder."""
+    known = folder.workers.journals
+    while True:
+        await anyio.sleep(_NOTED_EVERY)
+        if known is not folder.workers.journals:
+            known = folder.workers.journals
+            await folder.keep_workers()
+
+
+@asynccontextmanager
+async def watched(calls: "Calls") -> AsyncGenerator[None, None]:
+    """While the block runs, say so when a request takes too long, or nothing is answered."""
+    from refinesynth.client.beside import beside
+    from refinesynth.client.watch import log_alarm, watch
+
+    async with beside() as tasks:
+        tasks.start_soon(watch, calls, log_alarm)
+        yield
+
+
+def _refuse_missing_keys(backends: "Iterable[Backend]") -> None:
+    """A key that was asked for by the name of its variable is there, before anything is begun."""
+    for backend in chain.from_iterable(mixture.each for mixture in backends):
+        name = backend.api_key_env
+        if name is not None and not os.environ.get(name):
+            raise ConfigurationError(
+                f"api_key_env of {backend.label} is {name!r}, and no environment variable of this name holds a key: set it, or "
+                f"leave api_key_env out where the server needs none"
+            )
+
+
+def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", workers: int) -> None:
+    for backend in chain.from_iterable(mixture.each for mixture in backends):
+        if backend.max_in_flight is not None and backend.max_in_flight < workers:
+            raise ConfigurationError(
+                f"{backend.label} may be asked {backend.max_in_flight} requests at once, and {workers} workers would each ask "
+                f"at least one: lower workers, or raise max_in_flight"
+            )
+
+
+def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
+    """What the backends cost, as far as the budget asks; with an `injected` completion function, by prices of their own
+    only.
+
+    Raises:
+        ConfigurationError: The budget is in US dollars, and there is a backend whose price is unknown.
+    """
+    if budget is None or budget.usd is None:
+        return []
+    from refinesynth.client.budget.price_table import is_known, price_of
+
+    prices: list[Price] = []
+    for backend in chain.from_iterable(mixture.each for mixture in backends):
+        price = price_of(backend, listings=not injected)
+        if not is_known(price):
+            raise ConfigurationError(
+                f"a budget of {budget} needs prices, and that of {backend.label} is unknown: give input_price and "
+                f"output_price of the backend in US dollars per million tokens (--set input_price=0.3 --set "
+                f"output_price=1.2), or a budget in tokens (20Mtok)"
+            )
+        prices.append(price)
+    return prices
+
+
+def tracker_of(
+    budget: Budget | None,
+    prices: "Sequence[Price]",
+    *,
+    spent: Sequence[SpentRow],
+    stats: RunStats,
+    waiting: Sequence[EpisodeLine],
+) -> "BudgetTracker":
+    """The tracker of a run that has spent this so far; `waiting` are finished episodes that are not in `stats`.
+
+    Raises:
+        ConfigurationError: The budget is in US dollars, and what was spent so far had no price.
+    """
+    from refinesynth.client.budget.tracker import BudgetTracker
+
+    before = sum(map(spent_of, spent), Cost())
+    ended = sum((line.spent for line in waiting), stats.spent)
+    if budget is not None and budget.usd is not None and before.cost_usd is None:
+        raise ConfigurationError(
+            f"a budget of {budget} cannot be kept: the run has made {before.usage.requests:,} requests, and the price of some "
+            f"was unknown; give a budget in tokens instead, it has used {before.tokens:,} so far"
+        )
+    episodes = stats.episodes + len(waiting)
+    return BudgetTracker(budget, spent=before, ended=ended, episodes=episodes, prices=prices)
+
+
+def what_it_takes(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
+    """In a clause, which budget would do for `n`, at what the accepted ones have cost so far."""
+    if not accepted:
+        return f"the budget of {budget} is spent before the first was accepted"
+    missing = n - accepted
+    needs: list[str] = []
+    if budget.usd is not None and spent.cost_usd is not None:
+        each = spent.cost_usd / accepted
+        more = _generous(spent.cost_usd + missing * each)
+        needs.append(f"{each:.2g} USD for each so far, about {max(more, budget.usd):,.6g} USD in all")
+    if budget.tokens is not None:
+        each = spent.tokens / accepted
+        more = _generous(spent.tokens + missing * each)
+        needs.append(f"{each:,.0f} tokens for each so far, about {max(more, budget.tokens):,.0f} tokens in all")
+    return f"the budget of {budget} is spent, and the missing {missing:,} need a higher one ({'; '.join(needs)})"
+
+
+def _generous(amount: float) -> float:
+    """Somewhat more, in two digits."""
+    amount *= 1.1
+    unit = 10.0 ** (math.floor(math.log10(amount)) - 1) if amount > 0 else 1.0
+    return math.ceil(amount / unit) * unit
+
+
+@dataclass
+class _Overlaps:
+    """Where overlaps of evaluation sets with a trajectory that is kept are reported."""
+
+    log: "FilteringBoundLogger | None" = None
+
+    def report(self, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
+        """Write it to events.jsonl."""
+        if self.log is not None:
+            found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
+            self.log.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
+
+
+async def _curator(request: Request, overlaps: _Overlaps) -> "Curator | None":
+    """What looks at what the rules accept; reads the evaluation sets, which may be large, off the event loop."""
+    curation = request.settings.curation
+    if curation is None or curation.idle:
+        return None
+    from refinesynth.synthesis.curating import Curator
+
+    return await anyio.to_thread.run_sync(partial(Curator.of, curation, report=overlaps.report))
+
+
+def _log_start(folder: RunWriter, personas: Personas) -> None:
+    folder.milestones.info(
+        "run_started",
+        **folder.config.model_dump(mode="json", include={"n", "concurrency", "play", "seed", "personas", "versions"}),
+        finished=folder.committed.episodes,
+        accepted=folder.committed.accepted,
+    )
+
+    def skipped(row: BadRow) -> None:
+        folder.log.warning("persona_skipped", line=row.line, reason=row.reason)
+
+    for row in personas.problems:
+        skipped(row)
+    personas.on_problem = skipped

@@ -1,0 +1,155 @@
+"""One layer of retries, with budgets by kind and waits that honour the server."""
+
+import logging
+import math
+import subprocess
+import sys
+
+import anyio
+import pytest
+from backend_doubles import Refused, Scripted, Waits
+from chat_server import completion
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelRequest
+
+from refinesynth.backends import Backend
+from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep, classify_error
+from refinesynth.client.failure_policy import Retries
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.errors import RunStopped
+
+
+class RateLimited(Exception):
+    status_code = 429
+
+    def __init__(self, after: str | None = None) -> None:
+        super().__init__("slow down")
+        self.litellm_response_headers = {"retry-after": after} if after else {}
+
+
+EMPTY = AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer")
+REFUSED = AnswerFault(FaultStep.ABANDON, FaultKind.POLICY, "refuses")
+ODD = AnswerFault(FaultStep.RETRY, FaultKind.DEFECT, "odd")
+
+
+def waits(
+    *errors: Exception, met: bool = True, patience: float = math.inf, anew: bool = False, **settings: float
+) -> list[float]:
+    """The waits after attempts that fail with these, up to the one that is the last."""
+    backend = Backend.model_validate({"model": "m", **settings})
+    retries, found = Retries(backend), list[float]()
+    for error in errors:
+        wait = retries.wait(classify_error(error, backend), met=met, patience=patience, anew=anew)
+        if wait is None:
+            break
+        found.append(wait)
+    return found
+
+
+def asking(*answers: object) -> tuple[LiteLLMModel, Scripted, Waits]:
+    call, slept = Scripted(*answers), Waits()
+    return LiteLLMModel(Backend(model="m"), call=call, sleep=slept), call, slept
+
+
+async def ask(model: LiteLLMModel) -> str | None:
+    return (await model_request(model, [ModelRequest.user_text_prompt("Hello")])).text
+
+
+async def test_what_succeeds_is_asked_once() -> None:
+    model, call, slept = asking(completion("answer"))
+    assert await ask(model) == "answer"
+    assert (len(call.requests), slept) == (1, [])
+
+
+def test_every_fault_within_the_budget_is_tried_again() -> None:
+    assert len(waits(*[OSError()] * 9, retries=3)) == 3
+    assert len(waits(*[ConnectionRefusedError()] * 9)) == 8
+    for fault in (EMPTY, ODD):
+        assert len(waits(OSError(), fault, OSError(), fault, retries=2, content_retries=2)) == 4
+        assert len(waits(*[fault] * 9, retries=9, content_retries=2)) == 2
+
+
+def test_a_budget_for_content_is_granted_once_more_where_all_was_recalled() -> None:
+    assert len(waits(*[EMPTY] * 3, content_retries=2, anew=True)) == 3
+
+
+def test_a_server_that_was_never_there_is_given_up_on_in_seconds() -> None:
+    for _ in range(20):
+        waited = waits(*[ConnectionRefusedError()] * 9, met=False)
+        assert len(waited) == 3
+        assert 5 <= sum(waited) <= 9
+    waited = waits(*[ConnectionRefusedError()] * 9, met=False, retries=1, longest_wait=0.5)
+    assert len(waited) == 1
+    assert max(waited) <= 0.5
+
+
+def test_only_a_server_that_is_not_there_is_given_up_on_early() -> None:
+    for fault in (RateLimited(), TimeoutError(), ConnectionResetError()):
+        assert len(waits(*[fault] * 9, met=False)) == 8, fault
+
+
+async def test_each_retry_is_a_line_in_the_log_without_keys(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY_API_KEY", "canary-0123456789")
+    model, _, slept = asking(OSError("100% canary-0123456789\nlost"), completion(""), completion("answer"))
+    with caplog.at_level(logging.WARNING, "refinesynth.backends"):
+        assert await ask(model) == "answer"
+    said = [record.getMessage() for record in caplog.records if "attempt" in record.getMessage()]
+    assert said[0] == f"m broke off the connection (100% *** lost); attempt 1, the next in {slept[0]:.1f} s"
+    assert said[1].endswith("attempt 2, the next in 0.0 s")
+
+
+def test_the_log_is_silent_until_someone_configures_it() -> None:
+    program = (
+        "import logging, refinesynth.client.failure_policy; logging.getLogger('refinesynth.backends').warning('x')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_content_faults_are_counted_and_not_waited_for() -> None:
+    waited = waits(EMPTY, OSError(), EMPTY)
+    assert waited[0] == waited[2] == 0
+
+
+def test_what_no_retry_mends_is_not_retried() -> None:
+    assert waits(REFUSED) == []
+
+
+def test_no_wait_is_shorter_than_retry_after_nor_of_itself_longer_than_the_longest() -> None:
+    waited = waits(RateLimited("7"), RateLimited("300"), *[RateLimited()] * 6, longest_wait=20, patience=300)
+    assert len(waited) == 8
+    assert 7 <= waited[0] <= 20
+    assert waited[1] == 300
+    assert all(0 <= wait <= 20 for wait in waited[2:])
+    assert waits(RateLimited("301"), patience=300) == []
+
+
+def test_waits_differ_so_that_many_do_not_come_back_at_once() -> None:
+    assert len({waits(*[OSError()] * 5)[-1] for _ in range(8)}) > 1
+
+
+async def test_the_original_exception_does_not_hang_on_the_last() -> None:
+    model, *_ = asking(*[Refused(400, "secret")] * 9)
+    with pytest.raises(Exception, match="rejects") as given_up:
+        await ask(model)
+    assert given_up.value.__context__ is None
+    assert given_up.value.__cause__ is None
+
+
+async def test_what_already_says_what_it_means_passes_through() -> None:
+    model, call, slept = asking(RunStopped("the budget is spent"))
+    with pytest.raises(RunStopped, match="the budget is spent"):
+        await ask(model)
+    assert (len(call.requests), slept) == (1, [])
+
+
+async def test_cancellation_passes_through() -> None:
+    async def never(**_: object) -> object:
+        await anyio.sleep_forever()
+
+    model = LiteLLMModel(Backend(model="m"), call=never)
+    with anyio.move_on_after(0.01) as scope:
+        await ask(model)
+    assert scope.cancelled_caught

@@ -1,0 +1,41 @@
+"""An option is described once, at its field; what repeats the description is the same."""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import refinesynth as rs
+from refinesynth.settings import RunSettings
+
+_ENTRY = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
+
+
+def described(function: Callable[..., Any]) -> dict[str, str]:
+    """Argument to its text in the docstring."""
+    _, _, rest = inspect.getdoc(function).partition("\nArgs:\n")  # pyright: ignore[reportOptionalMemberAccess]
+    section, _, _ = rest.partition("\nRaises:\n")
+    return {name: " ".join(text.split()) for name, text in _ENTRY.findall(section)}
+
+
+def test_every_setting_is_an_argument_with_the_text_of_its_field() -> None:
+    documented = described(rs.synthesize)
+    parameters = inspect.signature(rs.synthesize).parameters
+    assert documented.keys() == parameters.keys()
+    for name, field in RunSettings.model_fields.items():
+        assert documented[name] == " ".join((field.description or "").split()), name
+
+
+@pytest.mark.parametrize("function", [rs.synthesize, rs.estimate, rs.stream, rs.merge])
+def test_the_types_of_public_functions_can_be_looked_up(function: Callable[..., Any]) -> None:
+    assert "return" in typing.get_type_hints(function)
+
+
+def test_defaults_of_arguments_are_those_of_the_fields() -> None:
+    for name, parameter in inspect.signature(rs.synthesize).parameters.items():
+        field = RunSettings.model_fields.get(name)
+        if field is not None and parameter.default is not None and field.default is not None:
+            assert parameter.default == field.default, name

@@ -1,0 +1,201 @@
+"""A run in which nothing is accepted stops early, and where it stops depends on what is committed alone."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import orjson
+import pytest
+from fates import Fate, Fates, Interruption, people, run
+from hypothesis import given
+from hypothesis import strategies as st
+from run_records import FEWER, contents, kept, scratch
+
+from refinesynth.errors import InputError
+from refinesynth.personas import open_personas
+from refinesynth.run import RunConfig, RunFolder, RunStats
+from refinesynth.synthesis import SynthesisResult, stream, synthesize
+from refinesynth.synthesis.early_stop import stops_early
+from refinesynth.synthesis.pool import Pool
+from refinesynth.trajectory import Persona
+
+NOTHING = "rehearsal:no_success=1.0"
+FATES = st.lists(
+    st.builds(
+        Fate,
+        steps=st.integers(0, 8),
+        accepted=st.sampled_from([False, False, False, True]),
+        lost=st.sampled_from([False, False, True]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def stops_at(fates: list[Fate], *, n: int, early_stop: int, count: int) -> int:
+    """How many episodes one after the other would commit."""
+    accepted = lost = 0
+    for index in range(count):
+        if accepted >= n or stops_early(early_stop, episodes=index, lost=lost, accepted=accepted):
+            return index
+        fate = fates[index % len(fates)]
+        accepted += fate.accepted
+        lost += fate.lost and not fate.accepted
+    return count
+
+
+async def played(
+    path: Path, fates: list[Fate], *, n: int, early_stop: int, concurrency: int = 1, cancel_at: int = -1
+) -> Pool:
+    scope = anyio.CancelScope()
+    with scope:
+        return await run(
+            path,
+            Fates(fates),
+            n=n,
+            concurrency=concurrency,
+            count=60,
+            early_stop=early_stop,
+            on_progress=Interruption(scope, at=cancel_at),
+        )
+    raise TimeoutError
+
+
+@FEWER
+@given(
+    fates=FATES,
+    n=st.integers(1, 40),
+    early_stop=st.integers(1, 12),
+    concurrency=st.integers(2, 24),
+    cancel_at=st.integers(1, 60),
+)
+async def test_where_it_stops_depends_neither_on_the_concurrency_nor_on_interruptions(
+    fates: list[Fate], n: int, early_stop: int, concurrency: int, cancel_at: int
+) -> None:
+    with scratch() as home:
+        one, many, parts = Path(home, "one"), Path(home, "many"), Path(home, "parts")
+        pool = await played(one, fates, n=n, early_stop=early_stop)
+        again = await played(many, fates, n=n, early_stop=early_stop, concurrency=concurrency)
+        with suppress(TimeoutError):
+            await played(parts, fates, n=n, early_stop=early_stop, concurrency=concurrency, cancel_at=cancel_at)
+        await played(parts, fates, n=n, early_stop=early_stop, concurrency=concurrency)
+        assert pool.stopped_early == again.stopped_early
+        assert contents(one) == contents(many) == contents(parts)
+        assert RunFolder.open(one).totals().episodes == stops_at(fates, n=n, early_stop=early_stop, count=60)
+
+
+@FEWER
+@given(fates=FATES, early_stop=st.integers(1, 12), concurrency=st.integers(1, 24))
+async def test_with_no_early_stop_it_goes_on_as_if_it_had_never_stopped(
+    fates: list[Fate], early_stop: int, concurrency: int
+) -> None:
+    with scratch() as home:
+        whole, parts = Path(home, "whole"), Path(home, "parts")
+        await played(whole, fates, n=20, early_stop=0)
+        await played(parts, fates, n=20, early_stop=early_stop, concurrency=concurrency)
+        before = kept(parts)
+        stage = Fates(fates)
+        await run(parts, stage, n=20, count=60, early_stop=0)
+        assert before.keys().isdisjoint(stage.finished), "an episode was played twice"
+        assert contents(parts) == contents(whole)
+
+
+async def test_the_same_again_after_a_stop_plays_nothing_and_says_the_same(tmp_path: Path) -> None:
+    stage = Fates([Fate(accepted=False, refusals=("TaskSucceed",))])
+    pool = await played(tmp_path, stage.fates, n=5, early_stop=4)
+    assert pool.stopped_early == "nothing_accepted"
+    again = await run(tmp_path, stage, n=5, early_stop=4)
+    assert again.stopped_early == "nothing_accepted"
+    assert stage.played == []
+    events = [orjson.loads(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
+    told = [event for event in events if event["event"] == "stopped_early"]
+    assert [(event["why"], event["episodes"], event["rule"]) for event in told] == [
+        ("nothing_accepted", 4, "TaskSucceed")
+    ] * 2
+    assert events[-1]["why"] == "nothing_accepted"
+
+
+async def test_one_that_is_accepted_out_of_turn_is_kept_for_later(tmp_path: Path) -> None:
+    # The fifth is finished before the fourth of those that are refused; those behind it are still played at the end.
+    fates = [*[Fate(accepted=False)] * 3, Fate(accepted=False, steps=30), Fate(), *[Fate(steps=10**9)] * 55]
+    await played(tmp_path, fates, n=5, early_stop=4, concurrency=5)
+    assert [line.index for line in RunFolder.open(tmp_path).waiting_lines()] == [4]
+    await run(tmp_path, Fates([Fate()]), n=1, count=60)
+    assert [found.id for found in RunFolder.open(tmp_path).trajectories()] == ["000004"]
+
+
+@given(judged=st.integers(0, 200), lost=st.integers(0, 200), accepted=st.integers(0, 3), limit=st.integers(0, 100))
+def test_it_stops_after_so_many_that_were_judged_without_one_accepted(
+    judged: int, lost: int, accepted: int, limit: int
+) -> None:
+    stops = stops_early(limit, episodes=judged + lost, lost=lost, accepted=accepted)
+    # Those that their backend ended are no evidence, but of four times as many that must be so.
+    assert stops == (limit > 0 and accepted == 0 and (judged >= limit or judged + lost >= 4 * limit))
+
+
+def test_sums_of_older_runs_know_of_none_that_was_lost() -> None:
+    old = RunStats().model_dump(mode="json", exclude={"lost"})
+    assert RunStats.model_validate(old).lost == 0
+
+
+async def test_a_run_in_which_nothing_is_accepted_says_so_and_goes_on_when_it_is_told_to(tmp_path: Path) -> None:
+    asked = dict(n=9, play="narrated", output=tmp_path / "run", backend=NOTHING)  # noqa: C408
+    result = await synthesize(early_stop=3, **asked)  # pyright: ignore[reportArgumentType]
+    assert (result.stopped_early, result.episodes, result.reached) == ("nothing_accepted", 3, False)
+    assert result.ended == "none of the first 3 episodes gave one, so the run stopped early (early_stop 3)"
+    assert result.shortfall is not None
+    assert result.shortfall.endswith("most refusals by TaskSucceed.")
+    paid = result.usage
+    again = await synthesize(early_stop=3, **asked)  # pyright: ignore[reportArgumentType]
+    assert (again.ended, again.usage) == (result.ended, paid)
+    more = await synthesize(early_stop=5, **asked)  # pyright: ignore[reportArgumentType]
+    assert more.episodes == 5
+    assert more.config.early_stop == 5
+    assert SynthesisResult.open(tmp_path / "run").stopped_early is None
+
+
+async def test_so_does_a_stream(tmp_path: Path) -> None:
+    async with stream(None, 9, NOTHING, play="narrated", early_stop=2, output=tmp_path / "run") as trajectories:
+        assert [one.id async for one in trajectories] == []
+    assert trajectories.result().stopped_early == "nothing_accepted"
+
+
+@pytest.mark.usefixtures("local_ray")
+async def test_several_workers_stop_where_one_does(tmp_path: Path) -> None:
+    for name, workers in (("one", 1), ("two", 2)):
+        await synthesize(None, 9, NOTHING, play="narrated", early_stop=3, workers=workers, output=tmp_path / name)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+async def test_it_is_a_whole_number(tmp_path: Path) -> None:
+    for early_stop in (-1, True, 1.5, "3"):
+        with pytest.raises(InputError, match=r"early_stop is .*; expected a whole number, 0 or more"):
+            await synthesize(None, 1, early_stop=early_stop, output=tmp_path / "run")  # pyright: ignore[reportArgumentType]
+
+
+async def test_its_former_name_and_what_is_gone_are_accepted_with_a_warning(tmp_path: Path) -> None:
+    former = {"patience": 2, "retry_failed": True}
+    with (
+        pytest.warns(DeprecationWarning, match="^patience is now called early_stop; give that instead$"),
+        pytest.warns(DeprecationWarning, match="^retry_failed is gone and does nothing$"),
+    ):
+        result = await synthesize(None, 9, NOTHING, play="narrated", output=tmp_path / "run", **former)  # pyright: ignore[reportArgumentType]
+    assert (result.episodes, result.config.early_stop) == (2, 2)
+    asked = result.config.model_dump(mode="json")
+    asked["patience"] = asked.pop("early_stop")
+    assert RunConfig.model_validate(asked) == result.config, "as an earlier version wrote it"
+
+
+async def test_how_many_personas_there_are_at_most(tmp_path: Path) -> None:
+    crowd = people(7)
+    for source in (crowd, tuple(crowd), set(crowd)):
+        assert await open_personas(source).at_most() == 7
+    assert await open_personas(Persona(text="A smith")).at_most() == 1
+    assert await open_personas(iter(crowd)).at_most() is None
+    lines, table = tmp_path / "people.txt", tmp_path / "people.csv"
+    lines.write_text("\n\n".join(crowd))
+    table.write_text("persona,age\n" + "".join(f'"{each}\nof two lines",4\n' for each in crowd[:3]))
+    assert await open_personas(lines).at_most() == 7
+    at_most = await open_personas(table).at_most()
+    assert at_most is not None
+    assert at_most >= 3
