@@ -15,8 +15,8 @@ from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log, read_eval_log
 from inspect_ai.model import GenerateConfig, Model
 
 from refinesynth.errors import InputError, StorageError
+from refinesynth.evaluate.agent import PROVIDER as CONTROL
 from refinesynth.evaluate.benchmarks import named
-from refinesynth.evaluate.controls import PROVIDER as CONTROL
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.models import open_model

@@ -38,7 +38,7 @@ from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.opening import open_model as open_client
 from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
-from refinesynth.evaluate import controls
+from refinesynth.evaluate import agent
 from refinesynth.evaluate.pool import MOST
 from refinesynth.extras import check_installed
 from refinesynth.trajectory import explain
@@ -217,11 +217,11 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     Raises:
         InputError: There is no such model, or it cannot be opened.
     """
-    bare = name.removeprefix(f"{controls.PROVIDER}/")
+    bare = name.removeprefix(f"{agent.PROVIDER}/")
     local = Path(name)
-    if bare in controls.CONTROLS and not local.is_dir():
+    if bare in agent.CONTROLS and not local.is_dir():
         _refuse(name, settings, budget)
-        return get_model(f"{controls.PROVIDER}/{bare}")
+        return get_model(f"{agent.PROVIDER}/{bare}")
     if local.is_dir():
         folder = _weights(local)
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.

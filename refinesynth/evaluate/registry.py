@@ -6,8 +6,8 @@ from pathlib import Path
 
 from inspect_ai import Task, task
 
+from refinesynth.evaluate.agent import Control
 from refinesynth.evaluate.benchmarks import known
-from refinesynth.evaluate.controls import Control
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.models import OwnBackend
 from refinesynth.evaluate.task import Options, benchmark_task, episode

@@ -16,8 +16,8 @@ from refinesynth.rules.form import (
 )
 from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
 from refinesynth.rules.leaks import LEAKS, NoLeaks
-from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
 from refinesynth.rules.registry import available, parse
+from refinesynth.rules.repairs import EnoughMistakes, NoRepeatedMistake, RealRefinement
 from refinesynth.rules.replaying import Replays
 from refinesynth.rules.rule import (
     FIELDS,

@@ -15,7 +15,7 @@ from refinesynth.rules.form import (
     TurnLimit,
 )
 from refinesynth.rules.leaks import NoLeaks
-from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
+from refinesynth.rules.repairs import EnoughMistakes, NoRepeatedMistake, RealRefinement
 from refinesynth.rules.replaying import Replays
 from refinesynth.rules.rule import All, FirstFailure, all_of, built_in, first_failure
 from refinesynth.rules.rulebooks import (
