@@ -110,7 +110,7 @@ def _figure(name: str, faults: Faults, ours: Ran, fixed: Ran, free: Ran) -> Figu
     )
 
 
-def _serve(parent: Connection, kinds: tuple[str, ...]) -> None:
+def _serve(parent: Connection, kinds: tuple[Faults, ...]) -> None:
     """A server for each kind of faults."""
     pin("server")
     from refinesynth.serve import running

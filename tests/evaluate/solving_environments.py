@@ -54,7 +54,9 @@ class SolvingPddl(pddl.Pddl):
 
     def solution(self) -> Sequence[str] | None:
         found = plan(*self._files, fits=pddl.BENCHMARK.steps)
-        return found and [sentence(name, objects, repaired=self._repaired).strip() for name, *objects in found]
+        if found is None:
+            return None
+        return [sentence(name, objects, repaired=self._repaired).strip() for name, *objects in found]
 
 
 class SolvingScienceWorld(ScienceWorld):
