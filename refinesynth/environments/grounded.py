@@ -15,7 +15,7 @@ from refinesynth.actions.calls import Call, text_of
 from refinesynth.chat import parse_player, render_task, render_tool_task, render_tools
 from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
 from refinesynth.errors import InputError
-from refinesynth.run.scripts import one_of_each_script, stored_trajectories
+from refinesynth.run.folder import one_of_each_script, stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
