@@ -12,9 +12,20 @@ from typing import Any, cast
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from refinesynth.testing.breaking import Breaks, Corruption, broken, change_action, change_turn, rules_of, with_turns
-from refinesynth.testing.drawing import pick, pick_some, whether, whole
-from refinesynth.testing.grounded_drafts import valid_grounded_drafts
+from refinesynth.testing.drawing import (
+    Breaks,
+    Corruption,
+    broken,
+    change_action,
+    change_turn,
+    pick,
+    pick_some,
+    rules_of,
+    whether,
+    whole,
+    with_turns,
+)
+from refinesynth.testing.grounded_worlds import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Requirement, Rulebook
 from refinesynth.world import Ruling, world_of
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from refinesynth.evaluate.environments.alfworld import BENCHMARK, AlfWorld
+from refinesynth.evaluate.environments.alfworld import BENCHMARK
 from refinesynth.evaluate.environments.environment import Compat, Instance, Source
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS, perturbed
+from tests.evaluate.solving_environments import SolvingAlfWorld as AlfWorld
 
 
 def main(data: Path) -> None:
@@ -56,7 +57,7 @@ def _in_other_words(environment: AlfWorld, instances: Sequence[Instance], name: 
     for instance in instances:
         player.reset(instance)
         success = False
-        for action in player.solution() or ():
+        for action in map(swap, environment.solution()):
             if swap(action) != action:
                 worded += 1
                 refused += player.step(swap(action)).refused

@@ -11,8 +11,9 @@ from random import Random
 from statistics import fmean
 from typing import get_args
 
-from refinesynth.evaluate.environments.babyai import BENCHMARK, BabyAI
+from refinesynth.evaluate.environments.babyai import BENCHMARK
 from refinesynth.evaluate.environments.environment import Compat, Instance, Source
+from tests.evaluate.solving_environments import SolvingBabyAI as BabyAI
 
 SEEDS, REPEATS = 5, 10
 

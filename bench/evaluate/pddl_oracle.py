@@ -10,7 +10,8 @@ from random import Random
 from typing import get_args
 
 from refinesynth.evaluate.environments.environment import Compat, Source
-from refinesynth.evaluate.environments.pddl import BENCHMARK, Pddl
+from refinesynth.evaluate.environments.pddl import BENCHMARK
+from tests.evaluate.solving_environments import SolvingPddl as Pddl
 
 
 def main(data: Path) -> None:

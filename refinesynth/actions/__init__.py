@@ -1,4 +1,4 @@
-"""What an action's text means: patterns that an LLM wrote, run safely, and the values that they capture."""
+"""Meaning of an action's text: patterns that an LLM wrote, run safely, and the values that they capture."""
 
 from refinesynth.actions.matching import Match, Mismatch, action_form, explain_mismatch, match_action
 

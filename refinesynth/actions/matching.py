@@ -48,7 +48,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why an action text matches no action."""
+    """Reason that an action text matches no action."""
 
     code: str
     """`empty_action`, `action_too_long`, `value_not_allowed` or `unknown_action`."""
@@ -138,7 +138,7 @@ def _answers(_script: Script) -> dict[str, Match | None]:
 
 
 def meaning(script: Script, text: str) -> tuple[str, ...]:
-    """What a text does: equal for two texts that are the same action with the same values, and for two that are none
+    """Return what a text does: equal for two texts that are the same action with the same values, and for two that are none
     and read alike.
 
     White space does not matter, case does where it decides.
@@ -149,7 +149,7 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
 
 
 def match_pattern(action: ActionSpec, text: str) -> dict[str, str | None] | None:
-    """What the pattern of `action` captures from `text` by placeholder, allowed or not; None if it does not match."""
+    """Return what the pattern of `action` captures from `text` by placeholder, allowed or not; None if it does not match."""
     return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, to_utf8(text.strip()))
 
 
@@ -264,7 +264,7 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
 
 
 def _differs_in_case(action: ActionSpec, text: str) -> bool:
-    """Whether the pattern would match if case did not count. For a text that it does not match."""
+    """Return whether the pattern would match if case did not count. For a text that it does not match."""
     pattern = action_form(action).pattern
     return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(to_utf8(text.strip()))
 

@@ -57,7 +57,7 @@ class Pattern:
         """Named groups: name to number, counted from 1."""
 
     def fullmatch(self, text: bytes) -> tuple[str | None, ...] | None:
-        """What each group captures when the whole of `text` matches (None for a group that took no part), else None."""
+        """Return what each group captures when the whole of `text` matches (None for a group that took no part), else None."""
         found = self._regexp.fullmatch(text)
         if found is None:
             return None
@@ -69,7 +69,7 @@ class Pattern:
         return tuple(captured)
 
     def matches(self, text: bytes) -> bool:
-        """Whether the whole of `text` matches."""
+        """Return whether the whole of `text` matches."""
         return self._regexp.fullmatch(text) is not None
 
     def search(self, text: bytes) -> str | None:

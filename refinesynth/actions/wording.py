@@ -1,4 +1,4 @@
-"""How messages to an LLM quote what it wrote: short, and on one line."""
+"""Quotations in messages to an LLM: short, and on one line."""
 
 import json
 from collections.abc import Iterable

@@ -78,7 +78,7 @@ def task_with_actions(script: Script, instructions: str) -> str:
 
 
 def introduced(script: Script) -> str:
-    """What a player is told of the place."""
+    """Return what a player is told of the place."""
     return script.introduction.strip() or SOMEWHERE
 
 
@@ -148,7 +148,7 @@ def read_player(text: str) -> PlayerTurn:
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """What a player thought, without its label, and the rest of its message as it stands, from `Action:` on.
+    """Return what a player thought, without its label, and the rest of its message as it stands, from `Action:` on.
 
     Nothing else is lost: what stands before the label belongs to the thought. All is rest where there is no action, or
     no thought.

@@ -27,7 +27,7 @@ ModelOption = Annotated[
         "--model",
         "-m",
         metavar="NAME",
-        help="A folder with a model, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random, first, oracle.",
+        help="A folder with a model, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random, first, or oracle, which plays the known solution of a grounded world.",
     ),
 ]
 Tasks = Annotated[
@@ -35,7 +35,7 @@ Tasks = Annotated[
     typer.Option(
         "--tasks",
         metavar="NAME,...",
-        help="held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, textworld:FOLDER, worlds:RUN, mistakes:RUN.",
+        help="held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN.",
     ),
 ]
 Data = Annotated[
@@ -80,7 +80,9 @@ Steps = Annotated[
 Shots = Annotated[
     int,
     typer.Option(
-        "--shots", metavar="0|1", help="Worked examples in the first message: another instance, solved by the oracle."
+        "--shots",
+        metavar="0|1",
+        help="Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes).",
     ),
 ]
 CompatOption = Annotated[

@@ -16,8 +16,7 @@ from refinesynth.cli.terminal import labelled, styled
 from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation, rejects
-from refinesynth.rules.marks import Mistake, Refinement, Unrelated, marks
-from refinesynth.rules.repairs import refinements
+from refinesynth.rules.repairs import Mistake, Refinement, Unrelated, marks, refinements
 from refinesynth.text.figures import counted, dollars
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable

@@ -28,8 +28,8 @@ def serve_world(
     import anyio
 
     from refinesynth.environments import GroundedEnvironment
+    from refinesynth.environments.grounded import find_world
     from refinesynth.environments.mcp import serve
-    from refinesynth.environments.worlds import find_world
     from refinesynth.world import RulebookError
 
     try:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refinesynth.cli.fetch import run_here
+from refinesynth.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from refinesynth.cli.overlaps import Shared
     from refinesynth.run.figures import Figures
     from refinesynth.run.status import RunStatus, Spread, Variety
 
@@ -21,11 +21,7 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folde
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 Contaminating = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--contamination",
-        metavar="FILE",
-        help="Also compare what was accepted with an evaluation set (JSONL, JSON, text, also .gz, or a folder of such); repeat it for more.",
-    ),
+    typer.Option("--contamination", hidden=True),
 ]
 
 _MANY_IN_FLIGHT = 8
@@ -51,21 +47,21 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
     """Say where a run stands: its process, what is accepted and how various it is, in flight, refused and paid. Changes
     nothing.
     """
-    from refinesynth.cli import overlaps
     from refinesynth.cli.terminal import output
     from refinesynth.run import RunFolder
     from refinesynth.run.status import RunStatus
 
-    folder = RunFolder.open(run)
-    found = RunStatus.of(folder)
-    shared = overlaps.look(folder.trajectories(), contamination) if contamination else None
+    if contamination:
+        raise InputError(
+            "status --contamination was removed. Give --contamination to `refinesynth run`, which compares each trajectory "
+            "when it is accepted, or use refinesynth.diversity.Contamination in Python"
+        )
+    found = RunStatus.of(RunFolder.open(run))
     console = output()
     if json:
-        console.print(as_json(found, shared), soft_wrap=True)
+        console.print(as_json(found), soft_wrap=True)
         return
     parts = [_overview(found), _various(found), _in_flight(found), _paid(found), _went(found)]
-    if shared is not None:
-        parts.append(overlaps.table(shared))
     for part in parts:
         if part is not None:
             console.print(part)
@@ -282,7 +278,7 @@ def _went(found: "RunStatus") -> "RenderableType | None":
     return table
 
 
-def as_json(found: "RunStatus", shared: "Shared | None" = None) -> str:
+def as_json(found: "RunStatus") -> str:
     """A run for programs, as one JSON object."""
     from dataclasses import asdict
 
@@ -311,8 +307,6 @@ def as_json(found: "RunStatus", shared: "Shared | None" = None) -> str:
         "elapsed": found.elapsed,
         "last_event": dict(found.last_event),
     }
-    if shared is not None:
-        value["contamination"] = shared.as_json()
     return printable(write_json(value).decode())
 
 

@@ -5,17 +5,70 @@ its rulebook's expressions, which are bounded. Observations are those of grounde
 (`terse`), so a model that was tuned on such a run is at home here.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.chat import parse_player, render_task, render_tool_task, render_tools
 from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
+from refinesynth.errors import InputError
+from refinesynth.run.folder import one_of_each_script, stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
+
+_NAMED = 3
+"""Trajectories that are named where there is none of the name asked for."""
+
+
+class NamedWorld(NamedTuple):
+    """A grounded script."""
+
+    id: str
+    """Of the first trajectory that was played in it."""
+    script: Script
+
+
+def read_worlds(source: str | PathLike[str]) -> Iterator[NamedWorld]:
+    """The worlds of a run folder or of a file of its trajectories, lazily and in their order; scripts that are not
+    grounded are passed over.
+
+    Raises:
+        InputError: It cannot be read, or no script is grounded, which is said at the end.
+    """
+    none = True
+    for one in one_of_each_script(stored_trajectories(source)):
+        if one.script.rulebook is not None:
+            none = False
+            yield NamedWorld(one.id, one.script)
+    if none:
+        raise InputError(
+            f"no script in {str(source)!r} is grounded, so none is a world to act in; a run with --play grounded has such"
+        )
+
+
+def find_world(source: str | PathLike[str], wanted: str | None = None) -> NamedWorld:
+    """The world that a trajectory was played in, or the first one there is.
+
+    Raises:
+        InputError: `source` cannot be read, or there is no such trajectory, or its script is not grounded.
+    """
+    if wanted is None:
+        return next(read_worlds(source))
+    names: list[str] = []
+    for one in stored_trajectories(source):
+        if one.id == wanted:
+            if one.script.rulebook is None:
+                raise InputError(f"the script of {wanted!r} is not grounded, so its world cannot be executed")
+            return NamedWorld(one.id, one.script)
+        names.append(one.id)
+    listed = [*names[:_NAMED], "..."][: len(names)]
+    there = f"there are {', '.join(listed)}" if names else "it holds none"
+    raise InputError(f"there is no trajectory {wanted!r} in {str(source)!r}; {there}")
+
 
 STEPS = 30
 """Actions until a play is over, unless asked otherwise; as many as in the paper's evaluation (section 4)."""
@@ -66,12 +119,12 @@ class GroundedEnvironment:
 
     @property
     def done(self) -> bool:
-        """Whether the goal is reached, or no step is left."""
+        """Return whether the goal is reached, or no step is left."""
         return self.success or self.taken >= self.steps
 
     @property
     def turns(self) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
-        """What was done and answered, for `chat` and for rules; without thoughts, which nobody tells the world."""
+        """Return what was done and answered, for `chat` and for rules; without thoughts, which nobody tells the world."""
         return tuple(self._turns)
 
     def act(self, action: str | Call | Mapping[str, Any]) -> str:
@@ -117,7 +170,7 @@ class GroundedEnvironment:
     def reward(
         self, *, success: float = 1.0, progress: float = 0.0, mistake: float = 0.0, length: float = 0.0
     ) -> float:
-        """What the play so far is worth: `success` once, if the goal is reached; `progress` times the highest share of
+        """Return what the play so far is worth: `success` once, if the goal is reached; `progress` times the highest share of
         its conditions; less `mistake` for each refused action and `length` for each action.
 
         By default 1 for success and else 0.

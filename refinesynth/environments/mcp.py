@@ -85,7 +85,7 @@ def create_server(world: GroundedEnvironment) -> Any:
 
 
 def _standing(world: GroundedEnvironment) -> dict[str, Any]:
-    """What a play is worth so far, as `GroundedEnvironment` says."""
+    """Return what a play is worth so far, as `GroundedEnvironment` says."""
     return {
         "reward": world.reward(),
         "done": world.done,
@@ -108,7 +108,7 @@ def _ending(world: GroundedEnvironment) -> str:
 
 
 def _problem(schema: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """What is wrong with the form of arguments; which values there are, the world says."""
+    """Return what is wrong with the form of arguments; which values there are, the world says."""
     wanted = schema["properties"]
     if unknown := [name for name in given if name not in wanted]:
         return f"There is no argument {unknown[0]!r}; expected {', '.join(wanted) or 'none'}."

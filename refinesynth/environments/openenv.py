@@ -18,9 +18,8 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
 from refinesynth.chat import render_task
-from refinesynth.environments.grounded import STEPS, GroundedEnvironment
+from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld
 from refinesynth.environments.openenv_package import SPLIT, WORLDS
-from refinesynth.environments.worlds import NamedWorld
 from refinesynth.trajectory import Script
 
 
@@ -73,7 +72,7 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
 
     @property
     def state(self) -> WorldState:
-        """How far the play is."""
+        """Return how far the play is."""
         world = self._world
         return WorldState(
             episode_id=self._episode,
@@ -89,7 +88,7 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
         return [SPLIT]
 
     def num_tasks(self, split: str) -> int:
-        """How many worlds."""
+        """Return how many worlds."""
         return len(self._worlds) if split == SPLIT else 0
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:

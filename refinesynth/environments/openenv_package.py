@@ -6,8 +6,7 @@ from os import PathLike
 from pathlib import Path
 from string import Template
 
-from refinesynth.environments.grounded import STEPS
-from refinesynth.environments.worlds import read_worlds
+from refinesynth.environments.grounded import STEPS, read_worlds
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import write_json
 

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from refinesynth.actions.calls import Call, Tool, tools_of
 from refinesynth.chat import render_act_task
-from refinesynth.environments.grounded import STEPS, GroundedEnvironment
-from refinesynth.environments.worlds import NamedWorld
+from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.trajectory import Script, explain
 
@@ -69,7 +68,7 @@ class TextWorld:
         return self._playing().act(str(action))  # A model may call with anything.
 
     def get_reward(self) -> float:
-        """What the play was worth."""
+        """Return what the play was worth."""
         return self._playing().reward(**self._weights)
 
     def _playing(self) -> GroundedEnvironment:
@@ -120,7 +119,7 @@ def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **rew
         return self._world.reset(seed, form="tools")
 
     def get_reward(self: Any) -> float:
-        """What the play was worth."""
+        """Return what the play was worth."""
         return self._world.reward(**reward)
 
     members: dict[str, Any] = {"__init__": begin, "__doc__": script.goal, "reset": reset, "get_reward": get_reward}

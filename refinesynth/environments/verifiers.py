@@ -13,8 +13,7 @@ from typing import Any
 import verifiers.v1 as vf
 
 from refinesynth.chat import render_task
-from refinesynth.environments.grounded import STEPS, GroundedEnvironment
-from refinesynth.environments.worlds import read_worlds
+from refinesynth.environments.grounded import STEPS, GroundedEnvironment, read_worlds
 from refinesynth.trajectory import Script
 
 

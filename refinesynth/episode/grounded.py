@@ -15,7 +15,7 @@ from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
-from refinesynth.rules.limits import MAX_OBSERVATION
+from refinesynth.rules.form import MAX_OBSERVATION
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.words import judge_words

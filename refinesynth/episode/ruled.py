@@ -9,7 +9,7 @@ from typing import Any
 
 from refinesynth.actions.wording import folded, listed
 from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.limits import MAX_OBSERVATION
+from refinesynth.rules.form import MAX_OBSERVATION
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
 from refinesynth.world import Ruling
 

@@ -39,7 +39,7 @@ class TaskScore:
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What came of an evaluation."""
+    """Result of an evaluation."""
 
     model: str
     folder: str
@@ -49,7 +49,7 @@ class EvaluationResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every episode has a score."""
+        """Return whether every episode has a score."""
         return not any(one.missing for one in self.scores)
 
 

@@ -1,23 +1,119 @@
 """The agent loop: an episode whose DungeonMaster is an environment, in the chat that training sees (`refinesynth.chat`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from math import inf
+from random import Random
 from typing import Any
 
 from inspect_ai.log import transcript
-from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, ModelOutput, get_model, get_model_info
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageUser,
+    GenerateConfig,
+    ModelAPI,
+    ModelOutput,
+    get_model,
+    get_model_info,
+    modelapi,
+)
 from inspect_ai.solver import Generate, Solver, TaskState, solver
+from inspect_ai.tool import ToolChoice, ToolInfo
 
 from refinesynth.chat import parse_player, render_player, render_task
 from refinesynth.errors import InputError
-from refinesynth.evaluate.controls import Act, control_of
 from refinesynth.evaluate.environments.environment import Instance, Start, Step
 from refinesynth.evaluate.measures import Move, counts
 from refinesynth.evaluate.pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.text.jsontext import scrub
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import ActionSpec, PlayerTurn, Script
+
+PROVIDER = "control"
+CONTROLS = ("random", "first", "oracle")
+"""Uniform over the valid actions; the first of them; the known solution of a grounded world."""
+
+Act = Callable[[list[ChatMessage], Episode], Awaitable[ModelOutput]]
+"""Who acts, the model that is evaluated or a control: the next message after these, which end with a user message."""
+
+
+def control_of(state: TaskState) -> Act | None:
+    """The control that this sample is to be played by; None if it is a model's."""
+    if state.model.api.rpartition("/")[2] != PROVIDER:
+        return None
+    name = state.model.name
+    seed = int.from_bytes(blake2b(f"{state.sample_id}/{state.epoch}".encode(), digest_size=8).digest())
+    return {"random": _Random(seed), "first": _first, "oracle": _Oracle()}[name]
+
+
+class _Random:
+    """The same choices for the same sample and epoch."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    async def __call__(self, _: list[ChatMessage], episode: Episode) -> ModelOutput:
+        valid = await episode.valid_actions()
+        return _acting("random", self._random.choice(valid) if valid else None)
+
+
+async def _first(_: list[ChatMessage], episode: Episode) -> ModelOutput:
+    return _acting("first", next(iter(await episode.valid_actions()), None))
+
+
+class _Oracle:
+    """The solution is asked for once, before the first action; an action that slipped is taken again."""
+
+    def __init__(self) -> None:
+        self._left: list[str] | None = None
+        self._taken: list[str] = []
+
+    async def __call__(self, _: list[ChatMessage], episode: Episode) -> ModelOutput:
+        if self._left is None:
+            self._left = list(await episode.solution() or ())
+        elif episode.slipped:
+            self._left[:0] = self._taken[-1:]
+        self._taken = self._left[:1]
+        del self._left[:1]
+        return _acting("oracle", self._taken[0] if self._taken else None)
+
+
+def _acting(name: str, action: str | None) -> ModelOutput:
+    """The action as a player's message; an empty output where there is none to take."""
+    if action is None:
+        return ModelOutput(model=f"{PROVIDER}/{name}")
+    message = render_player(PlayerTurn(thought="This is a control, which does not think.", action=action))
+    return ModelOutput.from_content(f"{PROVIDER}/{name}", message)
+
+
+@modelapi(name=PROVIDER)
+class Control(ModelAPI):
+    """The name of a control; the agent loop acts itself, as a model cannot see an environment's valid actions."""
+
+    def __init__(
+        self,
+        model_name: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        config: GenerateConfig | None = None,
+    ) -> None:
+        if model_name not in CONTROLS:
+            raise ValueError(f"there is no control {model_name!r}; expected one of {', '.join(CONTROLS)}")
+        super().__init__(model_name, base_url, api_key, [], config or GenerateConfig())
+
+    async def generate(
+        self,
+        input: list[ChatMessage],  # noqa: A002 - Inspect's own name
+        tools: list[ToolInfo],
+        tool_choice: ToolChoice,
+        config: GenerateConfig,
+    ) -> ModelOutput:
+        """Never asked by our own tasks."""
+        del input, tools, tool_choice, config
+        raise ValueError(f"{PROVIDER}/{self.model_name} plays refinesynth's own tasks alone; it writes no text")
+
 
 RESULT = "episode"
 """Key of the store under which an episode's result is."""
@@ -51,7 +147,7 @@ class Played:
 
 
 def script_of(start: Start) -> Script:
-    """What a player is given before its first action, as the script that training's first message is rendered from."""
+    """Return what a player is given before its first action, as the script that training's first message is rendered from."""
     actions = tuple(
         ActionSpec(name=one.name, description=one.description, pattern=".*", parameters=dict(one.parameters))
         for one in start.actions
@@ -74,7 +170,6 @@ def first_message(start: Start, *, notes: list[str] | None = None, example: str 
 
 
 def _opening(start: Start, notes: list[str], example: str) -> Iterator[ChatMessage]:
-    """The chat before the player's first turn."""
     yield ChatMessageUser(content=scrub(first_message(start, notes=notes, example=example)))
     for one in start.history:
         turn = PlayerTurn(thought=one.thought, action=one.action)
@@ -136,7 +231,7 @@ async def _example(
 
 
 async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
-    """How the oracle solves it, in the form that a player writes; empty where it does not."""
+    """Return how the oracle solves it, in the form that a player writes; empty where it does not."""
     async with pool.episode(instance) as episode:
         try:
             start = await episode.reset()

@@ -17,7 +17,7 @@ from refinesynth.evaluate.environments.environment import BadInstance, Benchmark
 GROUP = "refinesynth.benchmarks"
 """Entry-point group: `mine = "my_package.mine:BENCHMARK"`, an object of `Benchmark` whose name is `mine`."""
 
-NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "textworld", "worlds", "mistakes")
+NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes")
 
 _BUILT_IN = {
     name: EntryPoint(name, f"refinesynth.evaluate.environments.{place}", GROUP)

@@ -15,8 +15,8 @@ from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log, read_eval_log
 from inspect_ai.model import GenerateConfig, Model
 
 from refinesynth.errors import InputError, StorageError
+from refinesynth.evaluate.agent import PROVIDER as CONTROL
 from refinesynth.evaluate.benchmarks import named
-from refinesynth.evaluate.controls import PROVIDER as CONTROL
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.models import open_model
@@ -30,7 +30,7 @@ Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is asked for."""
+    """Options of an evaluation."""
 
     model: str
     """See `open_model`."""
@@ -57,7 +57,7 @@ class Evaluation:
     steps: int | None = None
     """Actions of an attempt at most; None takes each benchmark's own."""
     shots: int = 0
-    """Worked examples in the first message, 0 or 1: another instance, solved by the environment's oracle. The paper's
+    """Worked examples in the first message, 0 or 1: another instance, solved by the environment's own solution, which grounded worlds have. The paper's
     evaluation is taken to have none; AgentBoard's own has one."""
     compat: Compat = "agentboard"
     environments: int = 0
@@ -70,7 +70,7 @@ class Evaluation:
 
     @property
     def folder(self) -> Path:
-        """Where the logs go."""
+        """Return where the logs go."""
         name = re.sub(r"[^\w.-]+", "-", self.model.rstrip("/")).strip("-.")
         return self.output or Path("evals") / (name or "model")
 
@@ -132,7 +132,7 @@ def _evaluate(asked: Evaluation, display: Display, on_progress: Callable[[Progre
         # When the data of all is there: an import takes seconds.
         for pool in pools:
             try:
-                pool.check()
+                pool.check(solves=bool(asked.shots) or str(model) == f"{CONTROL}/oracle")
             except EnvironmentFault as fault:
                 where = f"the environment {pool.benchmark.environment!r}"
                 raise InputError(f"{where} cannot be opened: {fault}; correct what the benchmark names") from fault

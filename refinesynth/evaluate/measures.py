@@ -1,4 +1,4 @@
-"""What is counted in one evaluated episode: success and progress, and how the agent deals with its own failures."""
+"""Counts of one evaluated episode: success and progress, and how the agent deals with its own failures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,17 +1,204 @@
-"""From what a user writes after `--model` to a model of Inspect: a folder, a control, one of our backends, `hf/...`."""
+"""Models for Inspect: from what a user writes after `--model` (a folder, a control, `hf/...`) to a model, and our backends as a provider.
+
+`refinesynth/gpt-4o`, `refinesynth/deepseek` and `refinesynth/rehearsal` are backends. Keys, retries, rate limits and budget
+are ours; Inspect's own are not used for these models.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import orjson
-from inspect_ai.model import GenerateConfig, Model, ModelInfo, get_model, set_model_info
+from inspect_ai.model import (
+    ChatMessage,
+    GenerateConfig,
+    Model,
+    ModelAPI,
+    ModelInfo,
+    ModelOutput,
+    ModelUsage,
+    get_model,
+    modelapi,
+    set_model_info,
+)
+from inspect_ai.tool import ToolChoice, ToolInfo
+from pydantic import ValidationError
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.names import resolve
+from refinesynth.client.account import NoAccount, Price, Reservation, charged_to
 from refinesynth.client.budget.budget import Budget
-from refinesynth.errors import InputError
-from refinesynth.evaluate import controls, provider
+from refinesynth.client.budget.price_table import price_of
+from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.opening import open_model as open_client
+from refinesynth.cost import Cost
+from refinesynth.errors import ConfigurationError, InputError, RunStopped
+from refinesynth.evaluate import agent
 from refinesynth.evaluate.pool import MOST
 from refinesynth.extras import check_installed
+from refinesynth.trajectory import explain
+
+PROVIDER = "refinesynth"
+IN_FLIGHT = 64
+"""Requests at once, where the backend sets no bound; the rate limiter finds how many there should be."""
+
+_PARAMETERS = ModelRequestParameters()
+
+
+class _Paid(NoAccount):
+    """Account of requests that belong to no episode."""
+
+    role = "player"
+
+    def __init__(self, tracker: BudgetTracker) -> None:
+        self._tracker = tracker
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
+        return await self._tracker.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
+
+
+@modelapi(name=PROVIDER)
+class OwnBackend(ModelAPI):
+    """One backend. Further arguments are settings of `Backend`, and `budget` (`5usd`, `2Mtok`; for this model, in this
+    process).
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        config: GenerateConfig | None = None,
+        budget: str | None = None,
+        **settings: Any,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Raises:
+            ConfigurationError: No such backend, or a setting that it does not have; the message says which there are.
+        """
+        if api_key is not None:
+            raise ConfigurationError("an API key is given as an argument; name its variable instead: api_key_env=NAME")
+        super().__init__(model_name, base_url, None, [], config or GenerateConfig())
+        self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
+        self.budget = Budget.of(budget)
+        """What may be spent; looked at when the first request is made."""
+        self._model: LiteLLMModel | None = None
+        self._tracker: BudgetTracker | None = None
+        self._stopped: RunStopped | None = None
+
+    def max_connections(self) -> int:
+        """Most requests that are handed to us at once; our own rate limiter lets fewer go."""
+        return self.backend.max_in_flight or IN_FLIGHT
+
+    def connection_key(self) -> str:
+        return f"{self.backend.label} {self.backend.base_url}"
+
+    @property
+    def spent(self) -> Cost:
+        """By this process."""
+        return self._tracker.spent if self._tracker else Cost()
+
+    async def generate(
+        self,
+        input: list[ChatMessage],  # noqa: A002 - Inspect's own name
+        tools: list[ToolInfo],
+        tool_choice: ToolChoice,
+        config: GenerateConfig,
+    ) -> ModelOutput:
+        """One answer in text.
+
+        Raises:
+            RunStopped: Nothing can be asked of this backend, or the budget is spent; it is not asked again.
+            EpisodeAbandoned: This request cannot be answered.
+        """
+        del tool_choice
+        if tools:
+            raise ConfigurationError(f"{PROVIDER}/{self.model_name} was asked to call tools; it answers in text alone")
+        if self._stopped is not None:
+            raise self._stopped
+        model, account = self._open()
+        try:
+            with charged_to(account):
+                response = await model.request([*map(_message, input)], _settings(config), _PARAMETERS)
+        except RunStopped as error:
+            self._stopped = error
+            raise
+        return _output(response, self.model_name)
+
+    def _open(self) -> tuple[LiteLLMModel, _Paid]:
+        if self._model is None or self._tracker is None:
+            self._model = open_client(self.backend)
+            self._tracker = BudgetTracker(self.budget, prices=[price_of(self.backend)])
+        return self._model, _Paid(self._tracker)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._model is not None:
+            await self._model.aclose()
+            self._model = None
+
+
+def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
+    """The backend of that name, with these settings.
+
+    Raises:
+        ConfigurationError: No such backend or setting.
+    """
+    backend = resolve(name)
+    if not settings:
+        return backend
+    try:
+        return Backend.model_validate({**backend.model_dump(exclude_defaults=True), **settings})
+    except ValidationError as error:
+        raise ConfigurationError(f"the settings of {name!r} cannot be used: {explain(error)}") from error
+
+
+def _settings(config: GenerateConfig) -> ModelSettings:
+    """Return what Inspect asks for, in pydantic-ai's words; what is None is left to the backend."""
+    given = {
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "max_tokens": config.max_tokens,
+        "seed": config.seed,
+        "presence_penalty": config.presence_penalty,
+        "frequency_penalty": config.frequency_penalty,
+        "stop_sequences": config.stop_seqs,
+    }
+    return cast("ModelSettings", {name: value for name, value in given.items() if value is not None})
+
+
+def _message(message: ChatMessage) -> ModelMessage:
+    if message.role == "assistant":
+        return ModelResponse(parts=[TextPart(message.text)])
+    part = SystemPromptPart(message.text) if message.role == "system" else UserPromptPart(message.text)
+    return ModelRequest(parts=[part])
+
+
+def _output(response: ModelResponse, name: str) -> ModelOutput:
+    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    # An answer that did not come to its end is none: the model has asked for it again.
+    output = ModelOutput.from_content(f"{PROVIDER}/{name}", text, stop_reason="stop")
+    output.usage = _usage(response.usage)
+    return output
+
+
+def _usage(usage: RequestUsage) -> ModelUsage:
+    """Inspect counts what was read from the cache apart."""
+    cost = usage.cost
+    return ModelUsage(
+        input_tokens=usage.input_tokens - usage.cache_read_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        input_tokens_cache_read=usage.cache_read_tokens,
+        total_cost=None if cost is None else float(cost),
+    )
+
 
 INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-cpp-python", "sglang"})
 """Providers that are left to Inspect; all other names are backends of ours."""
@@ -30,11 +217,11 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     Raises:
         InputError: There is no such model, or it cannot be opened.
     """
-    bare = name.removeprefix(f"{controls.PROVIDER}/")
+    bare = name.removeprefix(f"{agent.PROVIDER}/")
     local = Path(name)
-    if bare in controls.CONTROLS and not local.is_dir():
+    if bare in agent.CONTROLS and not local.is_dir():
         _refuse(name, settings, budget)
-        return get_model(f"{controls.PROVIDER}/{bare}")
+        return get_model(f"{agent.PROVIDER}/{bare}")
     if local.is_dir():
         folder = _weights(local)
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
@@ -46,10 +233,10 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
         return _of_inspect(name, settings, budget, greedy=prefix == "hf" and temperature == 0)
     if prefix == "vllm" and rest:
         name = f"hosted_vllm/{rest}"
-    backend = name.removeprefix(f"{provider.PROVIDER}/")
+    backend = name.removeprefix(f"{PROVIDER}/")
     # Looked at here, as an error within Inspect has a frame of its own around it.
-    provider.backend_of(backend, settings)
-    model = get_model(f"{provider.PROVIDER}/{backend}", memoize=False, **settings)
+    backend_of(backend, settings)
+    model = get_model(f"{PROVIDER}/{backend}", memoize=False, **settings)
     # Not as an argument: those decide which finished samples are kept.
     cast("Any", model.api).budget = Budget.of(budget)
     return model

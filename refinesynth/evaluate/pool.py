@@ -11,6 +11,7 @@ from typing import TypeVar
 from anyio import to_thread
 from inspect_ai.util import concurrency
 
+from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Benchmark, Compat, Instance, Start, Step
 from refinesynth.evaluate.process import EnvironmentFault, EnvironmentProcess
 
@@ -47,11 +48,12 @@ class EnvironmentPool:
         self.size = self.size or usual_size(self.benchmark)
         atexit.register(self.close)
 
-    def check(self) -> None:
+    def check(self, *, solves: bool = False) -> None:
         """Start one process and import the environment's package in it; it is kept.
 
         Raises:
-            InputError: The package or the interpreter is missing; the message says what to install.
+            InputError: The package or the interpreter is missing; the message says what to install. Or `solves` is asked for,
+                and the environment has no solutions.
             EnvironmentFault: The environment cannot be made, or the process died.
         """
         process = self.taken()
@@ -61,6 +63,11 @@ class EnvironmentPool:
             process.end()
             raise
         self._idle.append(process)
+        if solves and not process.solves:
+            raise InputError(
+                f"{self.benchmark.name} has no solutions, which --model oracle and --shots need; expected worlds:RUN or "
+                "mistakes:RUN, or a benchmark of your own that has them"
+            )
 
     @asynccontextmanager
     async def episode(self, instance: Instance) -> "AsyncGenerator[Episode]":
@@ -143,7 +150,7 @@ class Episode:
         return await self._asked(EnvironmentProcess.valid_actions)
 
     async def solution(self) -> Sequence[str] | None:
-        """See `TextEnvironment.solution`; raises what `step` raises."""
+        """Return the environment's own solution; raises what `step` raises."""
         return await self._asked(EnvironmentProcess.solution)
 
     async def leave(self) -> None:

@@ -51,6 +51,8 @@ class EnvironmentProcess:
         self.benchmark = benchmark
         self.episodes = 0
         """How many were begun in it."""
+        self.solves = False
+        """The environment has a `solution()`; known once it was opened."""
         command = [python or sys.executable, "-m", "refinesynth.evaluate.environments.worker"]
         # An environment of the user's own may be found on a path that only this process has.
         paths = [_PACKAGE_PARENT, *(sys.path if python is None else [os.environ.get("PYTHONPATH", "")])]
@@ -99,7 +101,7 @@ class EnvironmentProcess:
             EnvironmentFault: The process died or did not answer in time.
         """
         if not self._opened:
-            self._ask(self._opening, self.benchmark.reset_seconds)
+            self.solves = bool(self._ask(self._opening, self.benchmark.reset_seconds)["solves"])
             self._opened = True
 
     def reset(self, instance: Instance) -> Start:
@@ -132,7 +134,7 @@ class EnvironmentProcess:
         return self._ask({"do": "valid_actions"}, self.benchmark.step_seconds)["actions"]
 
     def solution(self) -> Sequence[str] | None:
-        """See `TextEnvironment.solution`; raises what `step` raises."""
+        """Return the environment's own solution; raises what `step` raises."""
         return self._ask({"do": "solution"}, self.benchmark.reset_seconds)["actions"]
 
     def resident_mb(self) -> float:

@@ -1,4 +1,4 @@
-"""What Inspect finds by name: `inspect eval refinesynth/babyai --model refinesynth/gpt-4o -T data=data/`."""
+"""Entry points for Inspect: `inspect eval refinesynth/babyai --model refinesynth/gpt-4o -T data=data/`."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -6,12 +6,11 @@ from pathlib import Path
 
 from inspect_ai import Task, task
 
+from refinesynth.evaluate.agent import Control
 from refinesynth.evaluate.benchmarks import known
-from refinesynth.evaluate.controls import Control
 from refinesynth.evaluate.environments.environment import Compat
-from refinesynth.evaluate.provider import OwnBackend
-from refinesynth.evaluate.scoring import episode
-from refinesynth.evaluate.task import Options, benchmark_task
+from refinesynth.evaluate.models import OwnBackend
+from refinesynth.evaluate.task import Options, benchmark_task, episode
 
 __all__ = ["TASKS", "Control", "OwnBackend", "episode"]
 

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import nan
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -10,21 +11,49 @@ from typing import Any, NamedTuple, cast
 from inspect_ai import Task
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import GenerateConfig
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+from inspect_ai.solver import TaskState
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.agent import player
+from refinesynth.evaluate.agent import RESULT, player
 from refinesynth.evaluate.benchmarks import Chosen, choose
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
+from refinesynth.evaluate.measures import SCORE, Counts
 from refinesynth.evaluate.pool import EnvironmentPool
-from refinesynth.evaluate.scoring import episode
+
+
+@scorer(metrics={"*": [mean(), stderr()]}, name=SCORE)
+def episode() -> Scorer:
+    """Value: `success` (0 or 1), `progress` (0 to 1), the environment's own measures, and the episode's rates; NaN, which
+    Inspect takes for unscored, where nothing happened that a rate could be taken of.
+
+    Metadata: `counts`, the fields of `Counts`, to be summed; `stopped`, `attempts`, `faults` and the instance's `level`.
+    """
+
+    async def score(state: TaskState, target: Target) -> Score:
+        del target
+        found: dict[str, Any] = state.store.get(RESULT)
+        counts = cast("dict[str, int]", found["counts"])
+        rates = {name: nan if rate is None else rate for name, rate in Counts(**counts).rates.items()}
+        value = {"success": found["success"], "progress": found["progress"], **found["measures"], **rates}
+        kept = {name: found[name] for name in ("counts", "stopped", "attempts", "faults")}
+        return Score(
+            value=value,
+            answer=f"{100 * found['progress']:.0f} % in {counts['turns']} turns",
+            explanation=f"ended by: {found['stopped']}",
+            metadata={**kept, "level": state.metadata.get("level", "")},
+        )
+
+    return score
+
 
 MAX_TOKENS = 1_024
 """Of one answer, where nothing else is asked for."""
 
 
 class Options(NamedTuple):
-    """What a task can be asked for, beside its benchmark."""
+    """Options of a task, beside its benchmark."""
 
     data: Path | None = None
     """Folder of benchmark data."""
@@ -41,7 +70,7 @@ class Options(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where environments run, which is no part of what a task is."""
+    """Places where environments run, which is no part of what a task is."""
 
     environments: int = 0
     """Processes of each benchmark at most; 0 lets memory decide."""
@@ -89,7 +118,7 @@ def benchmark_task(name: str, options: Options) -> Task:
     places = _places.get()
     pool = EnvironmentPool(benchmark, options.compat, options.perturb, places.pythons.get(name), places.environments)
     if places.pools is None:
-        pool.check()
+        pool.check(solves=bool(options.shots))
     else:
         places.pools.append(pool)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion", "shots")}
@@ -114,7 +143,7 @@ def task_name(benchmark: str, perturb: str) -> str:
 
 
 def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a task says of itself in its log: benchmark, argument, perturb, compat, reflexion, shots, steps, instances.
+    """Return what a task says of itself in its log: benchmark, argument, perturb, compat, reflexion, shots, steps, instances.
 
     Two logs that differ in it do not compare. Empty for a log of another kind.
     """

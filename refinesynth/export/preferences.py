@@ -24,8 +24,7 @@ from refinesynth.chat import Message, render_player, render_turns
 from refinesynth.export.shapes import Masking, Record
 from refinesynth.rules.exchanges import Exchange, exchanges
 from refinesynth.rules.names import words_of
-from refinesynth.rules.reasons import is_common
-from refinesynth.rules.repairs import repairs
+from refinesynth.rules.repairs import is_common, repairs
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
 UNREPAIRED: Final = "mistakes without a repair"

@@ -44,7 +44,7 @@ def atomic_write(path: Path) -> Generator[IO[bytes]]:
 
 
 def is_unfinished(name: str, of: str) -> bool:
-    """Whether a file of this name is what a process has left that died while it wrote the file called `of`."""
+    """Return whether a file of this name is what a process has left that died while it wrote the file called `of`."""
     return name.startswith(f".{of}.") and name.endswith(_UNFINISHED)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refinesynth.errors import InputError
-from refinesynth.files.encoding import refuse_other_encodings
+from refinesynth.files.compressed import refuse_other_encodings
 
 _BOM = b"\xef\xbb\xbf"
 """Byte order mark that some editors write before UTF-8."""

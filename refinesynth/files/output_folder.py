@@ -24,7 +24,7 @@ _LONGEST = 1_000
 
 
 class Holder(BaseModel, frozen=True):
-    """Who has a folder."""
+    """Process that holds a folder."""
 
     pid: int
     host: str
@@ -103,7 +103,7 @@ class FolderLock:
 
 
 def holder_of(folder: Path) -> Holder | None:
-    """Who took a run folder last, dead or alive; None if that cannot be read."""
+    """Return who took a run folder last, dead or alive; None if that cannot be read."""
     try:
         with (folder / LOCK_FILE).open("rb") as file:
             return Holder.model_validate(orjson.loads(file.read(_LONGEST)))
@@ -112,7 +112,7 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 def next_aside(path: Path) -> Path:
-    """Where a folder would be moved to: the next free `NAME.old-1`."""
+    """Return where a folder would be moved to: the next free `NAME.old-1`."""
     number = 1
     while (aside := path.with_name(f"{path.name}.old-{number}")).exists():
         number += 1

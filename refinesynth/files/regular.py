@@ -1,4 +1,4 @@
-"""What is written is a regular file: a link, a FIFO or a device would lead the bytes to what is somebody else's."""
+"""Written files are regular files: a link, a FIFO or a device would lead the bytes to what is somebody else's."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What is a URL and no path."""
+"""Recognition of URLs."""
 
 import re
 
@@ -6,5 +6,5 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_url(value: object) -> bool:
-    """Whether this text names a place in an object store, such as `s3://bucket/runs/first`."""
+    """Return whether this text names a place in an object store, such as `s3://bucket/runs/first`."""
     return isinstance(value, str) and _URL.match(value) is not None

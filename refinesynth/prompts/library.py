@@ -20,8 +20,8 @@ from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.blocks import block
-from refinesynth.rules.limits import MAX_OBSERVATION
-from refinesynth.rules.numbers import numbers, usual_numbers
+from refinesynth.rules.form import MAX_OBSERVATION
+from refinesynth.rules.registry import numbers, usual_numbers
 from refinesynth.rules.rule import Rule
 from refinesynth.trajectory import Draft, Script, read_turns
 from refinesynth.trajectory.rulebook import MAX_CEL, MAX_PARTS, MAX_SOLUTION, MAX_TEXT

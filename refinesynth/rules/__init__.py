@@ -1,20 +1,24 @@
 """Composable verifier rules: what a draft must satisfy to be kept."""
 
 from refinesynth.actions.matching import Match, Mismatch, explain_mismatch, match_action
-from refinesynth.rules.actions import NoFalseAlarm, ValidActions
+from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, grounded, grounded_script, script, strict
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
-from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
-from refinesynth.rules.grounded import Replays
+from refinesynth.rules.form import (
+    Alternation,
+    NothingBlank,
+    ReadableText,
+    ReadsBack,
+    RequiredKeys,
+    SizeLimits,
+    ToTheLetter,
+    TurnLimit,
+)
 from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
 from refinesynth.rules.leaks import LEAKS, NoLeaks
-from refinesynth.rules.letter import ToTheLetter
-from refinesynth.rules.limits import SizeLimits, TurnLimit
-from refinesynth.rules.observations import FreshObservations
-from refinesynth.rules.parsing import parse
-from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
-from refinesynth.rules.registry import available
-from refinesynth.rules.rendering import ReadsBack
+from refinesynth.rules.registry import available, parse
+from refinesynth.rules.repairs import EnoughMistakes, NoRepeatedMistake, RealRefinement
+from refinesynth.rules.replaying import Replays
 from refinesynth.rules.rule import (
     FIELDS,
     All,
@@ -45,16 +49,14 @@ from refinesynth.rules.rulebooks import (
     Stage,
     ValuesExist,
 )
-from refinesynth.rules.script_patterns import (
+from refinesynth.rules.script_shape import (
+    ActionCount,
+    EnvironmentLimits,
     GroupsFitPlaceholders,
     PatternsAreUnambiguous,
     PatternsCompile,
     PatternsMatchTheirTemplates,
     PatternsNeedText,
-)
-from refinesynth.rules.script_shape import (
-    ActionCount,
-    EnvironmentLimits,
     PlaceholdersHaveParameters,
     ScriptRule,
     UniqueNames,

@@ -2,16 +2,21 @@
 scripts.
 """
 
-from refinesynth.rules.actions import NoFalseAlarm, ValidActions
+from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
-from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
-from refinesynth.rules.grounded import Replays
+from refinesynth.rules.form import (
+    Alternation,
+    NothingBlank,
+    ReadableText,
+    ReadsBack,
+    RequiredKeys,
+    SizeLimits,
+    ToTheLetter,
+    TurnLimit,
+)
 from refinesynth.rules.leaks import NoLeaks
-from refinesynth.rules.letter import ToTheLetter
-from refinesynth.rules.limits import SizeLimits, TurnLimit
-from refinesynth.rules.observations import FreshObservations
-from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
-from refinesynth.rules.rendering import ReadsBack
+from refinesynth.rules.repairs import EnoughMistakes, NoRepeatedMistake, RealRefinement
+from refinesynth.rules.replaying import Replays
 from refinesynth.rules.rule import All, FirstFailure, all_of, built_in, first_failure
 from refinesynth.rules.rulebooks import (
     ActionsUsable,
@@ -24,14 +29,17 @@ from refinesynth.rules.rulebooks import (
     Solvable,
     ValuesExist,
 )
-from refinesynth.rules.script_patterns import (
+from refinesynth.rules.script_shape import (
+    ActionCount,
+    EnvironmentLimits,
     GroupsFitPlaceholders,
     PatternsAreUnambiguous,
     PatternsCompile,
     PatternsMatchTheirTemplates,
     PatternsNeedText,
+    PlaceholdersHaveParameters,
+    UniqueNames,
 )
-from refinesynth.rules.script_shape import ActionCount, EnvironmentLimits, PlaceholdersHaveParameters, UniqueNames
 from refinesynth.rules.words import WordsAgree
 
 
@@ -105,7 +113,7 @@ def grounded(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100)
 
 @built_in
 def script() -> All:
-    """What a script must satisfy before it is played; give it a draft without turns."""
+    """Return what a script must satisfy before it is played; give it a draft without turns."""
     return all_of(
         ActionCount(),
         UniqueNames(),
@@ -121,7 +129,7 @@ def script() -> All:
 
 @built_in
 def grounded_script(difficulty: tuple[int, int] | None = None) -> All:
-    """What a script with a rulebook must satisfy before it is played: `script`, and then stage by stage that its world
+    """Return what a script with a rulebook must satisfy before it is played: `script`, and then stage by stage that its world
     runs.
 
     `difficulty` is the fewest and the most actions of the shortest solution that is found; None keeps all. Of a script

@@ -1,4 +1,4 @@
-"""How a trajectory ends, and that it does not end before.
+"""Rules about the end of a trajectory: it ends in success, and not before.
 
 Algorithm 1 asks the former of the last turn. Of an unfinished draft no ending is asked.
 """

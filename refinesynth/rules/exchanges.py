@@ -22,17 +22,17 @@ class Exchange(NamedTuple):
 
     @property
     def flagged(self) -> bool:
-        """Whether the DungeonMaster called the action wrong."""
+        """Return whether the DungeonMaster called the action wrong."""
         return isinstance(self.after, DungeonMasterTurn) and self.after.flagged
 
     @property
     def accepted(self) -> bool:
-        """Whether the DungeonMaster answered and called nothing wrong."""
+        """Return whether the DungeonMaster answered and called nothing wrong."""
         return isinstance(self.after, DungeonMasterTurn) and not self.after.flagged
 
     @property
     def transient(self) -> bool:
-        """Whether the action was right and failed for a moment; the DungeonMaster calls nothing wrong then."""
+        """Return whether the action was right and failed for a moment; the DungeonMaster calls nothing wrong then."""
         return isinstance(self.after, DungeonMasterTurn) and self.after.transient and not self.after.flagged
 
 
@@ -45,5 +45,5 @@ def exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -
 
 
 def is_complete(draft: Draft) -> bool:
-    """Whether the draft claims to be whole, so that one may ask for an ending and a minimum."""
+    """Return whether the draft claims to be whole, so that one may ask for an ending and a minimum."""
     return draft.finished and draft.text_error is None

@@ -1,16 +1,23 @@
-"""The form of a draft: that it can be read, that its turns have their keys and say something, and that the voices
-alternate.
+"""The form of a draft: readable JSON, the keys of its turns, alternating voices, sizes, and text that reads back.
 
-The first two begin Algorithm 1 (paper, section 3.2); the others are ours.
+`ReadableText` and `RequiredKeys` begin Algorithm 1 (paper, section 3.2); the others are ours.
 """
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from itertools import groupby, pairwise
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Annotated
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from refinesynth.actions.wording import quoted
+from refinesynth.chat import parse_player, render_player
+from refinesynth.rules.exchanges import exchanges, is_complete
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.trajectory import Draft, MalformedTurn
+from refinesynth.text.printable import control_character
+from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, Liberty, MalformedTurn, PlayerTurn
 
 KEYS = (
     'A player turn has "role": "Player", "thought" and "action"; a DM turn has "role": "DM", "thought", the booleans '
@@ -68,3 +75,156 @@ class NothingBlank(BaseRule, built_in=True):
             if blank := [name for name, text in said if not text or text.isspace()]:
                 message = f"Turn {at + 1} has no {' and no '.join(blank)}. Write it in a sentence or more."
                 yield self.violation(at, "blank", message)
+
+
+PRINTED = (
+    'A player turn has the keys "turn", "role" ("Player"), "Thought" and "Action"; a DM turn has "turn", "role" ("DM"), "Thought", '
+    '"Observation", "parameter_error", "place_error" and "logic_error".'
+)
+"""The keys as the paper prints them."""
+
+_TEXT: Mapping[Liberty, str] = MappingProxyType(
+    {
+        Liberty.FENCED: "stands in a code fence",
+        Liberty.MENDED_JSON: "is no JSON as it stands: something is around it, missing or broken",
+    }
+)
+_TURN: Mapping[Liberty, str] = MappingProxyType(
+    {
+        Liberty.EXTRA_KEYS: "has keys that a turn of its role does not have",
+        Liberty.SPELLING: "spells keys or the role otherwise",
+        Liberty.UNNUMBERED: 'has no key "turn"',
+        Liberty.TEXT_BOOLEANS: "has flags that are neither true nor false",
+    }
+)
+
+
+@dataclass(frozen=True, config=FIELDS)
+class ToTheLetter(BaseRule, built_in=True):
+    """Nothing had to be let pass when the draft was read, but for `allow`; else codes `not_json`, `wrong_keys`.
+
+    What is let pass otherwise: extra keys, keys in another spelling than the paper's, turns without a number, flags
+    that are not JSON's true or false, JSON in a code fence or repaired (see `Liberty`). Only a reader of a whole answer
+    knows of it: a draft that was played turn by turn, or read from a file of ours, passes.
+    """
+
+    allow: tuple[Liberty, ...] = ()
+    """What may pass all the same. Our own prompts ask for `spelling` and `unnumbered`: a run that refuses these accepts
+    nothing."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        keys = KEYS if Liberty.SPELLING in self.allow else PRINTED
+        refused = (taken for taken in draft.liberties if taken[1] not in self.allow)
+        for at, taken in groupby(refused, key=itemgetter(0)):
+            found = [one for _, one in taken]
+            if texts := [_TEXT[one] for one in found if one in _TEXT]:
+                message = f"Your answer {' and '.join(texts)}. Answer with JSON alone."
+                yield self.violation(at, "not_json", message)
+            if turns := [_TURN[one] for one in found if one in _TURN]:
+                message = (
+                    f"Turn {at + 1} {' and '.join(turns)}. {keys} There are no others, and errors are true or false."
+                )
+                yield self.violation(at, "wrong_keys", message)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(allow={tuple(map(str, self.allow))!r})"  # as it is written in a chain
+
+
+MAX_OBSERVATION = 4_000
+"""Longest observation of an executed world, in characters: half of what `SizeLimits` allows a turn."""
+
+
+@dataclass(frozen=True, config=FIELDS)
+class TurnLimit(BaseRule, built_in=True):
+    """At most so many turns; else code `too_many_turns`, which starts over: a prefix that long leaves no room to
+    end.
+    """
+
+    most: Annotated[int, Field(ge=1)] = 100
+    """Turns of both roles together."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        turns = len(draft.turns)
+        if turns > self.most:
+            message = f"There are {turns} turns, at most {self.most} are allowed. Reach the goal in fewer turns."
+            yield self.violation(self.most, "too_many_turns", message, keeps_prefix=False)
+
+
+@dataclass(frozen=True, config=FIELDS)
+class SizeLimits(BaseRule, built_in=True):
+    """No turn and no trajectory is longer than so many characters.
+
+    Codes: `turn_too_long`, which keeps the turns before it, and `too_long`, which starts over.
+    """
+
+    turn: Annotated[int, Field(ge=1)] = 8_000
+    """Characters of one turn: thought and action, or thought and observation."""
+    total: Annotated[int, Field(ge=1)] = 60_000
+    """Characters of all turns together; about 15,000 tokens of English."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        total = 0
+        for at, turn in enumerate(draft.turns):
+            size = _characters(turn)
+            if size > self.turn:
+                message = f"Turn {at + 1} has {size:,} characters, at most {self.turn:,} are allowed. Write it shorter."
+                yield self.violation(at, "turn_too_long", message)
+            total += size
+            if total > self.total:
+                message = f"The turns have more than {self.total:,} characters. Write a shorter trajectory."
+                yield self.violation(at, "too_long", message, keeps_prefix=False)
+                return
+
+
+def _characters(turn: PlayerTurn | DungeonMasterTurn | MalformedTurn) -> int:
+    if isinstance(turn, MalformedTurn):
+        return len(turn.raw)
+    return len(turn.thought) + len(turn.action if isinstance(turn, PlayerTurn) else turn.observation)
+
+
+@dataclass(frozen=True, config=FIELDS)
+class ReadsBack(BaseRule, built_in=True):
+    """A player turn as `chat` renders it is read as the same thought and action, but for blanks around; else
+    `ambiguous_text`.
+
+    Else a model learns to write what cannot be parsed: a thought that holds a line `Action: ...`, or an action of two
+    paragraphs or in quotes. Turns that the DM called wrong are not trained on and may be anything; of an unfinished
+    draft's last turn it is not known yet whether it is one.
+
+    No turn holds a control character, such as NUL or ESC; else `control_character`.
+    """
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        for at, turn in enumerate(draft.turns):
+            if found := control_character(_text(turn)):
+                message = f"Turn {at + 1} holds the control character {found}. Write it without."
+                yield self.violation(at, "control_character", message)
+        for step in exchanges(draft.turns):
+            if step.flagged or (step.after is None and not is_complete(draft)):
+                continue
+            problem = _problem(step.player)
+            if problem:
+                message = (
+                    f'Turn {step.at + 1}, written as "Thought: ..." and "Action: ...", {problem}. Begin no line of a text with '
+                    "such a label, and write the Action without quotes around it and without a blank line."
+                )
+                yield self.violation(step.at, "ambiguous_text", message)
+
+
+def _text(turn: DraftTurn) -> str:
+    if isinstance(turn, MalformedTurn):
+        return ""  # refused for that
+    return turn.thought + (turn.action if isinstance(turn, PlayerTurn) else turn.observation)
+
+
+def _problem(turn: PlayerTurn) -> str | None:
+    action = turn.action.strip()
+    if action[:1].isalnum() and "\n" not in action and ":" not in action and ":" not in turn.thought:
+        return None  # no label, no quotes, one line: reading it would find just that
+    try:
+        read = parse_player(render_player(turn))
+    except ValueError as error:
+        return f"cannot be read: {error}"
+    if (read.thought, read.action) == (turn.thought.strip(), action):
+        return None
+    return f"reads as the thought {quoted(read.thought)} and the action {quoted(read.action)}"

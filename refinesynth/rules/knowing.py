@@ -1,4 +1,4 @@
-"""Whether a player knows what it cannot know: where something is that was never visible and never mentioned."""
+"""Knowledge that a player cannot have: where something is that was never visible and never mentioned."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -70,7 +70,7 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
 
 @plain_dataclass
 class _Known:
-    """What a player can know of where things are, and what it has named."""
+    """Places of things that a player can know, and what it has named."""
 
     names: Names
     seen: set[str]
@@ -113,7 +113,7 @@ class _Known:
         record(step.answer.observation)
 
     def of(self, thing: str, places: frozenset[str]) -> bool:
-        """Whether the player can know that a thing is at these places. What no text can be searched for counts as
+        """Return whether the player can know that a thing is at these places. What no text can be searched for counts as
         known.
         """
         words = self.names.known_from(thing)
@@ -148,7 +148,7 @@ def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> 
 
 
 def _matters(world: World, action: str, values: Mapping[str, str], pair: tuple[str, str], named: set[str]) -> bool:
-    """Whether a requirement of an action asks for thing and place, holds for these, and not for the thing at some other
+    """Return whether a requirement of an action asks for thing and place, holds for these, and not for the thing at some other
     place.
     """
     state: JsonValue = world.script.environment

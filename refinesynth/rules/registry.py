@@ -1,13 +1,32 @@
 """Rules by name: the built-in ones, and those of installed packages (entry points of the group `refinesynth.rules`)."""
 
+import ast
 import difflib
 import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
+from pydantic import ValidationError
+
 from refinesynth.actions.wording import quoted
 from refinesynth.errors import InputError
-from refinesynth.rules.rule import BUILT_IN, Factory
+from refinesynth.rules.rule import (
+    BUILT_IN,
+    All,
+    BaseRule,
+    Either,
+    Factory,
+    FirstFailure,
+    Not,
+    Rule,
+    all_of,
+    first_failure,
+    warn,
+)
+from refinesynth.trajectory import explain
 
 GROUP = "refinesynth.rules"
 """Entry-point group: `MyRule = "my_package.rules:MyRule"`, a class or a function that returns a rule."""
@@ -66,3 +85,136 @@ def _unknown(name: str, names: list[str]) -> str:
     near = [lower[match] for match in difflib.get_close_matches(name.casefold(), lower, n=3)]
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"there is no rule {quoted(name)}.{meant} Known rules: {', '.join(sorted(names, key=str.casefold))}."
+
+
+_AT_LEAST = frozenset({"least", "minimum"})
+"""Settings of which the greater number is the stricter."""
+
+
+def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
+    """Rule name to setting to its number, of the built-in rules that a draft must satisfy under all of `rules`; the
+    strictest counts.
+
+    Rules that only warn, or are one of two alternatives, do not count.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for rule in _binding(rules):
+        known = found.setdefault(type(rule).__name__, {})
+        for name, number in _settings(rule):
+            strictest = max if name in _AT_LEAST else min
+            known[name] = strictest(number, known.get(name, number))
+    return found
+
+
+def usual_numbers() -> Mapping[str, Mapping[str, int]]:
+    """The same of every built-in rule, as it is made where nothing is said."""
+    return numbers(*(made for made in (factory() for factory in BUILT_IN.values()) if type(made) in BUILT_IN.values()))
+
+
+def _binding(rules: tuple[Rule, ...]) -> Iterator[BaseRule]:
+    for rule in rules:
+        if isinstance(rule, All | FirstFailure):
+            yield from _binding(rule.rules)
+        elif isinstance(rule, BaseRule) and BUILT_IN.get(type(rule).__name__) is type(rule):
+            yield rule
+
+
+def _settings(rule: BaseRule) -> Iterator[tuple[str, int]]:
+    # Every built-in rule is a dataclass.
+    for setting in fields(rule):  # pyright: ignore[reportArgumentType]
+        value = getattr(rule, setting.name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield setting.name, value
+
+
+MAX_TEXT_CHARACTERS = 20_000
+"""Longest text that is read, in characters."""
+
+MAX_RULE_DEPTH = 200
+"""Deepest nesting of operators and calls."""
+
+_COMPOSERS: Mapping[str, Callable[..., Rule]] = {"first_failure": first_failure, "all_of": all_of, "warn": warn}
+
+
+def parse(text: str) -> Rule:
+    """The rule that `text` describes; a name without brackets is called without arguments.
+
+    Raises:
+        InputError: The text is too long, too deep or not such an expression; a name is unknown, its arguments do not
+            fit, or it makes no rule. The message says which, and names what comes near.
+    """
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise InputError(f"the rules have {len(text):,} characters; at most {MAX_TEXT_CHARACTERS:,} are read")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # An odd escape in a string is not the reader's affair.
+            tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"the rules {quoted(text)} cannot be read: {error}. {_HOW}") from error
+    return _rule(tree.body, MAX_RULE_DEPTH)
+
+
+_HOW = "Write, for example: strict() & TurnLimit(most=40)"
+
+
+def _rule(node: ast.expr, depth: int) -> Rule:
+    if depth == 0:
+        raise InputError(f"the rules are nested deeper than {MAX_RULE_DEPTH} levels")
+    match node:
+        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+            return all_of(_rule(left, depth - 1), _rule(right, depth - 1))
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return Either(_rule(left, depth - 1), _rule(right, depth - 1))
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            return Not(_rule(operand, depth - 1))
+        case ast.Name(id=name):
+            return _composed(name, node, (), depth) if name in _COMPOSERS else _made(name, (), {})
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name not in _COMPOSERS:
+            given = {_keyword(keyword): _literal(keyword.value) for keyword in keywords}
+            return _made(name, tuple(map(_literal, args)), given)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+            return _composed(name, node, tuple(_rule(arg, depth - 1) for arg in args), depth)
+        case _:
+            raise InputError(f"{quoted(_source(node))} is not a rule, a call, or a combination by & | ~. {_HOW}")
+
+
+def _composed(name: str, node: ast.expr, rules: tuple[Rule, ...], depth: int) -> Rule:
+    del depth
+    try:
+        return _COMPOSERS[name](*rules)
+    except TypeError as error:
+        raise InputError(f"{quoted(_source(node))} does not fit: {error}") from error
+
+
+def _made(name: str, args: tuple[object, ...], given: Mapping[str, object]) -> Rule:
+    factory = find(name)
+    try:
+        rule = factory(*args, **given)
+    except ValidationError as error:
+        raise InputError(f"the arguments of {name} do not fit: {explain(error)}") from error
+    except InputError:
+        raise
+    except Exception as error:  # Another package's rule may raise anything.
+        raise InputError(f"{name} cannot be made with these arguments: {error!r}") from error
+    if not callable(rule):
+        raise InputError(f"{name} makes {rule!r}, which is not a rule: it cannot be called with a draft")
+    return rule
+
+
+def _literal(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise InputError(f"{quoted(_source(node))} is not a literal; arguments of rules are literals only") from error
+
+
+def _keyword(keyword: ast.keyword) -> str:
+    if keyword.arg is None:
+        raise InputError("a call of a rule takes no **; write its arguments by name")
+    return keyword.arg
+
+
+def _source(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return "a deeply nested expression"

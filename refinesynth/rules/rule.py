@@ -1,4 +1,4 @@
-"""What a rule is, what it finds, and how rules are composed.
+"""Rules, their findings, and the composition of rules.
 
 A rule looks at a draft and yields violations; none means that it passes. Rules are sync and pure: no I/O, no
 randomness, and they never raise, for any content of a draft. A composition of rules is itself a rule.
@@ -11,8 +11,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refinesynth.rules.failing import blame
-from refinesynth.rules.slow import timed
+from refinesynth.rules.failing import blame, timed
 from refinesynth.text.jsontext import scrub
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Draft, Trajectory
@@ -22,7 +21,7 @@ FIELDS = ConfigDict(extra="forbid")
 
 
 class Severity(StrEnum):
-    """What a violation does to a draft."""
+    """Effect of a violation on a draft."""
 
     REJECT = "reject"
     """The draft is refused."""
@@ -136,7 +135,7 @@ def _refuse_others(*given: object) -> None:
 
 
 def rejects(violation: Violation) -> bool:
-    """Whether this violation refuses the draft."""
+    """Return whether this violation refuses the draft."""
     return violation.severity is Severity.REJECT
 
 

@@ -1,22 +1,78 @@
-"""Whether a script's world can be executed, and is worth playing: stage by stage, each with what to fix.
+"""Stages of checking a script's world: it can be executed and is worth playing; each says what to fix.
 
 All but the first read what `world.check_solvability` found, which is bounded by a number of states and remembered;
 where a script fails at one stage, the later ones say nothing.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 
-from refinesynth.actions.wording import listed, quoted
+from refinesynth.actions.wording import folded, listed, quoted
 from refinesynth.errors import ConfigurationError
 from refinesynth.rules.rule import FIELDS, Violation
-from refinesynth.rules.rulebook_values import unknown_values
 from refinesynth.rules.script_shape import ScriptRule
-from refinesynth.trajectory import Draft, Script
+from refinesynth.trajectory import ActionSpec, Draft, Script
 from refinesynth.world import check_solvability
+
+_LITERAL = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
+"""A text in a CEL expression."""
+
+
+def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Action, placeholder and its values, for each placeholder that the world depends on and none of whose values is in
+    it.
+
+    In the world is what the environment holds as a key, a text or a number, and what the rulebook itself writes out.
+    """
+    known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
+    for action in script.actions:
+        for placeholder, values in action.parameters.items():
+            if values and _matters(action, placeholder) and not any(folded(value) in known for value in values):
+                yield action.name, placeholder, values
+
+
+def _matters(action: ActionSpec, placeholder: str) -> bool:
+    """Return whether a path or a condition of the action uses it."""
+    slot, name = f"{{{placeholder}}}", re.compile(rf"\b{re.escape(placeholder)}\b")
+    paths = [path for effect in action.effects for path in (effect.path, effect.from_path or "")]
+    conditions = [requirement.condition for requirement in action.requires]
+    conditions.extend(effect.when for effect in action.effects if effect.when)
+    return any(slot in path for path in paths) or any(name.search(_LITERAL.sub(" ", text)) for text in conditions)
+
+
+def _written(script: Script) -> Iterator[str]:
+    """Texts that conditions compare with, steps of paths, and values that effects write."""
+    expressions = list(script.rulebook.goal) if script.rulebook else []
+    for action in script.actions:
+        expressions.extend(requirement.condition for requirement in action.requires)
+        for effect in action.effects:
+            expressions.append(effect.when or "")
+            yield from effect.path.split("/")
+            yield from (effect.from_path or "").split("/")
+            yield from _texts(effect.value)
+    for expression in expressions:
+        yield from (one or other for one, other in _LITERAL.findall(expression))
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    """Every key, text and number in a value, however deep."""
+    left = [value]
+    while left:
+        inner = left.pop()
+        if isinstance(inner, dict):
+            yield from inner
+            left.extend(inner.values())
+        elif isinstance(inner, list):
+            left.extend(inner)
+        elif isinstance(inner, str):
+            yield inner
+        elif isinstance(inner, int | float) and not isinstance(inner, bool):
+            yield str(inner)
+
 
 _MOST = 5
 """How many faults of a kind are reported at once."""

@@ -92,7 +92,8 @@ def streamed(answer: Mapping[str, Any], body: Mapping[str, Any]) -> web.Response
         {**about, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
         {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
     ]
-    if (body.get("stream_options") or {}).get("include_usage"):
+    options: dict[str, Any] = body.get("stream_options") or {}
+    if options.get("include_usage"):
         pieces.append({**about, "choices": [], "usage": answer.get("usage")})
     content = b"".join(b"data: " + piece + b"\n\n" for piece in (*map(write_json, pieces), b"[DONE]"))
     return web.Response(body=content, content_type="text/event-stream")

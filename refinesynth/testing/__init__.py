@@ -26,13 +26,11 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("refinesynth.testing needs Hypothesis: pip install refinesynth[testing]") from error
 
-from refinesynth.testing.breaking import Corruption
 from refinesynth.testing.completions import Answer, ScriptedCompletion
-from refinesynth.testing.corruptions import CORRUPTIONS, corruptions
-from refinesynth.testing.grounded_drafts import valid_grounded_drafts
-from refinesynth.testing.grounded_worlds import valid_grounded_scripts
+from refinesynth.testing.corruptions import CORRUPTIONS, SCRIPT_CORRUPTIONS, corruptions, script_corruptions
+from refinesynth.testing.drawing import Corruption
+from refinesynth.testing.grounded_worlds import valid_grounded_drafts, valid_grounded_scripts
 from refinesynth.testing.hostile import drafts, scripts, texts, turns
-from refinesynth.testing.script_corruptions import SCRIPT_CORRUPTIONS, script_corruptions
 from refinesynth.testing.valid import valid_drafts, valid_scripts
 
 del _hypothesis

@@ -28,7 +28,7 @@ class ScriptedCompletion:
 
     @property
     def left(self) -> int:
-        """How many answers were not asked for yet."""
+        """Return how many answers were not asked for yet."""
         return max(len(self._answers) - len(self.requests), 0)
 
     async def __call__(self, **request: Any) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """Drawing from strategies that are made once: to make one takes longer than to draw from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TypeVar
 
 from hypothesis import strategies as st
+
+from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, Script
 
 T = TypeVar("T")
 
@@ -39,3 +43,67 @@ def pick(draw: st.DrawFn, values: Sequence[T]) -> T:
 def pick_some(draw: st.DrawFn, values: Sequence[T], *, least: int = 0, most: int, unique: bool = True) -> list[T]:
     """`least` to `most` of the values in any order; if `unique`, each at most once."""
     return [values[at] for at in draw(_some_below(len(values), least, most, unique=unique))]
+
+
+Broken = TypeVar("Broken", Draft, Script)
+
+Breaks = Mapping[str, tuple[str, Callable[[Broken, st.DrawFn], Broken]]]
+"""Name of each corruption to the class name of the rule that must catch it, and what breaks something valid."""
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """A draft that was accepted before it was broken."""
+
+    name: str
+    """What was done to it."""
+    rule: str
+    """Class name of the rule that must find it."""
+    draft: Draft
+    """The broken draft; without turns where a script is what was broken."""
+
+
+def rules_of(breaks: Breaks[Broken]) -> Mapping[str, str]:
+    """Name of each corruption to the class name of the rule that must catch it."""
+    return MappingProxyType({name: rule for name, (rule, _) in breaks.items()})
+
+
+@st.composite
+def broken(
+    draw: st.DrawFn, valid: st.SearchStrategy[Broken], breaks: Breaks[Broken], names: tuple[str, ...]
+) -> Corruption:
+    """Something valid, broken in one of the ways that are named, or in any if none is."""
+    name = pick(draw, names or tuple(breaks))
+    rule, make = breaks[name]
+    made = make(draw(valid), draw)
+    return Corruption(name, rule, Draft(script=made) if isinstance(made, Script) else made)
+
+
+def with_turns(draft: Draft, turns: Iterable[DraftTurn]) -> Draft:
+    """The draft with other turns."""
+    return draft.model_copy(update={"turns": tuple(turns)})
+
+
+def change_turn(draft: Draft, at: int, **fields: object) -> Draft:
+    """The draft with one turn changed."""
+    turns = list(draft.turns)
+    turns[at] = turns[at].model_copy(update=fields)
+    return with_turns(draft, turns)
+
+
+def change_action(script: Script, at: int, **fields: object) -> Script:
+    """The script with one action changed."""
+    actions = list(script.actions)
+    actions[at] = actions[at].model_copy(update=fields)
+    return script.model_copy(update={"actions": tuple(actions)})
+
+
+def answer(observation: str, *, flag: str | None = None, thought: str = "") -> DungeonMasterTurn:
+    """An answer that calls the action before it a mistake of the kind `flag`, or none."""
+    return DungeonMasterTurn(
+        thought=thought,
+        observation=observation,
+        parameter_error=flag == "parameter_error",
+        place_error=flag == "place_error",
+        logic_error=flag == "logic_error",
+    )

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from refinesynth.testing.breaking import answer
-from refinesynth.testing.drawing import pick, pick_some, whether, whole
+from refinesynth.testing.drawing import answer, pick, pick_some, whether, whole
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script
 
 _VERBS = ("take", "open", "wipe", "carry", "read", "push", "weigh", "fetch", "label", "show", "file", "sort")

@@ -102,7 +102,7 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
 
 
 def json_form(text: str) -> Literal["plain", "fenced", "repaired"]:
-    """How `read_json` comes by the JSON in a text that it can read: all of the text is JSON, a fenced block in it is,
+    """Return how `read_json` comes by the JSON in a text that it can read: all of the text is JSON, a fenced block in it is,
     or neither.
     """
     text = scrub(text)
@@ -155,7 +155,7 @@ def _breaks_off(text: str) -> bool:
 
 
 def _unclosed(signs: Sequence[str]) -> bool:
-    """Whether a bracket is never closed; one within another that is closed counts as forgotten, not as cut off."""
+    """Return whether a bracket is never closed; one within another that is closed counts as forgotten, not as cut off."""
     opened: list[str] = []
     waiting = Counter[str]()
     for sign in signs:

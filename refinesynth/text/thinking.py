@@ -136,7 +136,7 @@ def _unopened(text: str, at: int, marks: Sequence[_Mark], first: int) -> int | N
 
 
 def _quoted(text: str, at: int, mark: _Mark) -> bool:
-    """Whether a mark stands in a string of JSON that begins at `at`."""
+    """Return whether a mark stands in a string of JSON that begins at `at`."""
     if _JSON.match(text, at) is None:
         return False
     within = re.sub(r"\\.", "", text[at : mark.start], flags=re.DOTALL).count('"') % 2 == 1

@@ -6,8 +6,7 @@ through `Script.from_llm`, `read_turns` and `Draft.from_text`, which tolerate mo
 everywhere as aliases.
 """
 
-from refinesynth.trajectory.draft import Draft
-from refinesynth.trajectory.liberties import Answer, Liberty, read_answer
+from refinesynth.trajectory.draft import Answer, Draft, Liberty, read_answer
 from refinesynth.trajectory.record import (
     PLAY_NAME,
     SCHEMA_VERSION,

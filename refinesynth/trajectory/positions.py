@@ -1,4 +1,4 @@
-"""Where in a play its mistakes stand."""
+"""Positions of mistakes in a play."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -16,7 +16,7 @@ _MOST_APART = 2.0
 
 
 def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[float, ...]:
-    """How many mistakes stand in each tenth of a play, whose length is counted in turns of the player.
+    """Return how many mistakes stand in each tenth of a play, whose length is counted in turns of the player.
 
     A turn covers its share of the play: of eight, the first covers the first tenth and a quarter of the second, and a
     mistake on it counts as 0.8 and 0.2. The sum is the number of mistakes.
@@ -41,6 +41,6 @@ def summed(histograms: Iterable[Sequence[float]]) -> tuple[float, ...]:
 
 
 def lopsided(tenths: Sequence[float]) -> bool:
-    """Whether the middle eight tenths of enough mistakes differ by more than a factor of two."""
+    """Return whether the middle eight tenths of enough mistakes differ by more than a factor of two."""
     middle = tenths[1:-1]
     return sum(tenths) >= _LEAST and max(middle) > _MOST_APART * min(middle)

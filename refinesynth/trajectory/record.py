@@ -45,7 +45,7 @@ installed here."""
 
 
 class Difficulty(Value):
-    """How hard a grounded script is, measured by executing it; shares and counts, see
+    """Difficulty of a grounded script, measured by executing it; shares and counts, see
     `refinesynth.world.check_solvability`.
     """
 
@@ -64,7 +64,7 @@ class Difficulty(Value):
 
 
 class Branch(Value):
-    """Which of several trajectories of one episode this is."""
+    """Place of this trajectory among several of one episode."""
 
     number: int = Field(ge=0)
     """From 0. Those of one play follow on each other, and the first of them is played from the beginning."""
@@ -75,7 +75,7 @@ class Branch(Value):
 
 
 class Refinements(Value):
-    """What became of a trajectory's mistakes; `refinesynth.rules.repairs` says what counts."""
+    """Fates of a trajectory's mistakes; `refinesynth.rules.repairs` says what counts."""
 
     answered: int = Field(ge=0)
     """Mistakes that a later action answers: those are refined."""
@@ -90,7 +90,7 @@ class Refinements(Value):
 
 
 class Provenance(Value):
-    """Where a trajectory comes from: enough to make it again on a deterministic backend."""
+    """Origin of a trajectory: enough to make it again on a deterministic backend."""
 
     models: dict[str, str]
     """Role name to litellm model string."""
@@ -149,7 +149,7 @@ class Trajectory(Value):
         return html_table(self._rows())
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        """What a reader is shown: label and text of the task, then of each turn."""
+        """Return what a reader is shown: label and text of the task, then of each turn."""
         yield "id", self.id
         yield "persona", self.persona.text
         yield "goal", self.script.goal

@@ -30,7 +30,7 @@ MAX_SOLUTION = 100
 
 
 def _unsaid(value: object) -> bool:
-    """Whether a field says nothing and is left out of what is written: null, but neither false nor an empty text."""
+    """Return whether a field says nothing and is left out of what is written: null, but neither false nor an empty text."""
     return value is None
 
 
@@ -46,7 +46,7 @@ class Requirement(Value):
 
 
 class EffectOp(StrEnum):
-    """What an effect does at its path."""
+    """Operation of an effect at its path."""
 
     SET = "set"
     """Put `value` there. The last key may be new; everything before it must exist."""
@@ -100,7 +100,7 @@ class Invariant(Value):
 
 
 class Rulebook(Value):
-    """What a grounded script has beside the laws of its actions (`ActionSpec.requires`, `effects`, `reveals`)."""
+    """Executable part of a grounded script, beside the laws of its actions (`ActionSpec.requires`, `effects`, `reveals`)."""
 
     goal: tuple[str, ...] = Field(min_length=1, max_length=MAX_PARTS)
     """CEL over `state`, one condition for each of the script's completion conditions, in their order. The goal is

@@ -72,7 +72,7 @@ class ActionSpec(Value):
 
 @lru_cache(maxsize=4_096)
 def _pieces(template: str) -> tuple[str, ...]:
-    """What a template is made of: text, placeholder, text, ..., text."""
+    """Return what a template is made of: text, placeholder, text, ..., text."""
     return tuple(re.split(r"\{([^{}]*)\}", template))
 
 
@@ -88,7 +88,7 @@ def _as_texts(allowed: object) -> object:
 
 
 class Script(Value):
-    """What an episode is played in: written once, by the ScriptWriter (paper, section 3.1)."""
+    """World, goal and actions of an episode: written once, by the ScriptWriter (paper, section 3.1)."""
 
     introduction: str = Field(default="", validation_alias=spelled("introduction", "Introduction"))
     """What the player reads about the place before the first turn; the paper's scripts have none."""
@@ -124,7 +124,7 @@ class Script(Value):
 
     @property
     def grounded(self) -> bool:
-        """Whether the world is executed rather than imagined."""
+        """Return whether the world is executed rather than imagined."""
         return self.rulebook is not None
 
     @property

@@ -20,7 +20,7 @@ EXECUTED = frozenset({"progress", "transient", "plain"})
 
 
 class MistakeKind(StrEnum):
-    """What a player's action got wrong, as the DungeonMaster flags it (paper, section 3.2)."""
+    """Kind of a player's mistake, as the DungeonMaster flags it (paper, section 3.2)."""
 
     PARAMETER = "parameter"
     """The action's form or a parameter is not available."""
@@ -63,7 +63,7 @@ class DungeonMasterTurn(Value):
 
     @property
     def flagged(self) -> bool:
-        """Whether any error flag is set: the player's turn before this one was a mistake."""
+        """Return whether any error flag is set: the player's turn before this one was a mistake."""
         return self.parameter_error or self.place_error or self.logic_error
 
     @property
@@ -129,7 +129,7 @@ def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn
 
 
 def _told(item: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model may say of a turn: the rest is the executor's to say."""
+    """Return what a model may say of a turn: the rest is the executor's to say."""
     return {key: value for key, value in item.items() if key not in EXECUTED}
 
 

@@ -1,4 +1,4 @@
-"""What all values have in common."""
+"""Base of all values."""
 
 from typing import Self
 
@@ -34,7 +34,7 @@ def spelled(*names: str) -> AliasChoices:
 
 
 def absent(value: object) -> bool:
-    """Whether a field holds what it holds where nothing was said: such a field is not written, so that records of other
+    """Return whether a field holds what it holds where nothing was said: such a field is not written, so that records of other
     kinds of play, and prompts with their values, do not change with it.
     """
     return value is None or value is False or value in ((), "")

@@ -40,5 +40,5 @@ class weakly_cached(Generic[K, T]):  # noqa: N801 - a decorator
         return made
 
     def __len__(self) -> int:
-        """How many results are kept."""
+        """Return how many results are kept."""
         return len(self._known)

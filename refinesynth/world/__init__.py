@@ -3,9 +3,8 @@ visible.
 """
 
 from refinesynth.world.errors import RulebookError
-from refinesynth.world.executor import World
+from refinesynth.world.executor import World, replay, world_of
 from refinesynth.world.ground import ground_actions
-from refinesynth.world.replaying import replay, world_of
 from refinesynth.world.ruling import Change, Ruling, mentions
 from refinesynth.world.search import plan
 from refinesynth.world.solvability import Solvability, check_solvability

@@ -88,7 +88,7 @@ class CompiledInvariant:
     sentence: str
 
     def check(self, state: JsonValue, action: str) -> None:
-        """Whether an action, by its template, may lead to this state.
+        """Return whether an action, by its template, may lead to this state.
 
         Raises:
             Inapplicable: Not so, since the invariant is broken there.
@@ -97,7 +97,7 @@ class CompiledInvariant:
             raise Inapplicable(f"{action!r} would break invariant {self.number}: {broken}")
 
     def broken(self, state: JsonValue) -> str | None:
-        """What is wrong in this state; None if it holds."""
+        """Return what is wrong in this state; None if it holds."""
         answer = self.condition.answer(state, {})
         if answer is True:
             return None
@@ -106,7 +106,7 @@ class CompiledInvariant:
 
 
 def fits(state: JsonValue) -> bool:
-    """Whether a state is JSON and small enough to be played with."""
+    """Return whether a state is JSON and small enough to be played with."""
     encoded = json_bytes(state)
     return encoded is not None and len(encoded) <= MAX_STATE_BYTES
 

@@ -133,7 +133,6 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 def _filled(value: JsonValue, parameters: AbstractSet[str]) -> Filled:
-    """A function that fills every text in `value`."""
     if isinstance(value, str):
         template = parse_template(value, parameters)
         constant = template.constant

@@ -1,4 +1,4 @@
-"""What goes wrong with a rulebook, apart from what goes wrong with a player's action."""
+"""Errors of a rulebook, apart from those of a player's action."""
 
 from refinesynth.errors import InputError
 

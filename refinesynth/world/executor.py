@@ -3,14 +3,17 @@
 Execution is deterministic, total and bounded, has no side effects, and never changes the state that it is given.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
+from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import match_in, refusal
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
+from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world.compiled import (
     DONE,
     CompiledAction,
@@ -134,7 +137,7 @@ class World:
         return sum(condition.answer(state, {}) is True for condition in self.goal) / len(self.goal)
 
     def done(self, state: JsonValue) -> bool:
-        """Whether all of the goal's conditions hold."""
+        """Return whether all of the goal's conditions hold."""
         return all(condition.answer(state, {}) is True for condition in self.goal)
 
     def withheld(self, state: JsonValue, ruling: Ruling) -> Ruling:
@@ -186,6 +189,57 @@ class World:
         )
 
     def _seen(self, state: JsonValue, new: JsonValue) -> tuple[VisibleNames, VisibleNames]:
-        """What is visible before and after."""
         before = self.visibility.names_in(state)
         return before, before if new is state else self.visibility.names_in(new)
+
+
+def replay(world: World, actions: Iterable[str], transient: Container[int] = ()) -> list[Ruling]:
+    """The rulings on these actions, one after another from the script's environment on.
+
+    Args:
+        world: In which they are carried out.
+        actions: Their texts; any text will do.
+        transient: Indices of the actions that failed by chance: they leave the state as it is, see `World.withheld`.
+    """
+    # The executor never changes a state in place, and its own type says `dict[str, JsonValue]`.
+    state = cast("JsonValue", world.script.environment)
+    rulings: list[Ruling] = []
+    for at, action in enumerate(actions):
+        ruling = world.step(state, action)
+        if at in transient:
+            ruling = world.withheld(state, ruling)
+        rulings.append(ruling)
+        state = ruling.state
+    return rulings
+
+
+def world_of(script: Script) -> World:
+    """The world of a script, compiled once for all scripts that say the same. It goes when they are gone.
+
+    Raises:
+        RulebookError: The rulebook cannot be run.
+    """
+    world = world_or_problem(script)
+    if isinstance(world, str):
+        raise RulebookError(world)
+    return world
+
+
+@weakly_cached
+def world_or_problem(script: Script) -> World | str:
+    """The world of a script; in words why it cannot be run, if so. Asking again of the same object costs next to
+    nothing.
+    """
+    digest = script.digest
+    world = _by_digest.get(digest)
+    if world is None:
+        try:
+            # Of a copy, which shares all its parts: a world that held on to the script would keep it, and so itself,
+            # for ever.
+            world = _by_digest[digest] = World(script.model_copy())
+        except RulebookError as error:
+            return str(error)
+    return world
+
+
+_by_digest: WeakValueDictionary[str, World] = WeakValueDictionary()

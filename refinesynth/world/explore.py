@@ -4,18 +4,97 @@ What holds in a state is carried over to the next one, except where an action wr
 state costs a fraction of asking every action again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from pydantic import JsonValue
 
+from refinesynth.world.compiled import CompiledAction
 from refinesynth.world.errors import Inapplicable
+from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.faults import RulebookFaults
-from refinesynth.world.ground import Fact, GroundAction, Place, overlap
+from refinesynth.world.ground import BASE, Fact, GroundAction, Place, overlap
 from refinesynth.world.search import Planner
-from refinesynth.world.work_limit import BASE
+from refinesynth.world.template import Pointer, Template
+
+MAX_FAULTS = 16
+"""Most faults that are reported of one rulebook."""
+
+_WATCHED = 8
+"""How often an action's `when`s and texts are checked."""
+
+
+class RulebookFaults:
+    """Faults in the order in which they were met, each place of the rulebook once."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, str] = {}
+        self._watched: dict[str, int] = {}
+        self._looked_up: dict[tuple[str, Pointer], bool] = {}
+
+    def messages(self) -> tuple[str, ...]:
+        """All of them, as messages to the author, at most `MAX_FAULTS`."""
+        missing = (where for (where, _), found in self._looked_up.items() if not found)
+        lost = (
+            f"{where} looks up what was never there; mend the pointer, or put it into the state" for where in missing
+        )
+        return (*self._messages.values(), *dict.fromkeys(lost))[:MAX_FAULTS]
+
+    def add(self, where: str, what: str) -> None:
+        """Note a fault, unless one of the same place is known."""
+        self._messages.setdefault(where, what)
+
+    def met(self, problem: str, text: str) -> None:
+        """Note why an action could not be carried out."""
+        # Up to the colon a problem says where it is, and after it what it found.
+        self.add(problem.partition(": ")[0], f"{problem} (tried: {text!r})")
+
+    def unanswered(self, action: CompiledAction, state: JsonValue, values: Mapping[str, str], text: str) -> None:
+        """Note a requirement without an answer, if it decides about an action."""
+        unmet = action.unmet(state, values)
+        if unmet is not None and unmet.problem is not None:
+            self.met(unmet.problem, text)
+
+    def check_sights(self, world: World, state: JsonValue) -> None:
+        """Note sights that have no answer in this state."""
+        problem = world.visibility.names_in(state).problem
+        if problem is not None:
+            self.add("the sights", problem)
+
+    def watch(
+        self, action: CompiledAction, state: JsonValue, new: JsonValue, values: Mapping[str, str], text: str
+    ) -> None:
+        """Check an action that was carried out: the conditions of its effects, and the lookups of its observation."""
+        times = self._watched.get(action.spec.name, 0)
+        if times >= _WATCHED:
+            return
+        self._watched[action.spec.name] = times + 1
+        for at, effect in enumerate(action.effects, 1):
+            answer = True if effect.when is None else effect.when.answer(state, values)
+            if isinstance(answer, str):
+                where = f"the condition of effect {at} of {action.spec.name!r}"
+                self.add(where, f"{where} has no answer: {answer} (tried: {text!r})")
+            try:
+                state = effect.apply(state, values)
+            except Inapplicable:
+                return
+        self.fill(f"reveals of {action.spec.name!r}", action.reveals, new, values)
+
+    def fill(self, where: str, template: Template, state: JsonValue, values: Mapping[str, str]) -> None:
+        """Note for each lookup of a text whether it finds anything."""
+        for part in template.parts:
+            if isinstance(part, Pointer) and not self._looked_up.get((where, part)):
+                self._looked_up[where, part] = _finds(part, state, values)
+
+
+def _finds(pointer: Pointer, state: JsonValue, values: Mapping[str, str]) -> bool:
+    try:
+        pointer.read(state, values)
+    except Inapplicable:
+        return False
+    return True
+
 
 _UNASKED, _HOLDS, _FAILS, _UNANSWERED = range(4)
 
@@ -33,7 +112,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BreadthFirstResult:
-    """What a breadth-first search found."""
+    """Result of a breadth-first search."""
 
     nodes: tuple[Node, ...]
     """Those that were expanded."""
@@ -72,18 +151,18 @@ class Explorer:
         return self._node(state)
 
     def done(self, node: Node) -> bool:
-        """Whether the goal is reached."""
+        """Return whether the goal is reached."""
         return all(self._ask(node, number) == _HOLDS for number in self._goal)
 
     def expand(self, node: Node) -> tuple[tuple[GroundAction, Node], ...]:
-        """What every possible action that changes something leads to."""
+        """Return what every possible action that changes something leads to."""
         following = self._following.get(node)
         if following is None:
             following = self._following[node] = tuple(self._successors(node, range(len(self._needs))))
         return following
 
     def _successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
-        """What these actions lead to, as far as they are possible and change something."""
+        """Return what these actions lead to, as far as they are possible and change something."""
         self.planner.work_limit.size = node.size
         found: list[tuple[GroundAction, Node]] = []
         for number in numbers:
@@ -134,7 +213,7 @@ class Explorer:
         return BreadthFirstResult(tuple(queue[:at]), found, exhausted=at == len(queue))
 
     def out_of_reach(self, node: Node) -> bool:
-        """Whether it is certain that the goal cannot be reached from here, however long one tries, with the actions
+        """Return whether it is certain that the goal cannot be reached from here, however long one tries, with the actions
         that are known.
 
         False says nothing.
@@ -169,14 +248,13 @@ class Explorer:
         return possible
 
     def unmet(self, node: Node, facts: Iterable[Fact]) -> tuple[Fact, ...]:
-        """Which of these do not hold here; they are requirements or of the goal."""
+        """Return which of these do not hold here; they are requirements or of the goal."""
         return tuple(fact for fact in facts if self._ask(node, self._numbers[fact]) != _HOLDS)
 
     def _numbered(self, facts: Iterable[Fact]) -> tuple[int, ...]:
         return tuple(self._numbers.setdefault(fact, len(self._numbers)) for fact in facts)
 
     def _possible(self, node: Node, number: int) -> bool:
-        """Whether all that an action requires holds."""
         for need in self._needs[number]:
             known = node.truth[need] or self._ask(node, need)
             if known != _HOLDS:

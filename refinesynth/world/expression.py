@@ -76,7 +76,7 @@ class Expression:
         return json_bytes((self._shown(state, values), self._given(state, values)))
 
     def work(self, state: JsonValue, values: Mapping[str, str], size: int) -> int:
-        """What asking costs at most in a state of so many bytes."""
+        """Return what asking costs at most in a state of so many bytes."""
         if len(self.analysis.work) == 1:
             return self.analysis.work[0] * size
         shown, given = self._shown(state, values), self._given(state, values)
@@ -119,7 +119,6 @@ class Expression:
         return result if isinstance(result, bool) else "this is neither true nor false"
 
     def _cost(self, shown: JsonValue, given: Mapping[str, JsonValue], size: int) -> int:
-        """The work of one evaluation, at most."""
         analysis = self.analysis
         if len(analysis.work) == 1:
             return analysis.work[0] * size
@@ -168,7 +167,7 @@ def compile_expression(
 
 @lru_cache(maxsize=REMEMBERED)
 def _read(source: str, parameters: frozenset[str], *, sees: bool) -> "tuple[Analysis, cel.Program, Quick | None]":
-    """What of an expression depends on its text alone; the quick way too, unless it asks what is visible, which each
+    """Return what of an expression depends on its text alone; the quick way too, unless it asks what is visible, which each
     world knows itself.
     """
     import cel
@@ -217,7 +216,7 @@ def _syntax(source: str, error: ValueError) -> str:
 
 
 def _panic(error: BaseException) -> str:
-    """What a crash inside the library means; an interrupt or exit is none and goes on."""
+    """Return what a crash inside the library means; an interrupt or exit is none and goes on."""
     if type(error).__name__ != "PanicException":
         raise error
     return "the CEL library cannot evaluate this"

@@ -15,7 +15,37 @@ from refinesynth.world.expression import Expression, json_bytes
 from refinesynth.world.syntax import Chain
 from refinesynth.world.template import Pointer, Slot, Template
 from refinesynth.world.visibility import EACH, CompiledSight, Visibility
-from refinesynth.world.work_limit import BASE, WorkLimit
+
+MAX_WORK = 20_000_000_000
+"""Work of one search by default: some tens of seconds, which only rulebooks made to be slow ever need."""
+
+BASE = 1_000
+"""What asking or changing anything costs, however small: the same unit as that of a condition's cost, bytes of state
+touched."""
+
+
+class WorkLimitExceeded(Exception):
+    """All of the work that was allowed is done. Caught where the limit was set up."""
+
+
+@dataclass
+class WorkLimit:
+    """Counts work, estimated from above and the same each time."""
+
+    left: int = MAX_WORK
+    size: int = 0
+    """Bytes of the state that is being looked at."""
+
+    def charge(self, work: int) -> None:
+        """Count this work.
+
+        Raises:
+            WorkLimitExceeded: Nothing is left.
+        """
+        self.left -= work
+        if self.left < 0:
+            raise WorkLimitExceeded
+
 
 MAX_GROUND_ACTIONS = 4_000
 """Most ground actions of a world that a search tries where no candidates are given."""
@@ -93,7 +123,7 @@ class Fact:
         return self.condition.answer(state, self.values)
 
     def holds(self, state: JsonValue) -> bool:
-        """Whether it holds; without an answer it does not."""
+        """Return whether it holds; without an answer it does not."""
         return self.answer(state) is True
 
     def question(self, state: JsonValue) -> bytes | None:
@@ -117,7 +147,7 @@ class ShownFact:
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def holds(self, state: JsonValue) -> bool:
-        """Whether it is there."""
+        """Return whether it is there."""
         self.work_limit.charge(self.work_limit.size + BASE)
         return self.sight.holds(state, self.values, self.name)
 
@@ -215,12 +245,12 @@ def ground(
 
 
 def overlap(one: Place, other: Place) -> bool:
-    """Whether what is at one place may be part of what is at the other."""
+    """Return whether what is at one place may be part of what is at the other."""
     return all(a == b or _may_meet(a, b) for a, b in zip(one, other, strict=False))
 
 
 def _may_meet(one: str | Item | None, other: str | Item | None) -> bool:
-    """Whether two different keys may be about the same thing."""
+    """Return whether two different keys may be about the same thing."""
     if one is None or other is None:
         return True
     if isinstance(one, str):
@@ -265,7 +295,6 @@ def _pointed(pointer: Pointer | None, values: Mapping[str, str], *below: Item) -
 
 
 def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Place]:
-    """Places that an effect changes."""
     listed = effect.op is not EffectOp.SET and effect.text is not None
     name = _known(effect.text, values) if listed and effect.text is not None else None
     for pointer in (effect.path, effect.from_path):

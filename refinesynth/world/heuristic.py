@@ -54,7 +54,7 @@ class _Way(NamedTuple):
 
 
 class _Touches(NamedTuple):
-    """What actions do to a condition that does not hold."""
+    """Effects of actions on a condition that does not hold."""
 
     achieve: tuple[GroundAction, ...]
     change: tuple[GroundAction, ...]
@@ -81,7 +81,7 @@ class Heuristic:
         return Heuristic(self.actions, goal, self.facts, self._touching, self._enabling, self._tried)
 
     def evaluate(self, state: JsonValue) -> HeuristicValue:
-        """How far the goal seems, and what to do next."""
+        """Return how far the goal seems, and what to do next."""
         return _View(self, state).evaluate()
 
     def ways(self, fact: Need, state: JsonValue) -> Iterator[_Way]:
@@ -144,7 +144,7 @@ class Heuristic:
         yield from (there or elsewhere)[:_MAX_SIGHTINGS]
 
     def _try(self, fact: Need, state: JsonValue) -> tuple[_Touches, _Touches]:
-        """What touching actions do to the condition.
+        """Return what touching actions do to the condition.
 
         First those that always write the same, whose outcome is remembered, then those that write where the state says.
         """
@@ -232,7 +232,6 @@ class _View:
         return HeuristicValue(sum(chosen.values()), tuple(helpful))
 
     def _explore(self, goal: tuple[Need, ...]) -> None:
-        """Find the ways of all conditions that matter."""
         queue = list(goal)
         for fact in queue:
             if fact in self._links:

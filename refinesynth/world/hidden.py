@@ -1,4 +1,4 @@
-"""Where hidden things are at the beginning, as the rulebook's sights would show them.
+"""Places of hidden things at the beginning, as the rulebook's sights would show them.
 
 A sight shows what is at its path. Read for every key at which a step of the path is not fixed, and without its
 condition, it shows everything that can become visible there; the names on the way are the places. What a sight never
@@ -24,7 +24,7 @@ MAX_BESIDE = 32
 
 @dataclass(frozen=True, slots=True)
 class HiddenNames:
-    """What a world hides at the beginning, and where; only names that an action can be given."""
+    """Names that a world hides at the beginning, and their places; only names that an action can be given."""
 
     where: Mapping[str, frozenset[str]]
     """Name that cannot be seen to the places where it is."""
@@ -34,7 +34,7 @@ class HiddenNames:
 
 @weakly_cached
 def hidden_names(world: World) -> HiddenNames:
-    """What a world hides at the beginning; nothing where its rulebook has no sights."""
+    """Return what a world hides at the beginning; nothing where its rulebook has no sights."""
     state: JsonValue = world.script.environment
     seen = frozenset(world.visible(state))
     where: dict[str, set[str]] = {}
@@ -50,7 +50,7 @@ def hidden_names(world: World) -> HiddenNames:
 
 
 def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
-    """What a sight shows at each end of its path, with the keys on the way and the texts beside them."""
+    """Return what a sight shows at each end of its path, with the keys on the way and the texts beside them."""
     found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
     for step in sight.path.steps:
         found = [item for value, way in found for item in _below(value, way, step)][:MAX_READ]
@@ -59,7 +59,7 @@ def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, 
 
 
 def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tuple[JsonValue, frozenset[str]]]:
-    """What a step leads to: one thing if it is fixed, else each."""
+    """Return what a step leads to: one thing if it is fixed, else each."""
     if not isinstance(value, dict):
         return
     fixed = step.constant

@@ -82,7 +82,7 @@ def change(state: JsonValue, keys: tuple[str, ...], make: Update) -> JsonValue:
 
 
 def same(one: JsonValue, other: JsonValue) -> bool:
-    """Whether two JSON values are equal; unlike in Python, true is not 1 and 1 is not 1.0."""
+    """Return whether two JSON values are equal; unlike in Python, true is not 1 and 1 is not 1.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, list):
@@ -114,7 +114,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def _below(here: JsonValue, key: str, keys: tuple[str, ...]) -> JsonValue:
-    """What one key leads to; `keys` are those so far, for the message."""
+    """Return what one key leads to; `keys` are those so far, for the message."""
     if isinstance(here, dict) and key in here:
         return here[key]
     if isinstance(here, list) and (at := _index(key)) < len(here):

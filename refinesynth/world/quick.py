@@ -11,8 +11,8 @@ from functools import partial
 
 from pydantic import JsonValue
 
+from refinesynth.world.syntax import Token, match_brackets, tokenize
 from refinesynth.world.template import VISIBLE
-from refinesynth.world.tokens import Token, match_brackets, tokenize
 from refinesynth.world.visible_names import Visible
 
 Quick = Callable[[JsonValue, Mapping[str, str]], bool | None]
@@ -204,7 +204,7 @@ class _Reader:
         return found
 
     def _alone(self) -> Quick | None:
-        """What is negated or stands in brackets, or asks whether there is a field."""
+        """Return what is negated or stands in brackets, or asks whether there is a field."""
         if self._next("!"):
             negated = self._alone()
             return partial(_not, partial(_is_true, self._operand()) if negated is None else negated)
@@ -242,7 +242,6 @@ class _Reader:
         return self._plain()
 
     def _plain(self) -> _Operand:
-        """A literal, a parameter, or what is visible."""
         if self.at >= len(self._tokens):
             raise _NotPlain
         token = self._tokens[self.at]
@@ -260,7 +259,6 @@ class _Reader:
         return partial(_parameter, token.text)
 
     def _list(self) -> _Operand:
-        """A list of texts."""
         end = self._partner[self.at]
         items: list[JsonValue] = []
         while self.at < end:
@@ -274,7 +272,6 @@ class _Reader:
         return partial(_constant, items)
 
     def _keys(self) -> list[str | _Operand]:
-        """What leads from the state to a field."""
         self._expect("state")
         keys: list[str | _Operand] = []
         while True:
@@ -306,7 +303,7 @@ class _Reader:
         return self._tokens[at].text if at < len(self._tokens) and self._tokens[at].kind != "text" else ""
 
     def _next(self, sign: str) -> bool:
-        """Whether this sign comes next; if so, it is passed over."""
+        """Return whether this sign comes next; if so, it is passed over."""
         if self._sign() != sign:
             return False
         self.at += 1

@@ -1,4 +1,4 @@
-"""What comes of an action: the ruling, and what of the state it changed."""
+"""Outcome of an action: the ruling, and what of the state it changed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What comes of an action."""
+    """Outcome of an action."""
 
     state: JsonValue
     """The state after it; the very object that was given if nothing changed."""
@@ -85,7 +85,7 @@ def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
 
 
 def mentions(text: str, name: str) -> bool:
-    """Whether a name stands in a text, as whole words and without regard to case; looked for in its first
+    """Return whether a name stands in a text, as whole words and without regard to case; looked for in its first
     `MAX_SEARCHED` characters.
     """
     return _stands_in(text[:MAX_SEARCHED].casefold(), name.casefold())
@@ -105,7 +105,7 @@ def _stands_in(text: str, name: str) -> bool:
 
 
 def _joined(one: str, other: str) -> bool:
-    """Whether two letters that follow one another belong to one word."""
+    """Return whether two letters that follow one another belong to one word."""
     return one.isalnum() and other.isalnum()
 
 
@@ -133,7 +133,7 @@ def _changes(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iter
 
 
 def _alike(before: JsonValue, after: JsonValue) -> bool:
-    """Whether both are lists of the same length of objects and lists."""
+    """Return whether both are lists of the same length of objects and lists."""
     if not isinstance(before, list) or not isinstance(after, list) or len(before) != len(after):
         return False
     return all(isinstance(item, dict | list) for item in (*before, *after))

@@ -11,9 +11,18 @@ from pydantic import JsonValue
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground import MAX_GROUND_ACTIONS, Fact, Facts, GroundAction, ground, some_ground_actions
+from refinesynth.world.ground import (
+    BASE,
+    MAX_GROUND_ACTIONS,
+    Fact,
+    Facts,
+    GroundAction,
+    WorkLimit,
+    WorkLimitExceeded,
+    ground,
+    some_ground_actions,
+)
 from refinesynth.world.heuristic import UNREACHED, Heuristic, HeuristicValue
-from refinesynth.world.work_limit import BASE, WorkLimit, WorkLimitExceeded
 
 MAX_NODES = 2_000
 """States that a search expands by default."""
@@ -154,7 +163,7 @@ class _Node:
 def next_states(
     after: Callable[[GroundAction, JsonValue], JsonValue], state: JsonValue, actions: Iterable[GroundAction]
 ) -> Iterator[tuple[GroundAction, JsonValue]]:
-    """What comes of those actions that can be carried out in this state and change something."""
+    """Return what comes of those actions that can be carried out in this state and change something."""
     for action in actions:
         if not all(fact.holds(state) for fact in action.requires):
             continue

@@ -1,17 +1,119 @@
-"""What a condition's text says before it is compiled: which parts of the state it reads, and how much work it can be.
+"""Analysis of a condition's text before it is compiled: which parts of the state it reads, and how much work it can be.
 
 A small reader of CEL's tokens, stricter than CEL: what it does not know, it refuses with what to write instead. So
 nothing that reaches the CEL library can build huge values, and all that an evaluation costs is known from sizes.
 """
 
+import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.template import VISIBLE, Slot
-from refinesynth.world.tokens import CLOSING, Token, match_brackets, text_at, tokenize
+
+MAX_TOKENS = 300
+"""Most tokens of one expression: the CEL library works recursively, and a thread's stack may be small."""
+
+MAX_BRACKETS = 24
+"""Deepest nesting of brackets."""
+
+CLOSING = {"(": ")", "[": "]"}
+
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+)
+      |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      |(?P<number>0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
+      |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      |(?P<sign>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:.,()\[\]])""",
+    re.VERBOSE,
+)
+
+
+class Token(NamedTuple):
+    """One token and where it stands."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def tokenize(source: str) -> tuple[Token, ...]:
+    """The tokens of an expression.
+
+    Raises:
+        RulebookError: Something in it is no token of ours, or there are more than `MAX_TOKENS`.
+    """
+    tokens = tuple(_tokens(source))
+    if len(tokens) > MAX_TOKENS:
+        raise RulebookError(f"the condition has {len(tokens)} parts, more than {MAX_TOKENS}; split it")
+    return tokens
+
+
+def _tokens(source: str) -> Iterator[Token]:
+    at, last = 0, ""
+    while at < len(source):
+        found = _TOKEN.match(source, at)
+        if found is None or found.lastgroup is None or source.startswith("//", at):
+            raise RulebookError(f"{source[at : at + 12]!r} is not understood; {_known_signs(source[at])}")
+        kind = found.lastgroup
+        if kind != "space":
+            if {last, kind} in ({"name", "text"}, {"text"}, {"number", "name"}) and source[at - 1] not in " \t\r\n":
+                raise RulebookError(
+                    f"{found[0][:20]!r} follows directly on something; use plain quoted text and plain numbers"
+                )
+            if last == kind == "text":
+                raise RulebookError("two texts follow one another; write + between them")
+            yield Token(kind, found[0], at, found.end())
+            last = kind
+        at = found.end()
+
+
+def _known_signs(sign: str) -> str:
+    if sign in "{}":
+        return "objects cannot be written out; compare their fields one by one"
+    if sign in "&|=":
+        return "write &&, || and =="
+    if sign in "\"'":
+        return "a text ends with the quote that it began with, on the same line"
+    return "only CEL's names, numbers, quoted texts and signs can be used"
+
+
+def match_brackets(tokens: tuple[Token, ...]) -> dict[int, int]:
+    """Each bracket's partner, both ways.
+
+    Raises:
+        RulebookError: A bracket has none, or they are nested deeper than `MAX_BRACKETS`.
+    """
+    partner: dict[int, int] = {}
+    opened: list[int] = []
+    for at, token in enumerate(tokens):
+        if token.kind != "sign":
+            continue
+        if token.text in CLOSING:
+            opened.append(at)
+            if len(opened) > MAX_BRACKETS:
+                raise RulebookError(f"brackets are nested deeper than {MAX_BRACKETS}; split the condition")
+        elif token.text in CLOSING.values():
+            if not opened or CLOSING[tokens[opened[-1]].text] != token.text:
+                raise RulebookError(f"the {token.text!r} at character {token.start + 1} closes nothing")
+            begin = opened.pop()
+            partner[begin], partner[at] = at, begin
+    if opened:
+        raise RulebookError(
+            f"the {tokens[opened[-1]].text!r} at character {tokens[opened[-1]].start + 1} is never closed"
+        )
+    return partner
+
+
+def text_at(tokens: tuple[Token, ...], at: int) -> str:
+    """The sign or name at `at`; empty outside and for quoted text."""
+    return tokens[at].text if 0 <= at < len(tokens) and tokens[at].kind != "text" else ""
+
 
 MAX_MACROS = 3
 """Deepest nesting of `all`, `exists`, `exists_one` and `filter`."""
@@ -43,7 +145,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What is known of an expression before it is compiled."""
+    """Facts about an expression before it is compiled."""
 
     source: str
     """The expression with `IN_ORDER` around what macros walk over."""
@@ -102,7 +204,7 @@ def analyse(source: str, parameters: AbstractSet[str], *, sees: bool = False) ->
 
 
 def _is_macro(tokens: tuple[Token, ...], at: int) -> bool:
-    """Whether `name(variable,` begins at `at`, after a dot."""
+    """Return whether `name(variable,` begins at `at`, after a dot."""
     if tokens[at].kind != "name" or tokens[at].text not in _MACROS:
         return False
     if text_at(tokens, at - 1) != "." or text_at(tokens, at + 1) != "(":
@@ -152,7 +254,7 @@ def _check_calls(tokens: tuple[Token, ...]) -> None:
 
 
 def _opens_list(tokens: tuple[Token, ...], at: int, token: Token) -> bool:
-    """Whether this bracket begins a list and not an index."""
+    """Return whether this bracket begins a list and not an index."""
     if token.kind != "sign" or token.text != "[":
         return False
     return (
@@ -163,7 +265,6 @@ def _opens_list(tokens: tuple[Token, ...], at: int, token: Token) -> bool:
 
 
 def _items(tokens: tuple[Token, ...], begin: int, end: int) -> int:
-    """Items of the list between two brackets."""
     level, commas = 0, 0
     for at in range(begin + 1, end):
         sign = text_at(tokens, at)
@@ -215,7 +316,7 @@ def _chain(tokens: tuple[Token, ...], at: int, parameters: AbstractSet[str]) -> 
 def _members(
     tokens: tuple[Token, ...], mentions: list[int], parameters: AbstractSet[str]
 ) -> tuple[tuple[Chain, str | Slot], ...]:
-    """What is looked for at chains that stand only on the right of `in`, a name or parameter alone on its left."""
+    """Return what is looked for at chains that stand only on the right of `in`, a name or parameter alone on its left."""
     sought: dict[Chain, set[str | Slot | None]] = {}
     for at in mentions:
         chain, end = _chain(tokens, at, parameters)
@@ -228,7 +329,6 @@ def _members(
 
 
 def _name_at(tokens: tuple[Token, ...], at: int, parameters: AbstractSet[str]) -> str | Slot | None:
-    """The text or parameter at `at`."""
     if at < 0:
         return None
     token = tokens[at]
@@ -238,7 +338,7 @@ def _name_at(tokens: tuple[Token, ...], at: int, parameters: AbstractSet[str]) -
 
 
 def _sought(tokens: tuple[Token, ...], parameters: AbstractSet[str]) -> str | Slot | None:
-    """What stands before `in visible`, if it is one name and that is all."""
+    """Return what stands before `in visible`, if it is one name and that is all."""
     if len(tokens) != 3 or text_at(tokens, 1) != "in" or text_at(tokens, 2) != VISIBLE:  # noqa: PLR2004 - x in visible
         return None
     return _name_at(tokens, 0, parameters)
@@ -257,7 +357,7 @@ def _ordered(source: str, tokens: tuple[Token, ...], partner: dict[int, int]) ->
 
 
 def _operand(tokens: tuple[Token, ...], at: int, partner: dict[int, int]) -> int:
-    """Where the operand begins whose last token is at `at`: a name or bracket with all fields, indices and calls after
+    """Return where the operand begins whose last token is at `at`: a name or bracket with all fields, indices and calls after
     it.
     """
     while True:

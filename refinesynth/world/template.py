@@ -66,7 +66,7 @@ class Pointer:
         return tuple([step.key(state, values) for step in self.steps])
 
     def read(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
-        """What the state holds there; `Inapplicable` if nothing."""
+        """Return what the state holds there; `Inapplicable` if nothing."""
         return resolve(state, self.keys(state, values))
 
 
@@ -131,7 +131,7 @@ def value_as_words(value: JsonValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What a text may use in braces."""
+    """Names that a text may use in braces."""
 
     names: AbstractSet[str]
     visible: Visible | None = None
@@ -148,7 +148,6 @@ def parse_template(text: str, names: AbstractSet[str], visible: Visible | None =
 
 @lru_cache(maxsize=REMEMBERED)
 def _template(text: str, names: frozenset[str]) -> Template:
-    """Of a text that does not ask what is visible."""
     return _read(text, _Scope(names))
 
 
@@ -242,7 +241,7 @@ def _parts(text: str, at: int, scope: _Scope, *, nesting: int, stop: str) -> tup
 
 
 def _braced(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Slot | Pointer | VisibleLookup, int]:
-    """What stands in the braces that open at `at`, and where they end."""
+    """Return what stands in the braces that open at `at`, and where they end."""
     if nesting >= MAX_NESTING:
         raise RulebookError(f"{text[:80]!r}: lookups are nested deeper than {MAX_NESTING}")
     begin = at + 1

@@ -56,7 +56,7 @@ class CompiledSight:
             return None
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
-        """Whether this name is there for one reading, without a look at `when`."""
+        """Return whether this name is there for one reading, without a look at `when`."""
         return name in names_at(_found(self.path, state, values))
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
@@ -80,7 +80,7 @@ class Visibility:
     _known: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
 
     def names_in(self, state: JsonValue) -> VisibleNames:
-        """What is visible; nothing in a state that is no usable JSON. Never raises."""
+        """Return what is visible; nothing in a state that is no usable JSON. Never raises."""
         if not self.sights:
             return self.everything
         encoded = json_bytes(state)

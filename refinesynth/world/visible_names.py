@@ -1,4 +1,4 @@
-"""What is visible in a state: the names, as conditions and texts ask for them."""
+"""Visible names in a state, as conditions and texts ask for them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from refinesynth.cli.remarks import remarks
-from refinesynth.rules import slow
+from refinesynth.rules import failing
 
 
 def lazy(_draft: str) -> Iterator[str]:
@@ -16,16 +16,16 @@ def lazy(_draft: str) -> Iterator[str]:
 def test_a_slow_rule_what_a_server_lacks_and_an_idle_cache_are_said_once_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slow, "SECONDS", -1.0)
+    monkeypatch.setattr(failing, "SECONDS", -1.0)
     said = list[str]()
     known = [{"event": "goes_without", "text": "m does not take seed\x1b"}, {"event": "nothing_cached", "text": "none"}]
     with remarks(said.append):
         for _ in range(2):
-            assert list(slow.timed(lazy, "draft")) == ["found"]
+            assert list(failing.timed(lazy, "draft")) == ["found"]
             for facts in known:
                 logging.getLogger("refinesynth.backends").warning("%s", facts["text"], extra={"facts": facts})
             logging.getLogger("refinesynth.backends").warning("something else")
-    assert list(slow.timed(lazy, "draft")) == ["found"]
+    assert list(failing.timed(lazy, "draft")) == ["found"]
     slow_one, lack, cache = said
     assert slow_one.startswith("! the rule lazy took ")
     assert (lack, cache) == ("! m does not take seed\\u001b", "! none")

@@ -14,7 +14,7 @@ from refinesynth.cli import app
 from refinesynth.cli.stored import at_random, lines
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
-from refinesynth.rules.marks import Mistake, Refinement, Unrelated, marks
+from refinesynth.rules.repairs import Mistake, Refinement, Unrelated, marks
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,

@@ -24,7 +24,7 @@ from refinesynth.episode.record import Record
 from refinesynth.episode.ruled import EXCUSES
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
-from refinesynth.rules.limits import MAX_OBSERVATION
+from refinesynth.rules.form import MAX_OBSERVATION
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import natural, prompted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory

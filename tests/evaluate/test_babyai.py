@@ -9,8 +9,9 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solving_environments import SolvingBabyAI as BabyAI
 
-from refinesynth.evaluate.environments.babyai import BENCHMARK, BabyAI
+from refinesynth.evaluate.environments.babyai import BENCHMARK
 from refinesynth.evaluate.environments.environment import CHECK, BadInstance, Compat, Instance, Source, Start, Step
 
 pytest.importorskip("minigrid", reason="pip install 'refinesynth[babyai]'")

@@ -27,7 +27,7 @@ LABEL = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One game of three rooms, and its label."""
     pytest.importorskip("jericho", reason="needs the extra jericho")
-    pytest.importorskip("textworld", reason="needs the extra textworld, to make a game")
+    pytest.importorskip("textworld", reason="needs the extra alfworld, to make a game")
     folder = tmp_path_factory.mktemp("data") / "jericho"
     make = Path(sys.executable).with_name("tw-make")
     options = ("--world-size", "3", "--nb-objects", "6", "--quest-length", "3", "--seed", "1")

@@ -11,9 +11,10 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solving_environments import SolvingPddl as Pddl
 
 from refinesynth.evaluate.environments.environment import CHECK, BadInstance, Compat, Instance, Source, Step
-from refinesynth.evaluate.environments.pddl import BENCHMARK, Pddl
+from refinesynth.evaluate.environments.pddl import BENCHMARK
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Of gym, which is not maintained.

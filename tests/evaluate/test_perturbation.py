@@ -83,9 +83,6 @@ class _OneAction:
     def valid_actions(self) -> Sequence[str]:
         return [self._action]
 
-    def solution(self) -> Sequence[str] | None:
-        return [self._action]
-
     def close(self) -> None:
         pass
 
@@ -97,7 +94,7 @@ def test_what_the_player_reads_is_what_the_environment_takes(name: str, wording:
     assert environment.reset(Instance("", {})) == Start(
         f"Say: {worded}", "goal", (Action(worded, parameters={"x": (worded,)}),)
     )
-    assert environment.valid_actions() == environment.solution() == [worded]
+    assert environment.valid_actions() == [worded]
     assert environment.step(original).refused
     assert environment.step(worded) == Step(f"Taken: {worded}", 1.0, done=True, success=True)
 

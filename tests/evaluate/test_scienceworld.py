@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,12 @@ def instances(evaluation_data: Path) -> dict[str, Instance]:
 
 
 def opened(compat: Compat) -> EnvironmentProcess:
-    return EnvironmentProcess(choose("scienceworld").benchmark, compat=compat, perturb="", python=None)
+    return EnvironmentProcess(
+        replace(choose("scienceworld").benchmark, environment="solving_environments:SolvingScienceWorld"),
+        compat=compat,
+        perturb="",
+        python=None,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,13 @@ a process of its own and by a whole evaluation.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import choose
 from refinesynth.evaluate.environments.environment import Instance
 from refinesynth.evaluate.process import EnvironmentProcess
@@ -16,7 +19,6 @@ pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 from inspect_ai.log import read_eval_log
 
 from refinesynth.evaluate.evaluating import Evaluation, evaluate
-from refinesynth.evaluate.measures import SCORE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -49,7 +51,8 @@ PROBLEM = """
 def test_the_search_solves_levels_of_minigrid(level: str):
     """Repaired, as AgentBoard's success wants subgoals, which stand in its labels."""
     pytest.importorskip("minigrid", reason="needs the extra babyai")
-    process = EnvironmentProcess(choose("babyai").benchmark, compat="repaired", perturb="", python=None)
+    benchmark = replace(choose("babyai").benchmark, environment="solving_environments:SolvingBabyAI")
+    process = EnvironmentProcess(benchmark, compat="repaired", perturb="", python=None)
     start = process.reset(Instance(level, {"level": level, "seed": 7, "subgoals": [["never seen"]]}))
     assert start.goal
     assert "turn left" in process.valid_actions()
@@ -78,13 +81,17 @@ def problem(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_planning_problem_is_evaluated_with_its_oracle(problem: Path, tmp_path: Path):
-    (log,) = evaluate(Evaluation(model="oracle", tasks="pddl", data=problem, output=tmp_path / "out"), display="none")
+def test_a_planning_problem_is_evaluated(problem: Path, tmp_path: Path):
+    (log,) = evaluate(Evaluation(model="first", tasks="pddl", data=problem, output=tmp_path / "out"), display="none")
     assert log.status == "success"
     (sample,) = read_eval_log(log.location).samples or []
     assert sample.scores is not None
-    score = sample.scores[SCORE]
-    assert isinstance(score.value, dict)
-    assert (score.value["success"], score.value["progress"]) == (1.0, 1.0)
-    assert (score.metadata or {})["counts"]["turns"] == 3
     assert "ball1 is at rooma" in sample.messages[0].text.lower()
+
+
+@pytest.mark.parametrize("asked", [{"model": "oracle"}, {"model": "first", "shots": 1}])
+def test_the_oracle_plays_worlds_whose_solution_is_known_alone(asked: dict[str, Any], problem: Path, tmp_path: Path):
+    with pytest.raises(
+        InputError, match="pddl has no solutions, which --model oracle and --shots need; expected worlds"
+    ):
+        evaluate(Evaluation(tasks="pddl", data=problem, output=tmp_path / "out", **asked), display="none")

@@ -11,8 +11,8 @@ from pydantic import JsonValue, ValidationError
 from refinesynth.testing import texts
 from refinesynth.trajectory import Script
 from refinesynth.world import RulebookError, World, check_solvability, plan, replay
+from refinesynth.world.explore import MAX_FAULTS
 from refinesynth.world.expression import MAX_STATE_BYTES
-from refinesynth.world.faults import MAX_FAULTS
 from refinesynth.world.ruling import MAX_CHANGES
 from refinesynth.world.visibility import MAX_SEEN
 

@@ -20,9 +20,8 @@ from refinesynth.episode import Cast, EpisodeSettings
 from refinesynth.episode.narrated import NARRATED, narrator_of
 from refinesynth.episode.record import Record
 from refinesynth.prompts import Prompts
-from refinesynth.rules.limits import MAX_OBSERVATION
-from refinesynth.rules.numbers import numbers
-from refinesynth.rules.registry import BUILT_IN
+from refinesynth.rules.form import MAX_OBSERVATION
+from refinesynth.rules.registry import BUILT_IN, numbers
 from refinesynth.settings.mistakes import at_least
 from refinesynth.trajectory import Persona
 

@@ -8,8 +8,7 @@ from words_corpus import HOUSE
 from refinesynth import rules
 from refinesynth.rules import RealRefinement
 from refinesynth.rules.names import names_of
-from refinesynth.rules.reasons import gives_reason
-from refinesynth.rules.repairs import count_refinements, refinements, repairs
+from refinesynth.rules.repairs import count_refinements, gives_reason, refinements, repairs
 from refinesynth.trajectory import (
     Draft,
     DraftTurn,

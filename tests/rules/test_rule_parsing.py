@@ -10,8 +10,7 @@ from rule_drafts import NeverSay, draft, make_plain, right
 
 from refinesynth import rules
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.rules.parsing import MAX_RULE_DEPTH, MAX_TEXT_CHARACTERS
-from refinesynth.rules.registry import BUILT_IN
+from refinesynth.rules.registry import BUILT_IN, MAX_RULE_DEPTH, MAX_TEXT_CHARACTERS
 from refinesynth.trajectory import Liberty
 
 SIMPLE = st.one_of(

@@ -5,7 +5,7 @@ from words_corpus import HOUSE
 
 from refinesynth import rules
 from refinesynth.errors import InputError
-from refinesynth.rules.rulebook_values import unknown_values
+from refinesynth.rules.rulebooks import unknown_values
 from refinesynth.trajectory import ActionSpec, Draft, Effect, EffectOp, Requirement, Rulebook, Script
 
 LAMP = ActionSpec(

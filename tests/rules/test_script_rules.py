@@ -4,7 +4,6 @@ import pytest
 from pydantic import JsonValue
 from rule_drafts import GO, HOUSE, LOOK, SAY, TAKE
 
-from refinesynth.actions.fillings import EXHAUSTIVE, SAMPLES, fillings, with_samples
 from refinesynth.rules import (
     ActionCount,
     EnvironmentLimits,
@@ -19,7 +18,7 @@ from refinesynth.rules import (
     script,
     verify,
 )
-from refinesynth.rules.script_shape import MAX_ACTIONS_READ
+from refinesynth.rules.script_shape import EXHAUSTIVE, MAX_ACTIONS_READ, SAMPLES, fillings, with_samples
 from refinesynth.trajectory import ActionSpec, Draft
 
 

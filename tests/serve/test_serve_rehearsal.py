@@ -15,9 +15,6 @@ from refinesynth.serve import create_app, running
 from refinesynth.text.jsontext import read_json
 from refinesynth.trajectory import Draft, Script
 
-STRANGE = Script.model_validate(
-    {"environment": {"lamp": "off"}, "goal": "Light.", "completion_conditions": ["The lamp is on."], "actions": []}
-)
 PERSONA = "a lighthouse keeper who repairs clocks"
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": f"Write a script.\n{block(PERSONA, 'persona')}"}]
 
@@ -47,41 +44,6 @@ async def test_an_answer_over_http_is_the_answer_in_process(client: openai.OpenA
         outside = complete(client, **request)
         assert content(outside) == inside["choices"][0]["message"]["content"]
         assert outside.usage.total_tokens == inside["usage"]["total_tokens"] > 0
-
-
-WANTED = {"step": "all", "features": ["hidden"], "actions": [4, 12]}
-
-
-def grounded_requests(script: Script) -> list[list[dict[str, Any]]]:
-    """One request of each kind that only grounded play makes, and the player's."""
-    told = {"introduction": script.introduction, "goal": script.goal, "actions": [one.name for one in script.actions]}
-    ruling: dict[str, object] = {
-        "accepted": True,
-        "mistake": None,
-        "transient": False,
-        "text": "It is open.",
-        "visible": [],
-        "done": False,
-    }
-    world = script.model_dump(mode="json", exclude={"goal", "completion_conditions"})
-    asked = [
-        [block(PERSONA, "persona"), block(WANTED, "wanted")],
-        [block(PERSONA, "persona"), block({**WANTED, "step": "world"}, "wanted")],
-        [block(PERSONA, "persona"), block({**WANTED, "step": "goal"}, "wanted"), block(world, "world")],
-        [block(told, "script"), block([], "history"), block("look around", "action"), block(ruling, "ruling")],
-        [render_task(script)],
-    ]
-    return [[{"role": "user", "content": "\n\n".join(parts)}] for parts in asked]
-
-
-async def test_grounded_play_is_answered_over_http_as_in_process(client: openai.OpenAI) -> None:
-    rehearsal = Rehearsal(faults=Faults.none())
-    written = await rehearsal("rehearsal", messages=grounded_requests(STRANGE)[0], seed=1)
-    script = Script.from_llm(read_json(written["choices"][0]["message"]["content"]))
-    assert script.grounded
-    for messages in grounded_requests(script):
-        inside = await rehearsal("rehearsal", messages=messages, seed=1)
-        assert content(complete(client, messages=messages, seed=1)) == inside["choices"][0]["message"]["content"]
 
 
 def test_a_script_and_a_first_turn_come_through_openais_client(client: openai.OpenAI) -> None:

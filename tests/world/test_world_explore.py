@@ -8,11 +8,9 @@ from world_scripts import script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement, Script, Sight
 from refinesynth.world import World, ground_actions
-from refinesynth.world.explore import Explorer, Node
-from refinesynth.world.faults import RulebookFaults
-from refinesynth.world.ground import Item, overlap, some_ground_actions
+from refinesynth.world.explore import Explorer, Node, RulebookFaults
+from refinesynth.world.ground import Item, WorkLimit, WorkLimitExceeded, overlap, some_ground_actions
 from refinesynth.world.search import Planner
-from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 NAMES = ("a", "b")
 places = st.sampled_from(["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"])

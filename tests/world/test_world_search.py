@@ -8,10 +8,9 @@ from world_scripts import script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement
 from refinesynth.world import World, ground_actions, plan
-from refinesynth.world.ground import Facts, ground
+from refinesynth.world.ground import Facts, WorkLimit, ground
 from refinesynth.world.heuristic import UNREACHED, Heuristic
 from refinesynth.world.search import pruned
-from refinesynth.world.work_limit import WorkLimit
 
 
 def _played(world: World, state: JsonValue, actions: tuple[str, ...]) -> JsonValue:

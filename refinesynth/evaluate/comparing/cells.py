@@ -1,4 +1,4 @@
-"""What a comparison tells: tables whose cells are values with a text of their own. Values are shares of one, as logs hold
+"""Values of a comparison: tables whose cells are values with a text of their own. Values are shares of one, as logs hold
 them; texts are per cent, with one digit after the point.
 """
 
@@ -52,7 +52,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where the mean of an unfinished task will be: what is finished says little, as quick episodes are finished first."""
+    """Bounds of the mean of an unfinished task: the finished part says little, as quick episodes are finished first."""
 
     worst: float
     """If each missing episode gives 0."""

@@ -1,13 +1,169 @@
 """From folders of logs to what there is to say about them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.cells import Comparison
-from refinesynth.evaluate.comparing.published import INSTANCES
+from refinesynth.evaluate.comparing.cells import Bounds, Cell, Comparison, Number, Pair, Passes, Share, Table
+from refinesynth.evaluate.comparing.published import HELD_OUT, HELD_OUT_TASK, INSTANCES, WEIGHTS, main_table
 from refinesynth.evaluate.comparing.reading import Played, read_evaluation
-from refinesynth.evaluate.comparing.tables import tables
+from refinesynth.evaluate.comparing.statistics import Floats, Parts, change, estimate, pass_hat, sign_test, spread
+
+Evaluations = Mapping[str, Sequence[Played]]
+"""Name to the tasks of that evaluation."""
+Rows = Iterator[tuple[Cell, ...]]
+_CORE = ("success", "progress")
+_BY = ("task", "evaluation")
+
+
+def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
+    """All that have a row; of an unfinished task only the bounds of its score."""
+    whole = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
+    found = [_main(evaluations, whole, paper=paper), _scores(evaluations), _further(whole), _differences(whole)]
+    found += [_epochs(whole), _perturbations(whole), _behaviour(whole)]
+    return [table for table in found if table.rows]
+
+
+def _main(evaluations: Evaluations, whole: Evaluations, *, paper: bool) -> Table:
+    ours: dict[str, dict[str, Pair]] = {}
+    notes = [
+        f"{name} is unfinished: {', '.join(left)}"
+        for name, tasks in evaluations.items()
+        if (left := [one.task for one in tasks if one.missing and one.task in INSTANCES])
+    ]
+    for name, tasks in whole.items():
+        there = [one for one in tasks if one.task in INSTANCES]
+        if there:
+            ours[name] = {one.task: Pair(*(float(one.means(measure).mean()) for measure in _CORE)) for one in there}
+        if few := [_other_instances(one) for one in there if _other_instances(one)]:
+            notes.append(f"{name} does not compare with published figures: instances are {', '.join(few)}")
+    table = main_table(ours, paper=paper)
+    return replace(table, notes=[*table.notes, *notes])
+
+
+def _other_instances(one: Played) -> str:
+    """`babyai 5 of 112` where they are not as many as the paper's."""
+    return "" if len(one.ids) == INSTANCES[one.task] else f"{one.task} {len(one.ids)} of {INSTANCES[one.task]}"
+
+
+def _by_task(evaluations: Evaluations) -> Iterator[tuple[str, Played]]:
+    """Evaluation and task; what is compared stands together."""
+    for task in dict.fromkeys(one.task for tasks in evaluations.values() for one in tasks):
+        yield from ((name, one) for name, tasks in evaluations.items() for one in tasks if one.task == task)
+
+
+def _scores(evaluations: Evaluations) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, one in _by_task(evaluations):
+        instances = len(one.ids) if len(one.ids) == one.of else f"{len(one.ids)} of {one.of}"
+        if one.missing:
+            rows.append((one.task, name, f"{instances}, unfinished", *map(one.bounds, _CORE)))
+        else:
+            rows.append((one.task, name, instances, *(estimate([(1.0, one.means(measure))]) for measure in _CORE)))
+    for name, tasks in evaluations.items():
+        there = {one.task: one for one in tasks if one.task in HELD_OUT and not one.missing}
+        if there.keys() == set(HELD_OUT):
+            other = any(map(_other_instances, there.values()))
+            scores = (estimate(weighted({task: there[task].means(measure) for task in HELD_OUT})) for measure in _CORE)
+            rows.append((HELD_OUT_TASK, name, "partial" if other else "all", *scores))
+    notes = ["[-]: all instances gave the same, so there is no interval"]
+    if any(isinstance(cell, Bounds) for row in rows for cell in row):
+        notes.append("unfinished: from the worst case, each missing episode giving 0, to the best, each giving 100")
+    return Table("scores", "Scores in %, with 95 % intervals", (*_BY, "instances", *_CORE), 2, rows, notes)
+
+
+def weighted(figures: Mapping[str, Floats]) -> Parts:
+    """Figures of the held-out tasks, by the paper's weights, whatever the number of instances."""
+    return [(WEIGHTS[task], figures[task]) for task in HELD_OUT]
+
+
+def _further(evaluations: Evaluations) -> Table:
+    rows = [
+        (one.task, name, measure, estimate([(1.0, one.means(measure))]))
+        for name, one in _by_task(evaluations)
+        for measure in one.measures
+        if measure not in _CORE
+    ]
+    return Table("further", "Further measures in %, with 95 % intervals", (*_BY, "measure", "mean"), 3, rows)
+
+
+def _differences(evaluations: Evaluations) -> Table:
+    (first, mine), *others = evaluations.items()
+    rows = [row for name, theirs in others for row in _against(mine, name, theirs)]
+    note = (
+        "over the instances that both have; p of a paired two-sided test (McNemar's, or flips of signs), not corrected for "
+        "the number of tests"
+    )
+    title = f"Differences from {first} in points, with 95 % intervals"
+    return Table("differences", title, (*_BY, "measure", "pairs", "difference", "p"), 3, rows, [note])
+
+
+def _against(mine: Sequence[Played], name: str, theirs: Sequence[Played]) -> Rows:
+    other = {one.task: one for one in theirs}
+    pairs = {one.task: (one, other[one.task]) for one in mine if one.task in other and one.shares(other[one.task])}
+    for task, (one, two) in pairs.items():
+        for measure in (measure for measure in one.measures if measure in two.measures):
+            yield task, name, measure, *_change([(1.0, one.differences(two, measure))])
+    if pairs.keys() >= set(HELD_OUT):
+        for measure in _CORE:
+            parts = weighted({task: one.differences(two, measure) for task, (one, two) in pairs.items()})
+            yield HELD_OUT_TASK, name, measure, *_change(parts)
+
+
+def _change(parts: Parts) -> tuple[Cell, ...]:
+    return sum(len(values) for _, values in parts), change(parts), sign_test(parts)
+
+
+def _epochs(evaluations: Evaluations) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, one in _by_task(evaluations):
+        won, both = one.measures["success"], [one.measures[measure] for measure in _CORE]
+        epochs = won.shape[1]
+        if epochs > 1:
+            passes = {str(k): share for k in range(2, epochs + 1) if (share := pass_hat(won, k)) is not None}
+            best = Pair(*(float(np.nanmax(values, axis=1).mean()) for values in both))
+            spreads = (spread(np.nanmean(values, axis=0)) for values in both)
+            rows.append((one.task, name, epochs, *spreads, best, Passes(passes)))
+    notes = [
+        "scores: mean ± standard deviation of the epochs' scores (population, sample)",
+        "best: of each instance the best epoch, success/progress; pass^k: k epochs of an instance all succeed",
+    ]
+    return Table("epochs", "Over epochs, %", (*_BY, "epochs", *_CORE, "best", "pass^k"), 2, rows, notes)
+
+
+def _perturbations(evaluations: Evaluations) -> Table:
+    groups: dict[tuple[str, str], list[Played]] = {}
+    for name, one in _by_task(evaluations):
+        groups.setdefault((one.task.removesuffix(one.perturb).strip(), name), []).append(one)
+    rows: list[tuple[Cell, ...]] = []
+    for (task, name), group in groups.items():
+        if len(group) > 1:
+            variants = ", ".join(one.perturb or "original" for one in group)
+            spreads = (spread([float(one.means(measure).mean()) for one in group]) for measure in _CORE)
+            rows.append((task, name, variants, *spreads))
+    note = "mean ± standard deviation (population, sample) of the scores of the variants that were played"
+    return Table("perturbations", "Over perturbations, %", (*_BY, "variants", *_CORE), 2, rows, [note])
+
+
+def _behaviour(evaluations: Evaluations) -> Table:
+    heads: tuple[str, ...] = ()
+    rows: list[tuple[Cell, ...]] = []
+    for name, one in _by_task(evaluations):
+        rates = one.counts.rates
+        heads = tuple(rates)
+        rows.append(
+            (one.task, name, *(Number(rate) if "steps" in head else Share(rate) for head, rate in rates.items()))
+        )
+    note = (
+        "errors and invalid actions: of all turns; repeats: of the turns after a failed one, word for word; recovers: of "
+        "stretches of failures; steps: their number, not per cent"
+    )
+    columns = (*_BY, *(head.replace("_", " ") for head in heads))
+    return Table("behaviour", "How failures are dealt with, %", columns, 2, rows, [note])
+
 
 _PUBLISHED_WITH = {"compat": ("agentboard",), "steps": ("30",), "reflexion": ("0", "1"), "temperature": ("0.0",)}
 
@@ -33,7 +189,6 @@ def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
 
 
 def _remarks(tasks: Sequence[Played], *, paper: bool) -> Iterator[str]:
-    """What to know about one evaluation."""
     if len(models := sorted({one.model for one in tasks})) > 1:
         yield f"several models in one folder: {', '.join(models)}"
     for one in tasks:
@@ -44,7 +199,6 @@ def _remarks(tasks: Sequence[Played], *, paper: bool) -> Iterator[str]:
 
 
 def _unlike(first: str, mine: Sequence[Played], second: str, theirs: Sequence[Played]) -> Iterator[str]:
-    """What makes two evaluations hard to compare."""
     others, tasks = {one.task: one for one in theirs}, {one.task for one in mine}
     for task in sorted(tasks ^ others.keys()):
         yield f"{task}: only in {first if task in tasks else second}, so not compared"

@@ -46,7 +46,7 @@ class Played:
     failures was allowed them."""
 
     def bounds(self, measure: str) -> Bounds:
-        """Where the mean of an unfinished task will be."""
+        """Return where the mean of an unfinished task will be."""
         found = self.measures[measure]
         of = int(np.count_nonzero(~np.isnan(found))) + self.missing
         reached = float(np.nansum(found))
@@ -57,7 +57,7 @@ class Played:
         return np.nanmean(self.measures[measure], axis=1)
 
     def shares(self, other: "Played") -> bool:
-        """Whether both have an instance."""
+        """Return whether both have an instance."""
         return not set(self.ids).isdisjoint(other.ids)
 
     def differences(self, other: "Played", measure: str) -> Floats:

@@ -94,10 +94,8 @@ class AlfWorld:
         self._state: Any = None
         self._seen = ""
         self._subgoals: dict[str, bool] = {}
-        self._walkthrough: list[str] | None = None
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         data = instance.data
         game = _read(Path(data["game"]))
         try:
@@ -109,7 +107,6 @@ class AlfWorld:
             raise BadInstance(f"the game {data['game']!r} cannot be played: {type(error).__name__}: {error}") from error
         seen, taken, *more = subgoals(instance.level, data["object"], data["place"])
         self._subgoals = dict.fromkeys((seen if self._quirks else f"{seen}|{taken}", taken, *more), False)
-        self._walkthrough = game.get("walkthrough")
         actions = tuple(one for one in _ACTIONS if self._quirks or one.name != "toggle {obj}")
         return Start(self._seen, goal.partition("Your task is to: ")[2].strip(), actions, _INTRODUCTION)
 
@@ -134,14 +131,8 @@ class AlfWorld:
         return Step(observation, progress, won, won, refused=observation == _REFUSED)
 
     def valid_actions(self) -> Sequence[str]:
-        """What the game takes now, sorted; without `check valid actions`."""
+        """Return what the game takes now, sorted; without `check valid actions`."""
         return list(self._state.admissible_commands)
-
-    def solution(self) -> Sequence[str] | None:
-        """The game's own walkthrough."""
-        if self._walkthrough is None:
-            return None
-        return [re.sub(r"^move (.+) to (.+)", r"put \1 in/on \2", action) for action in self._walkthrough]
 
     @property
     def subgoals(self) -> Mapping[str, bool]:
@@ -149,7 +140,6 @@ class AlfWorld:
         return self._subgoals
 
     def close(self) -> None:
-        """See `TextEnvironment.close`."""
         self._game.close()
 
 
@@ -185,7 +175,6 @@ def _translated_once(translator: Any) -> Generator[None]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A game file, worded as AgentBoard's."""
     try:
         if (size := path.stat().st_size) > _MOST_BYTES:
             raise BadInstance(f"the game {str(path)!r} has {size:,} bytes; expected {_MOST_BYTES:,} at most")

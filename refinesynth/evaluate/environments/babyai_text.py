@@ -45,12 +45,12 @@ class Thing:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is a door that one can walk into."""
+        """Return whether it is a door that one can walk into."""
         return " open " in self.name
 
     @property
     def place(self) -> str:
-        """Where it is, as a sentence ends with it."""
+        """Return where it is, as a sentence ends with it."""
         ahead, right = self.cell
         if right == 0:
             return f"right in front of you {ahead} steps away."
@@ -59,7 +59,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class View:
-    """What a player is told, and what its words can mean now."""
+    """The text for the player, and what its words can mean now."""
 
     description: str
     actions: Mapping[str, Sequence[int]]
@@ -107,7 +107,6 @@ def _things(image: Sequence[Sequence[Sequence[int]]]) -> list[Thing]:
 
 
 def _barrier(things: Sequence[Thing]) -> Thing | None:
-    """The nearest wall or box straight ahead."""
     return next((thing for thing in things if thing.kind in {"box", "wall"} and thing.cell[1] == 0), None)
 
 

@@ -1,4 +1,4 @@
-"""What an environment is: plain values, a protocol of five verbs, and how a benchmark of them is described.
+"""Environments: plain values, a protocol of four verbs, and how a benchmark of them is described.
 
 Only the standard library is imported here, and by the environments only their own packages besides: an environment runs
 in a process of its own, in an interpreter that need not have anything else installed.
@@ -55,7 +55,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Start:
-    """What a player is given before its first action."""
+    """The start of an episode, as the player reads it."""
 
     observation: str
     goal: str
@@ -68,7 +68,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Step:
-    """What came of one action."""
+    """Outcome of one action."""
 
     observation: str
     progress: float
@@ -88,6 +88,10 @@ class Step:
 class TextEnvironment(Protocol):
     """One environment, one episode after another: `reset`, then `step` until done. Synchronous, deterministic per
     instance; not shared between threads.
+
+    An environment may also have `solution() -> Sequence[str] | None`: actions, in the words of `step`, that lead from the
+    state after `reset` to success, or None where none is known. The model `oracle` and worked examples need it. It is
+    called after `reset` and before the first step, and may take seconds.
     """
 
     def reset(self, instance: Instance, /) -> Start:
@@ -103,15 +107,8 @@ class TextEnvironment(Protocol):
         ...
 
     def valid_actions(self) -> Sequence[str]:
-        """What the environment would take now, in a fixed order; what the random and the first-valid player choose
+        """Return what the environment would take now, in a fixed order; what the random and the first-valid player choose
         from.
-        """
-        ...
-
-    def solution(self) -> Sequence[str] | None:
-        """Actions that lead from the state after `reset` to success, in the words of `step`; None where none is known.
-
-        Called after `reset` and before the first step; may take seconds.
         """
         ...
 
@@ -122,7 +119,7 @@ class TextEnvironment(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a benchmark's instances come from."""
+    """Source of a benchmark's instances."""
 
     data: Path | None = None
     """The user's folder of benchmark data, with one folder per benchmark in it."""

@@ -62,14 +62,12 @@ class HotpotQA:
         self._looked: tuple[str, int] = ("", 0)
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         self._data = instance.data
         self._paragraphs = {title: list(sentences) for title, sentences in self._data["paragraphs"]}
         self._open, self._looked = [], ("", 0)
         return Start("", self._data["question"], _ACTIONS, _INTRODUCTION)
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`."""
         read = _FORM.fullmatch(action.strip())
         if read is None:
             return self._said("This is no action: write search[...], lookup[...] or finish[...].", refused=True)
@@ -118,11 +116,6 @@ class HotpotQA:
         titles = list(self._paragraphs)
         return [*(f"search[{one}]" for one in titles), *(f"finish[{one}]" for one in titles)]
 
-    def solution(self) -> Sequence[str] | None:
-        """The searches of the paragraphs that the data names, and the answer."""
-        gold = dict.fromkeys(title for title in self._data["gold"] if title in self._paragraphs)
-        return [*(f"search[{title}]" for title in gold), f"finish[{self._data['answer']}]"]
-
     def close(self) -> None:
         """Nothing is held."""
 
@@ -166,10 +159,9 @@ def _instance(path: Path, number: int, row: object) -> Instance:
     try:
         values = cast("dict[str, Any]", row)
         paragraphs = [(str(title), [str(one) for one in sentences]) for title, sentences in values["context"]]
-        gold = [str(title) for title, _ in values["supporting_facts"]]
         data = {"question": str(values["question"]), "answer": str(values["answer"]), "paragraphs": paragraphs}
         level = f"{values.get('type', '')} {values.get('level', '')}".strip()
-        return Instance(str(values["_id"]), {**data, "gold": gold}, level)
+        return Instance(str(values["_id"]), data, level)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInstance(
             f"question {number} of {str(path)!r} cannot be read ({error!r}); expected {_HOLDS}"

@@ -76,7 +76,6 @@ class Jericho:
         self._subgoals = 0
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         data = instance.data
         path = Path(data["game"])
         if not _whole(path):
@@ -103,7 +102,6 @@ class Jericho:
         return [(word, "NOUN") for word in found if word[: self._longest] in self._nouns]
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`."""
         # The interpreter, which is written in C, is given printable ASCII alone.
         words = re.sub(r"[^ -~]", " ", re.split(r"[,.;\n]|\bthen\b", action.strip(), maxsplit=1)[0]).split()
         command = " ".join(words[:_MOST_WORDS])[:_MOST_LETTERS]
@@ -139,19 +137,12 @@ class Jericho:
             found = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
         return sorted(map(str, found)) or ["look", "inventory", "north", "south", "east", "west"]
 
-    def solution(self) -> Sequence[str] | None:
-        """The package's walkthrough, which is longer than an episode in most games."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return list(self._game.get_walkthrough()) or None
-
     def close(self) -> None:
-        """See `TextEnvironment.close`."""
         self._game = None
 
 
 def _whole(path: Path) -> bool:
-    """Whether a file begins as a story does and is as long as it says (the Z-Machine Standards, section 11); the
+    """Return whether a file begins as a story does and is as long as it says (the Z-Machine Standards, section 11); the
     interpreter ends the process over one that is not.
     """
     try:

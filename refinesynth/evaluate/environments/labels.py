@@ -21,7 +21,7 @@ class Label:
         self._about: dict[str, Any] = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
 
     def has(self, name: str) -> bool:
-        """Whether there is such a field, in the row or in its additional_info."""
+        """Return whether there is such a field, in the row or in its additional_info."""
         return name in self._row or name in self._about
 
     def text(self, name: str) -> str:

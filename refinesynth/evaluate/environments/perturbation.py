@@ -84,7 +84,6 @@ class Perturbed:
         self._swap = perturbation.swap
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         start = self._environment.reset(instance)
         return Start(
             observation=self._swap(start.observation),
@@ -103,16 +102,9 @@ class Perturbed:
         return replace(step, observation=self._swap(step.observation))
 
     def valid_actions(self) -> Sequence[str]:
-        """See `TextEnvironment.valid_actions`."""
         return [self._swap(action) for action in self._environment.valid_actions()]
 
-    def solution(self) -> Sequence[str] | None:
-        """See `TextEnvironment.solution`."""
-        found = self._environment.solution()
-        return None if found is None else [self._swap(action) for action in found]
-
     def close(self) -> None:
-        """See `TextEnvironment.close`."""
         self._environment.close()
 
 

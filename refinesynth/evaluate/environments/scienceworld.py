@@ -23,7 +23,7 @@ from refinesynth.evaluate.environments.environment import (
 from refinesynth.evaluate.environments.labels import AGENTBOARD, Label, labels
 
 _HOLDS = f"scienceworld/test.jsonl of {AGENTBOARD}"
-_SIMPLIFICATIONS = "selfWateringFlowerPots,openContainers,openDoors,noElectricalAction"
+SIMPLIFICATIONS = "selfWateringFlowerPots,openContainers,openDoors,noElectricalAction"
 _MOST_ACTION = 1_000
 """Characters of an action that the simulator is given; it looks a long one up word by word, for seconds."""
 _SIMULATORS_STEPS = 1_000_000
@@ -91,23 +91,21 @@ class ScienceWorld:
         self._met: dict[str, bool] = {}
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         data = instance.data
         self._task = (data["name"], data["variation"])
         self._met = dict.fromkeys(data["subgoals"], False)
-        first = self._loaded(gold=False)
+        first = self._loaded()
         return Start(f"{first}\n{self._world.inventory()}", data["goal"], _ACTIONS, _INTRODUCTION)
 
-    def _loaded(self, *, gold: bool) -> str:
+    def _loaded(self) -> str:
         try:
-            self._world.load(*self._task, _SIMPLIFICATIONS, generateGoldPath=gold)
+            self._world.load(*self._task, SIMPLIFICATIONS, generateGoldPath=False)
             observation, _ = self._world.reset()
         except Exception as error:  # Whatever comes through from Java.
             raise BadInstance(f"the task {self._task} cannot be loaded: {error}") from error
         return str(observation)
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`."""
         # Java's text has no lone surrogates.
         action = " ".join(action.encode("utf-8", "replace").decode().split())[:_MOST_ACTION]
         if action == CHECK:
@@ -130,20 +128,12 @@ class ScienceWorld:
         return [form for form in self._world.get_possible_actions() if "reset" not in form]
 
     def valid_actions(self) -> Sequence[str]:
-        """What the simulator takes now, sorted."""
+        """Return what the simulator takes now, sorted."""
         return sorted(
             {str(one) for one in self._world.get_valid_action_object_combinations() if "reset" not in str(one)}
         )
 
-    def solution(self) -> Sequence[str] | None:
-        """The simulator's own way to its own end, which need not meet AgentBoard's subgoals, nor within 30 actions."""
-        self._loaded(gold=True)
-        path = [str(action) for action in self._world.get_gold_action_sequence()]
-        self._loaded(gold=False)
-        return None if not path or path[0].startswith("ERROR") else path
-
     def close(self) -> None:
-        """See `TextEnvironment.close`."""
         self._world.close()
 
 

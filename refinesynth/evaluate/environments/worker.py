@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any
@@ -58,7 +58,7 @@ class Served:
 
             made = perturbed(made, request["perturb"])
         self._environment = made
-        return {}
+        return {"solves": hasattr(made, "solution")}
 
     @property
     def _open_environment(self) -> TextEnvironment:
@@ -80,7 +80,10 @@ class Served:
         return {"actions": [action[:MAX_TEXT] for action in self._open_environment.valid_actions()]}
 
     def _solution(self, _: Mapping[str, Any]) -> Answer:
-        found = self._open_environment.solution()
+        solve: Callable[[], Sequence[str] | None] | None = getattr(self._open_environment, "solution", None)
+        if solve is None:
+            raise BadInstance("this environment has no solution(), which the model oracle and worked examples need")
+        found = solve()
         return {"actions": None if found is None else list(found)}
 
     def close(self) -> None:

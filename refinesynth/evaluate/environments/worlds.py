@@ -47,7 +47,6 @@ class GroundedWorld:
         self._played: GroundedEnvironment | None = None
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         try:
             script = Script.model_validate(instance.data["script"])
             history = tuple(Exchange(*one) for one in instance.data.get("before", ()))
@@ -76,7 +75,6 @@ class GroundedWorld:
         return Step(ruled.text, self._now.progress, ruled.done, ruled.done, refused=refused, slipped=ruled.transient)
 
     def valid_actions(self) -> Sequence[str]:
-        """See `TextEnvironment.valid_actions`."""
         world, state = self._now.world, self._now.state
         texts, _ = some_ground_actions(world, _MOST_LISTED)
         return [text for text in texts if world.step(state, text).kind is None]

@@ -27,17 +27,183 @@ from inspect_ai.log import (
     EvalStats,
     write_eval_log,
 )
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageUser,
+    Content,
+    ContentReasoning,
+    ContentText,
+    ModelOutput,
+    ModelUsage,
+)
+from inspect_ai.scorer import Score
 from inspect_ai.viewer import TaskSamplesColumn, TaskSamplesView, ViewerConfig
 from pydantic import ValidationError
 
 from refinesynth._version import __version__
+from refinesynth.chat import render_task
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.evaluate.viewing.samples import VERDICT, sample_of
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.outcome import Refused
+from refinesynth.rules import Severity, Violation
+from refinesynth.rules.repairs import Mark, Mistake, Refinement, marks
 from refinesynth.run import RunFolder
 from refinesynth.run.lines import last_line, last_line_end, read_lines
-from refinesynth.trajectory import Trajectory, explain
+from refinesynth.text.printable import printable
+from refinesynth.trajectory import (
+    Draft,
+    DraftTurn,
+    DungeonMasterTurn,
+    MalformedTurn,
+    PlayerTurn,
+    Trajectory,
+    Usage,
+    explain,
+)
+
+VERDICT = "verdict"
+
+
+def sample_of(record: Trajectory | Refused, *, id_: str, models: str) -> EvalSample:
+    """The record under an id that no other sample of its log has; `models` is what the log says of the models."""
+    accepted = isinstance(record, Trajectory)
+    draft = record.draft() if accepted else record.evidence()
+    marked = marks(draft) if draft else {}
+    scores = _accepted(record, marked) if accepted else _refused(record, marked)
+    took, cost = (record.provenance.usage, record.provenance.cost_usd) if accepted else (record.usage, record.cost_usd)
+    violations = () if accepted else record.violations
+    about = {"provenance"} if accepted else {"episode", "stage", "attempt"}
+    sample: dict[str, Any] = {
+        "id": id_,
+        "epoch": 1,
+        "input": printable(draft.script.goal) if draft else "no script that could be read",
+        "target": [*map(printable, draft.script.completion_conditions)] if draft else "",
+        "messages": list(_messages(draft, marked, violations)) if draft else _unreadable(scores[VERDICT]),
+        "output": ModelOutput(),
+        "scores": scores,
+        "metadata": {
+            "persona": printable(record.persona.text),
+            **record.model_dump(mode="json", include=about),
+            "script": draft.script.model_dump(mode="json") if draft else None,
+        },
+        "model_usage": {models: _usage(took, cost)},
+    }
+    return EvalSample.model_validate(sample)
+
+
+def _usage(usage: Usage, cost: float | None) -> ModelUsage:
+    return ModelUsage(
+        input_tokens=usage.input_tokens - usage.cached_tokens,
+        input_tokens_cache_read=usage.cached_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        total_cost=cost,
+    )
+
+
+def _accepted(trajectory: Trajectory, marked: Mapping[int, Mark]) -> dict[str, Score]:
+    answers = {at: mark.of for at, mark in marked.items() if isinstance(mark, Refinement)}
+    told = "; ".join(f"turn {at + 1} of {_numbers(of)}" for at, of in answers.items())
+    return {
+        VERDICT: Score(value="accepted", explanation=printable(f"by {trajectory.provenance.rules}")),
+        **_counts(trajectory.draft(), marked),
+        "refinements": Score(value=sum(map(len, answers.values())), explanation=told or "none"),
+    }
+
+
+def _refused(item: Refused, marked: Mapping[int, Mark]) -> dict[str, Score]:
+    """The verdict is the first rule that refused it; each rule that found something has a score beside."""
+    by_rule: dict[str, list[Violation]] = {}
+    for violation in item.violations:
+        by_rule.setdefault(printable(violation.rule), []).append(violation)
+    refusal = next(iter(item.rejecting), "unreadable" if item.evidence() is None else "broken off")
+    why = "\n".join([*filter(None, [item.text]), *map(_told, item.violations)]) or "neither accepted nor refused"
+    return {
+        **{
+            rule: Score(value=_codes(found), explanation="\n".join(map(_told, found)))
+            for rule, found in by_rule.items()
+        },
+        VERDICT: Score(value=printable(refusal), explanation=printable(why)),
+        "stage": Score(value=f"{item.stage} {item.attempt}", explanation="what was refused, and the how-many-th of it"),
+        **(_counts(item.draft, marked) if item.draft else {}),
+    }
+
+
+def _codes(found: Sequence[Violation]) -> str:
+    return printable(", ".join(dict.fromkeys(one.code for one in found)))
+
+
+def _told(violation: Violation) -> str:
+    warns = " warns" if violation.severity is Severity.WARN else ""
+    text = f"{violation.rule} ({violation.code}){warns}, turn {violation.turn + 1}: {violation.message}"
+    return printable(f"{'!' if warns else '✗'} {text}")
+
+
+def _counts(draft: Draft, marked: Mapping[int, Mark]) -> dict[str, Score]:
+    mistakes = {at: mark for at, mark in marked.items() if isinstance(mark, Mistake)}
+    told = "; ".join(f"turn {at + 1}: {mark.kind.value}" for at, mark in mistakes.items())
+    return {
+        "mistakes": Score(value=len(mistakes), explanation=told or "none"),
+        "turns": Score(value=len(draft.turns), explanation="of the player and the DungeonMaster"),
+    }
+
+
+def _messages(draft: Draft, marked: Mapping[int, Mark], violations: Sequence[Violation]) -> Iterator[ChatMessage]:
+    yield ChatMessageUser(content=printable(render_task(draft.script)))
+    end = len(draft.turns)
+    for at, turn in enumerate(draft.turns):
+        found = [_told(one) for one in violations if one.turn == at]
+        blocks = _blocks(turn, [*_marked(at + 1, marked.get(at)), *found])
+        yield ChatMessageAssistant(content=blocks) if isinstance(turn, PlayerTurn) else ChatMessageUser(content=blocks)
+    rest = [_told(one) for one in violations if one.turn >= end]
+    if draft.text_error is not None:
+        rest.insert(0, f"✗ the text after these turns could not be read: {draft.text_error}")
+    if rest:
+        yield ChatMessageUser(content=printable("\n".join(rest)))
+
+
+def _unreadable(verdict: Score) -> list[ChatMessage]:
+    return [ChatMessageUser(content=verdict.explanation or "")]
+
+
+def _blocks(turn: DraftTurn, notes: Sequence[str]) -> list[Content]:
+    """Return what was thought, and what was said with the notes below."""
+    blocks: list[Content] = []
+    if isinstance(turn, MalformedTurn):
+        said = f"✗ malformed turn: {turn.problem}\n{turn.raw}"
+    else:
+        said = f"> {turn.action}" if isinstance(turn, PlayerTurn) else f"{turn.observation}{_flags(turn)}"
+        if turn.thought:
+            blocks.append(ContentReasoning(reasoning=printable(turn.thought)))
+    return [*blocks, ContentText(text=printable("\n".join([said, *notes])))]
+
+
+def _flags(turn: DungeonMasterTurn) -> str:
+    flags = [
+        name.replace("_", " ") for name in ("parameter_error", "place_error", "logic_error") if getattr(turn, name)
+    ]
+    if turn.transient:
+        flags.append("failed for a moment, by chance")
+    if turn.plain:
+        flags.append("in the rulebook's own words")
+    if turn.progress is not None:
+        flags.append(f"progress {turn.progress:.0%}")
+    return f"\n· {', '.join(flags)}" if flags else ""
+
+
+def _marked(number: int, mark: Mark | None) -> Iterator[str]:
+    if isinstance(mark, Mistake):
+        yield f"✗ turn {number}, mistake ({mark.kind.value}): kept as context, never trained on"
+    elif isinstance(mark, Refinement):
+        yield f"✓ turn {number}, refinement of {_numbers(mark.of)}"
+    elif mark is not None:
+        yield f"! turn {number}, unrelated to {_numbers(mark.after)}, which nothing answers"
+
+
+def _numbers(turns: Sequence[int]) -> str:
+    return f"turn{'s' if len(turns) > 1 else ''} {', '.join(str(at + 1) for at in turns)}"
+
 
 FOLDER: Final = "view"
 """Name of the folder in a run's."""
@@ -57,7 +223,7 @@ _LONGEST_ID: Final = 80
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the writing has come."""
+    """Progress of the writing."""
 
     done: int
     of: int
@@ -202,7 +368,6 @@ def _time(event: bytes | None, otherwise: str) -> str:
 
 
 def _models(run: RunFolder) -> str:
-    """All models of a run, each once."""
     found: dict[str, None] = {}
     for given in run.config.models.values():
         for one in given if isinstance(given, list) else [given]:
@@ -224,7 +389,6 @@ def _viewer(samples: Sequence[EvalSample]) -> ViewerConfig:
 
 
 def _results(samples: Sequence[EvalSample]) -> EvalResults:
-    """The means of what is counted."""
     numbers: dict[str, list[float]] = {}
     for sample in samples:
         for name, score in (sample.scores or {}).items():
