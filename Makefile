@@ -55,6 +55,7 @@ parity: $(VENV)/.dev ## Compare our labels and rewards with those of TRL, LLaMA-
 
 fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journal, for as long as it takes
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz
+	SIMULATE_TO=10000 $(BIN)/python -m pytest -n $(JOBS) tests/simulation
 	$(BIN)/python tests/fuzz/guided.py any_state_is_played_in -max_total_time=$(FUZZ_SECONDS)
 	$(BIN)/python tests/fuzz/guided.py any_script_is_refused_in_words_or_played_within_bounds -max_total_time=$(FUZZ_SECONDS)
 

@@ -1,6 +1,7 @@
 """docs/architecture.md names what there is: the rooms of the package in the order of their imports, and files that
 exist."""
 
+import ast
 import re
 import tomllib
 from graphlib import TopologicalSorter
@@ -43,3 +44,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     # Imports inside functions and for type checking alone count as well; `prepare` names the circle.
     graph = grimp.build_graph("refinesynth", cache_dir=None)
     TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
+
+
+def test_tests_import_at_most_two_packages_deep() -> None:
+    # What lies deeper can be moved and merged without touching a test.
+    deep = [
+        f"{path.relative_to(ROOT)}: {node.module}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("refinesynth.")
+        if (node.module or "").count(".") > 3
+    ]
+    assert deep == []

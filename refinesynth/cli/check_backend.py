@@ -25,7 +25,7 @@ def check_backend(
     play: PlayOption = None,
     set_: Set = None,
 ) -> None:
-    """Ask a backend what each role asks, in every form, and then play one episode with what works. It is paid for."""
+    """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests."""
     import anyio
 
     from refinesynth.cli.display import Display

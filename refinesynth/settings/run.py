@@ -216,10 +216,11 @@ def _problem(error: ErrorDetails, given: Mapping[str, Any], fields: Mapping[str,
     if inner and isinstance(given.get(name), Mapping):
         return f"{'.'.join((name, *inner))} is {shortened(error['input'])}; {_lowered(error['msg'])}"
     within = f"{'.'.join(inner)}: " if inner else ""
+    told = f"{name} is {shortened(given[name])}; {within}{_expected(fields[name], error)}"
+    if error["type"] == "value_error" and isinstance(error["input"], str):
+        return told  # it names what is expected
     about = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")
-    return (
-        f"{name} is {shortened(given[name])}; {within}{_expected(fields[name], error)}: {about[:1].lower()}{about[1:]}"
-    )
+    return f"{told}: {about[:1].lower()}{about[1:]}"
 
 
 def _expected(field: FieldInfo, error: ErrorDetails) -> str:
