@@ -140,7 +140,8 @@ _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.acce
 def options(command: Any) -> Iterator[str]:
     for parameter in command.params:
         yield from (*parameter.opts, *parameter.secondary_opts)
-    for below in getattr(command, "commands", {}).values():
+    for name in getattr(command, "commands", {}):
+        _, below, _ = command.resolve_command(None, [name])
         yield from options(below)
 
 

@@ -24,11 +24,12 @@ CONCURRENCY = 256
 async def main(base_url: str, folder: Path, count: int) -> None:
     model = open_model(Backend(model="hosted_vllm/bench", base_url=base_url))
     numbers = iter(range(count))
+    begun = (folder / "journal.sqlite").exists()
     journal = Journal.open(folder / "journal.sqlite")
 
     async def work() -> None:
         for number in numbers:
-            await _answer(model, journal, number)
+            await _answer(model, journal, number, begun=begun)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(CONCURRENCY):
@@ -37,9 +38,9 @@ async def main(base_url: str, folder: Path, count: int) -> None:
     journal.close()
 
 
-async def _answer(model: Model, journal: Journal, number: int) -> None:
+async def _answer(model: Model, journal: Journal, number: int, *, begun: bool) -> None:
     name = f"{number:06d}"
-    memory = EpisodeMemory(journal, name, begun=not journal.created)
+    memory = EpisodeMemory(journal, name, begun=begun)
     session = Session(id=name, seed=number, index=number, memory=memory)
     asked = ModelRequest([UserPromptPart(f"Describe the person with the number {number} in one sentence.")])
     await session.model(Role.PLAYER, model).request([asked], None, ModelRequestParameters())

@@ -12,7 +12,7 @@ from refinesynth.cli.tuning import Set
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
     from refinesynth.episode.backend_check import BackendCheck, Probe
-    from refinesynth.synthesis.forecast import Estimate
+    from refinesynth.synthesis.dry_run import Estimate
     from refinesynth.synthesis.progress import Progress
 
 _MOST = 300

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a board that is redrawn on a terminal, log lines everywhere else."""
+"""Display of a run that goes on, with its bill: a board that is redrawn on a terminal, log lines everywhere else."""
 
 import time
 from collections import deque

@@ -15,8 +15,7 @@ from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.running import import_backends, shown
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.synthesis.collector import calm_collector
-from refinesynth.synthesis.dry_run import SAMPLE, estimate
-from refinesynth.synthesis.forecast import CONFIDENCE, Estimate
+from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, Estimate, estimate
 from refinesynth.text.figures import counted, dollars, duration
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable

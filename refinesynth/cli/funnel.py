@@ -1,4 +1,4 @@
-"""What a run came to: the funnel from personas to trajectories, what it took, what to do next; and what to try where it
+"""Report of a run: the funnel from personas to trajectories, what it took, what to do next; and what to try where it
 stopped early.
 """
 
@@ -77,8 +77,10 @@ def contamination(count: int) -> str:
 
 def _passed(result: SynthesisResult) -> str:
     """The yield of the ScriptWriter, if scripts were refused."""
-    written = result.figures.passed + result.figures.stopped.total()
-    return f"{result.figures.passed / written:.0%} of {written:,} passed" if result.scripts_refused and written else ""
+    figures = result.figures
+    if not result.scripts_refused or not figures.written:
+        return ""
+    return f"{figures.passed / figures.written:.0%} of {figures.written:,} passed"
 
 
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:

@@ -5,7 +5,7 @@ from os import PathLike
 from typing import NamedTuple
 
 from refinesynth.errors import InputError
-from refinesynth.run.scripts import one_of_each_script, stored_trajectories
+from refinesynth.run.folder import one_of_each_script, stored_trajectories
 from refinesynth.trajectory import Script
 
 _NAMED = 3

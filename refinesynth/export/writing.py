@@ -20,7 +20,7 @@ from refinesynth.export.formats import Form, Format, find_format, find_masking
 from refinesynth.export.shapes import Masking, Record
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, output_file, refuse_existing
 from refinesynth.files.regular import refuse_irregular
-from refinesynth.run.scripts import stored_trajectories
+from refinesynth.run.folder import stored_trajectories
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Trajectory
 

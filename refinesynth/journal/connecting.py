@@ -104,25 +104,24 @@ def wal_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def connect_to_write(path: Path, *, lasting: bool) -> tuple[sqlite3.Connection, bool]:
-    """A connection that may write, and whether the journal was made by this call.
+def connect_to_write(path: Path) -> sqlite3.Connection:
+    """A connection that may write to the journal, which is made if it is missing.
 
     Raises:
         StorageError: It cannot be made, opened or written, or is no journal of this version.
     """
     with in_plain_words(path):
-        made = not path.exists()
-        if made:
+        if not path.exists():
             _make(path)
         # A connection that may write deletes the log of a file that it cannot read.
         connect_to_read(path).close()
         connection = _connect(path, "mode=rw", waits_s=_WRITER_WAITS_S)
         try:
-            _prepare(connection, path, lasting=lasting)
+            _prepare(connection, path)
         except BaseException:
             connection.close()
             raise
-        return connection, made
+        return connection
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
@@ -214,11 +213,11 @@ def _sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, *, lasting: bool) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StorageError(f"{str(path)!r} is on a file system without shared memory; choose a folder on a local disk")
-    connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
+    connection.execute("PRAGMA synchronous = NORMAL")
     # The writer copies the log back itself, after those who wait for a commit were notified.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT}")

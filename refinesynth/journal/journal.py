@@ -3,12 +3,11 @@
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
-from refinesynth.journal.commits import Batch
+from refinesynth.journal.commits import Batch, Writer
 from refinesynth.journal.connecting import connect_to_read, connect_to_write
 from refinesynth.journal.reader import ENDED_BELOW, TOTALS, JournalReader
 from refinesynth.journal.rows import committed_to_row, held_to_row, paid_to_row
 from refinesynth.journal.values import Entry, Paid
-from refinesynth.journal.writer import Writer
 
 _ROW = 200
 """What a row takes beside its longest values, in bytes, roughly."""
@@ -17,8 +16,8 @@ _ROW = 200
 class Journal(JournalReader):
     """Every completion that was paid for and every episode that has ended, in one SQLite file.
 
-    What is committed outlives the process, however it ends. A power cut may take the last moments with it, unless the
-    journal is `lasting`, and never damages the file. One journal at a time may be open for writing (see
+    What is committed outlives the process, however it ends. A power cut may take the last moments with it, and
+    never damages the file. One journal at a time may be open for writing (see
     `output_folder.FolderLock`); readers may come and go. It belongs to the process that opened it: a forked or spawned
     one opens its own.
 
@@ -26,10 +25,8 @@ class Journal(JournalReader):
     that was committed is lost.
     """
 
-    def __init__(self, path: Path, *, lasting: bool = False) -> None:
-        """See `open`."""
-        writing, self.created = connect_to_write(path, lasting=lasting)
-        self._writer = Writer(path, writing)
+    def __init__(self, path: Path) -> None:
+        self._writer = Writer(path, connect_to_write(path))
         self._begun: dict[int, str] = {}
         """Index to id of the episodes in flight that this journal has listed as begun."""
         try:
@@ -45,15 +42,13 @@ class Journal(JournalReader):
             raise
 
     @classmethod
-    def open(cls, path: Path, *, lasting: bool = False) -> "Journal":
-        """Open the journal at `path` for writing, or make one; `created` says whether it was made.
-
-        With `lasting`, the disk is asked to have written before anything counts as committed: many times slower.
+    def open(cls, path: Path) -> "Journal":
+        """Open the journal at `path` for writing, or make one.
 
         Raises:
             StorageError: It cannot be made or written, is damaged, or a newer version wrote it.
         """
-        return Journal(path, lasting=lasting)
+        return Journal(path)
 
     async def keep(self, *paid: Paid) -> None:
         """Commit completions together; one with the same episode, role, step and digest is there for good and stays.

@@ -29,7 +29,6 @@ from refinesynth.text.jsontext import scrub
 
 _PAGE = 500
 _PAGE_OF_PERSONAS = 5_000
-_PAGE_WITH_RECORDS = 16
 """Entries that are read at a time. No read lasts longer: while one does, the writer's log cannot be emptied."""
 
 TOTALS = "totals"
@@ -95,19 +94,17 @@ class JournalReader:
             return found
         return None
 
-    def entries(self, start: int = 0, *, held_blobs: bool = False) -> Iterator[Entry]:
-        """Episodes that have ended, by index, from index `start` on; lazily, so memory does not grow with their number.
-
-        Records of those that are held are read with `held_blobs` only.
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        """Episodes that have ended, by index, from index `start` on, without the records of those that are held; lazily, so memory
+        does not grow with their number.
         """
         committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE}"  # noqa: S608 - constants
         for entry in self._pages(committed_from_row, committed, start):
             start = entry.index + 1
             yield entry
         # What is held is later than everything that is committed.
-        size = _PAGE_WITH_RECORDS if held_blobs else _PAGE
-        columns = HELD_COLUMNS if held_blobs else HELD_COLUMNS.replace("records", "NULL")
-        held = f"SELECT {columns} FROM held WHERE idx >= ? ORDER BY idx LIMIT {size}"  # noqa: S608 - constants
+        columns = HELD_COLUMNS.replace("records", "NULL")
+        held = f"SELECT {columns} FROM held WHERE idx >= ? ORDER BY idx LIMIT {_PAGE}"  # noqa: S608 - constants
         yield from self._pages(held_from_row, held, start)
 
     def personas(self) -> Iterator[str]:

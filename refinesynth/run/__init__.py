@@ -5,9 +5,8 @@ from refinesynth.run.claiming import free_run_folder, next_run_folder
 from refinesynth.run.config import RunConfig, differences, stable_repr
 from refinesynth.run.episodes import EpisodeLine, Finished, fingerprint
 from refinesynth.run.folder import RunFolder, is_run_file, worker_journals
-from refinesynth.run.memory import EpisodeMemory
 from refinesynth.run.stats import RunStats
-from refinesynth.run.writer import RunWriter
+from refinesynth.run.writer import EpisodeMemory, RunWriter
 
 __all__ = [
     "Away",

@@ -11,26 +11,28 @@ view/                the run as logs for a viewer, where someone has looked at i
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
+from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from refinesynth.errors import RunFolderError
+from refinesynth.errors import InputError, RunFolderError
 from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
+from refinesynth.personas import Personas, PersonaSource, open_personas
 from refinesynth.run.away import Away, JournalSums, id_of, read_away
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine
 from refinesynth.run.lines import read_lines
 from refinesynth.run.stats import RunStats
-from refinesynth.trajectory import Trajectory, explain
+from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, explain
 
 JOURNAL = "journal.sqlite"
 
@@ -190,14 +192,8 @@ class RunFolder:
         Raises:
             StorageError: The journal cannot be read.
         """
-        rows: dict[tuple[str, str], SpentRow] = {}
-        for row in chain(
-            (row for one in self._all_journals() for row in (*one.spent(), *_carried(one))),
-            (row for one in self._out_of_sight() for row in one.spent),
-        ):
-            known = rows.get((row.role, row.model))
-            rows[row.role, row.model] = row if known is None else known + row
-        return list(rows.values())
+        here = (row for one in self._all_journals() for row in (*one.spent(), *_carried(one)))
+        return summed(chain(here, (row for one in self._out_of_sight() for row in one.spent)))
 
     def outstanding(self) -> list[Outstanding]:
         """Episodes that were begun and have not ended: in flight, or to be continued.
@@ -244,6 +240,15 @@ def _carried(journal: JournalReader) -> list[SpentRow]:
     return _CARRIED.validate_json(journal.note(CARRIED) or b"[]")
 
 
+def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
+    """The sums of several journals, per role and model."""
+    sums: dict[tuple[str, str], SpentRow] = {}
+    for row in rows:
+        known = sums.get((row.role, row.model))
+        sums[row.role, row.model] = row if known is None else known + row
+    return list(sums.values())
+
+
 def read_trajectories(path: Path) -> Iterator[Trajectory]:
     """Those of a file by itself.
 
@@ -267,3 +272,56 @@ def _read(
         on_spoilt(
             RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__} that a run wrote: {problem}")
         )
+
+
+ScriptSource: TypeAlias = str | PathLike[str] | Iterable[Persona]
+"""A run folder, a file of trajectories, or `ScriptedPersona`s."""
+
+
+def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *, column: str | None = None) -> Personas:
+    """Personas, or in their place scripts with theirs, in the order of the trajectories.
+
+    Raises:
+        InputError: Both are given, a column without rows of personas, or what is given cannot be read.
+    """
+    if column is not None and (personas is None or isinstance(personas, Persona)):
+        raise InputError(f"column is {column!r}, and no rows of personas are given that could have it")
+    if scripts is None:
+        return open_personas(personas, column=column)
+    if personas is not None:
+        raise InputError("personas and scripts are both given; scripts come with the personas they were written for")
+    return _open(scripts)
+
+
+def _open(source: ScriptSource) -> Personas:
+    if not isinstance(source, str | PathLike):
+        return open_personas(source)
+    found = open_personas(_scripted(stored_trajectories(source)))
+    found.description = f"the scripts of {str(Path(source))!r}"
+    return found
+
+
+def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
+    """What a run folder holds, or a JSONL file of trajectories.
+
+    Raises:
+        InputError: It is not there or is none of both.
+    """
+    path = Path(source)
+    if not path.exists():
+        raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
+    return RunFolder.open(path).trajectories() if path.is_dir() else read_trajectories(path)
+
+
+def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """The first trajectory of each script, lazily and in their order."""
+    seen = set[str]()
+    for one in trajectories:
+        if (digest := one.script.digest) not in seen:
+            seen.add(digest)
+            yield one
+
+
+def _scripted(trajectories: Iterable[Trajectory]) -> Iterator[ScriptedPersona]:
+    for one in one_of_each_script(trajectories):
+        yield ScriptedPersona(text=one.persona.text, script=one.script)

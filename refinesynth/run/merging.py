@@ -16,7 +16,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run.claiming import holds_run
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine, Finished
-from refinesynth.run.folder import RunFolder
+from refinesynth.run.folder import RunFolder, summed
 from refinesynth.run.writer import RunWriter
 from refinesynth.settings import Shard
 from refinesynth.text.distinct import DistinctNames
@@ -103,7 +103,9 @@ async def _write(writer: RunWriter, folders: Sequence[RunFolder], keep: Keep | N
         episodes = _selected(folder, keep)
         while some := [joining.place(finished, str(folder.path)) for finished in islice(episodes, _AT_ONCE)]:
             await writer.append(*some)
-    await writer.carry(_paid(folders) if keep is None else _paid_for(writer))
+    await writer.carry(
+        summed(row for folder in folders for row in folder.spent()) if keep is None else _paid_for(writer)
+    )
     return Merged(writer.path, writer.committed.accepted, joining.duplicates, joining.renamed)
 
 
@@ -180,15 +182,6 @@ def _rewritten(finished: Finished, kept: Sequence[Trajectory], *, name: str, rea
     )
     again = Finished.of(outcome)
     return replace(again, line=again.line.model_copy(update={"persona": finished.persona}))
-
-
-def _paid(folders: Sequence[RunFolder]) -> list[SpentRow]:
-    """By all runs together, per role and model."""
-    rows: dict[tuple[str, str], SpentRow] = {}
-    for row in (row for folder in folders for row in folder.spent()):
-        known = rows.get((row.role, row.model))
-        rows[row.role, row.model] = row if known is None else known + row
-    return list(rows.values())
 
 
 def _paid_for(writer: RunWriter) -> list[SpentRow]:

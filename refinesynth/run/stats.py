@@ -49,9 +49,9 @@ class RunStats(BaseModel, extra="forbid"):
     figures: Figures = Field(default_factory=Figures)
     """What the trajectories are like."""
     last_reason: str | None = None
-    """Why the last of these episodes gave none, shortened."""
+    """Reason why the last of these episodes gave none, shortened."""
     reasons: Counter[str] = Field(default_factory=Counter[str])
-    """Why episodes gave none, to how many, see `count_reason`; none where an earlier version counted."""
+    """Reason why episodes gave none, to how many; empty where an earlier version counted."""
 
     def add(self, line: EpisodeLine) -> None:
         """Count one more episode."""
@@ -102,7 +102,7 @@ class RunStats(BaseModel, extra="forbid"):
 
     @property
     def commonest_reason(self) -> tuple[str, int] | None:
-        """Why most of the episodes without a trajectory gave none, and how many they are; None if that is unknown."""
+        """Most frequent reason of the episodes without a trajectory, and how many have it; None if that is unknown."""
         return next(iter(self.reasons.most_common(1)), None)
 
     @property
@@ -112,7 +112,7 @@ class RunStats(BaseModel, extra="forbid"):
 
     @classmethod
     def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:
-        """What is still known of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
+        """Count what is still known of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
         stats = cls(cost_usd=None)
         before: tuple[int, Persona] | None = None
         for trajectory in accepted:

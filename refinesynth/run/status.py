@@ -1,5 +1,5 @@
-"""Where a run stands, seen from outside (while another process works on it, after it ended, and after it died), and how
-various its trajectories are.
+"""Status of a run, seen from outside while another process works on it, after it ended, and after it died; and the variety
+of its trajectories.
 """
 
 import os
@@ -32,7 +32,7 @@ command."""
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Where whole numbers lie."""
+    """Least, median and most of whole numbers."""
 
     least: int
     middle: float
@@ -60,9 +60,7 @@ class RuleStage:
 
 @dataclass(frozen=True, kw_only=True)
 class Variety:
-    """What the trajectories in a run's files are like: the figures that commits have summed up, and what needs more than
-    sums.
-    """
+    """Variety of the trajectories in a run's files: the figures that commits have summed up, and what needs more than sums."""
 
     figures: Figures
     environments: int

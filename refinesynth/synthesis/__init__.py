@@ -1,7 +1,6 @@
 """Many episodes at once, until enough trajectories are accepted."""
 
-from refinesynth.synthesis.dry_run import estimate
-from refinesynth.synthesis.forecast import Estimate
+from refinesynth.synthesis.dry_run import Estimate, estimate
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import Records, SynthesisResult
 from refinesynth.synthesis.stream import TrajectoryStream, stream

@@ -3,6 +3,7 @@ holds.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from refinesynth.cost import Cost
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE, Contamination, NearDuplicate, Novelty, Overlap
@@ -19,6 +20,7 @@ Report = Callable[[str, Sequence[Overlap]], object]
 """Called with a trajectory, by its id, that shares words with an evaluation set and is kept."""
 
 
+@dataclass(kw_only=True)
 class Curator:
     """Looks at outcomes in the order in which they are committed. What it answers depends on that order and nothing
     else.
@@ -27,24 +29,16 @@ class Curator:
     several times, the script counts once.
     """
 
-    def __init__(
-        self,
-        *,
-        novelty: Novelty | None = None,
-        contamination: Contamination | None = None,
-        refuse_contaminated: bool = False,
-        report: Report | None = None,
-    ) -> None:
-        """What is None is not looked for. Contaminated trajectories are reported, and refused only if that is asked
-        for.
-        """
-        self._novelty = novelty
-        self._contamination = contamination
-        self._refuse_contaminated = refuse_contaminated
-        self._report = report
+    novelty: Novelty | None = None
+    """None admits near-duplicates."""
+    contamination: Contamination | None = None
+    """None looks for no parts of evaluation sets."""
+    refuse_contaminated: bool = False
+    """True to refuse contaminated trajectories, which are only reported otherwise."""
+    report: Report | None = None
 
     @classmethod
-    def of(cls, curation: Curation, *, report: Report | None = None) -> "Curator":
+    def of(cls, curation: Curation) -> "Curator":
         """As these settings say; reads the evaluation sets.
 
         Raises:
@@ -56,13 +50,12 @@ class Curator:
             if curation.contamination
             else None,
             refuse_contaminated=curation.contaminated == "refuse",
-            report=report,
         )
 
     def learn(self, trajectories: Iterable[Trajectory]) -> None:
         """Go on after these, which were committed before, in their order. Takes some milliseconds for each script."""
-        if self._novelty is not None:
-            self._novelty.learn(_scripts(trajectories))
+        if self.novelty is not None:
+            self.novelty.learn(_scripts(trajectories))
 
     def curate(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
         """The outcome without what is refused, which is among its refused drafts then; itself if nothing is."""
@@ -88,25 +81,25 @@ class Curator:
         )
 
     def _contaminated(self, trajectory: Trajectory) -> Violation | None:
-        overlaps = () if self._contamination is None else self._contamination.overlaps(trajectory)
+        overlaps = () if self.contamination is None else self.contamination.overlaps(trajectory)
         if not overlaps:
             return None
-        if self._refuse_contaminated:
+        if self.refuse_contaminated:
             return _violation(CONTAMINATED, "contaminated", _says_overlaps(overlaps))
-        if self._report is not None:
-            self._report(trajectory.id, overlaps)
+        if self.report is not None:
+            self.report(trajectory.id, overlaps)
         return None
 
     def _copied(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:
         """Id of each trajectory to what its script is a copy of."""
-        if self._novelty is None:
+        if self.novelty is None:
             return {}
         seen: list[tuple[Script, NearDuplicate | None]] = []
         copied: dict[str, Violation] = {}
         for trajectory in trajectories:
             known = next((answer for answer in seen if answer[0] == trajectory.script), None)
             if known is None:
-                known = trajectory.script, self._novelty.admits(trajectory.script, trajectory.id)
+                known = trajectory.script, self.novelty.admits(trajectory.script, trajectory.id)
                 seen.append(known)
             if known[1] is not None:
                 copied[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _says_copy(known[1]))

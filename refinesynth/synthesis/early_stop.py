@@ -11,7 +11,7 @@ Why: TypeAlias = Literal["nothing_accepted"]
 
 
 def stops_early(limit: int, *, episodes: int, lost: int, accepted: int) -> bool:
-    """Whether a run stops after so many committed episodes, of which `lost` say nothing of the data.
+    """Return True if a run stops after so many committed episodes, of which `lost` say nothing of the data.
 
     Depends only on what is committed, so neither clocks nor workers decide. A `limit` of 0 never stops.
     """

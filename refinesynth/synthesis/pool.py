@@ -39,7 +39,7 @@ _AT_ONCE = 64
 
 
 def window(concurrency: int) -> int:
-    """How far a persona may be started ahead of the first unfinished one: bounds what waits to be committed."""
+    """Most personas that are started ahead of the first unfinished one; bounds what waits to be committed."""
     return max(_AHEAD_AT_LEAST, _AHEAD_PER_WORKER * concurrency)
 
 
@@ -97,9 +97,9 @@ class Pool:
         self._scope = anyio.CancelScope()
         self._failure: Exception | None = None
         self.ran_out_after: int | None = None
-        """How many personas there were, once they have run out."""
+        """Number of personas, once they have run out."""
         self.out_of_money = False
-        """Whether the run ended because nothing more could be paid."""
+        """True if the run ended because nothing more could be paid."""
 
         self._began = time.monotonic()
         self._committed_before = folder.committed.episodes
@@ -117,12 +117,12 @@ class Pool:
 
     @property
     def reached(self) -> bool:
-        """Whether `n` accepted trajectories are written."""
+        """True if `n` accepted trajectories are written."""
         return self._folder.committed.accepted >= self._n
 
     @property
     def stopped_early(self) -> Why | None:
-        """Why it does not go on although it could; None if it does. Depends only on what is committed."""
+        """Reason for an early stop, or None. Depends only on what is committed."""
         stats = self._folder.committed
         return "nothing_accepted" if self._ends_with(stats.episodes, stats.lost, stats.accepted) else None
 
@@ -282,7 +282,7 @@ class Pool:
         self.ran_out_after, self._bound = count, None
 
     def _held_back(self, index: int) -> bool:
-        """Whether the persona is not to be started yet."""
+        """Return True while the persona is not to be started yet."""
         before, self._bound = self._bound, self._bound_of(index)
         if self._bound not in {before, None}:
             self._report()
@@ -301,7 +301,7 @@ class Pool:
         return None if self._has_room is None or self._has_room() else Bound.READER
 
     def _wanted(self) -> int:
-        """How many episodes should be in flight: enough for what is missing, at the yield so far, and a few to spare.
+        """Episodes that should be in flight: enough for what is missing, at the yield so far, and a few to spare.
 
         The yield starts at `per_episode` and is what was seen, one imagined success included, so that it is never 0.
         One more for every eight that are needed keeps the end of a run from being a queue of single tries. Trajectories
@@ -370,7 +370,7 @@ class Pool:
 
     @property
     def _over(self) -> bool:
-        """Whether nothing more is to be committed."""
+        """True if nothing more is to be committed."""
         return self.reached or self.stopped_early is not None
 
     def _ends_with(self, episodes: int, lost: int, accepted: int) -> bool:

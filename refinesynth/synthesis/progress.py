@@ -1,4 +1,4 @@
-"""Where a run stands: its counts at one moment, the bill, the state of its backends, and the line in a notebook."""
+"""Progress of a run: its counts at one moment, the bill, the state of its backends, and the line in a notebook."""
 
 import math
 import time
@@ -24,7 +24,7 @@ _EVERY_S = 0.5
 
 
 class Bound(StrEnum):
-    """What keeps a run from having more episodes in flight."""
+    """Reasons that keep a run from having more episodes in flight."""
 
     SERVER = "the server"
     RATE = "a rate limit"
@@ -40,12 +40,12 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What changes also while no episode begins or ends: the bill, and how the backends are."""
+    """State that changes also while no episode begins or ends: the bill and the backends."""
 
     paid: Cost
     """In all: episodes in flight, broken-off ones and earlier processes included."""
     budget: Budget | None = None
-    """What may be paid; None without limit."""
+    """Limit of the bill; None without one."""
     retries: int = 0
     """Attempts of this process after a first one that failed."""
     troubles: tuple[str, ...] = ()
@@ -90,11 +90,11 @@ class Progress:
     accepted_before: int = 0
     """Trajectories of those, the ones that are kept for later included."""
     commonest_reason: tuple[str, int] | None = None
-    """Why most of the `failed` episodes gave none, and how many those are; None while there are none."""
+    """Most frequent reason of the `failed` episodes, and how many have it; None while there are none."""
     last_reason: str | None = None
-    """Why the last of them gave none."""
+    """Reason of the last of them."""
     bound: Bound | None = None
-    """What keeps more episodes from being in flight; None while another is being begun, or there are no personas
+    """Reason why no more episodes are in flight; None while another is being begun, or there are no personas
     left."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
     """Looks at what is around the run now, at the time of the call; None where there is nothing to look at."""
@@ -105,7 +105,7 @@ class Progress:
         return self.accepted + self.kept
 
     def look(self) -> Surroundings:
-        """What is around the run now; what finished episodes took, if nothing more is known."""
+        """Return the state around the run; only the cost of finished episodes, if nothing more is known."""
         if self.surroundings is not None:
             return self.surroundings()
         return Surroundings(paid=Cost(usage=self.usage, cost_usd=self.cost_usd))
@@ -119,26 +119,26 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How its backends are, as one worker of a run sees it, or all of them together."""
+    """State of the backends, as one worker of a run sees it, or all of them together."""
 
     retries: int = 0
     """Requests that were made again so far."""
     troubles: tuple[str, ...] = ()
-    """What keeps backends from taking requests, in clauses."""
+    """Reasons why backends take no requests, in clauses."""
     room: int = 0
     """Requests that their servers take at once, as far as it is found out."""
 
 
 @dataclass(frozen=True)
 class StatusProbe:
-    """Where to look."""
+    """Reader of the state around a run: its tracker, its requests in flight and its models."""
 
     tracker: "BudgetTracker"
     calls: "Calls"
     models: "Callable[[], Mapping[Any, Any]]"
     """Role to model; not asked before there was a call."""
     elsewhere: Callable[[], How] = How
-    """How it is for the workers of the run."""
+    """State of the backends for the workers of the run."""
 
     def look(self) -> Surroundings:
         """This moment."""
@@ -166,13 +166,13 @@ def room_of(limiters: "Iterable[RateLimiter]") -> int:
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:
-    """What keeps backends from taking requests, each in a clause."""
+    """Return why backends take no requests, each in a clause."""
     found = (trouble(limiter.state, now=time.monotonic()) for limiter in limiters)
     return [clause for clause in found if clause is not None]
 
 
 def trouble(state: "RateLimiterState", *, now: float) -> str | None:
-    """What keeps a backend from taking requests, in a clause; None if nothing does. `now` is on its clock."""
+    """Return why a backend takes no requests, in a clause; None if it takes them. `now` is on its clock."""
     if state.down_since is not None:
         because = f" ({state.fault})" if state.fault else ""
         then = "the run waits for it" if state.waits else "the fallback is asked"
@@ -192,7 +192,7 @@ def _seconds(seconds: float) -> str:
 
 
 def shown_in_notebook() -> Callable[[Progress], None]:
-    """What shows the moments that it is called with, as text; markup in them means nothing.
+    """Make a function that shows the moments that it is called with, as text; markup in them means nothing.
 
     Raises:
         InputError: This is no notebook.

@@ -92,7 +92,7 @@ class Request:
         return found, None if asked.fallback is None else resolve(asked.fallback)
 
     def batches(self, backends: "Mapping[Role, Backend]") -> "Batches | None":
-        """What requests are sent in; None if each is sent by itself.
+        """Batches for the requests; None if each is sent by itself.
 
         Raises:
             ConfigurationError: None of them can be sent in batches.
@@ -111,7 +111,7 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, models: "Mapping[Role, Model]") -> None:
-        """Whether there is a player, where one is to be asked with tool calls; one that has none plays in text.
+        """Refuse tool calls for a play without a player; a player whose model has no tools plays in text.
 
         Raises:
             InputError: There is none.
@@ -122,7 +122,7 @@ class Request:
             )
 
     def has_enough(self) -> bool:
-        """Whether there is nothing left to do; what else is wrong with the folder is said when it is opened."""
+        """Return True if the run has its `n`; other problems of the folder are reported when it is opened."""
         if self.settings.output is None or self.fresh:
             return False
         try:
@@ -131,7 +131,7 @@ class Request:
             return False
 
     def episodes(self) -> "EpisodeSettings":
-        """How one is played."""
+        """Settings of each episode."""
         # Imported here: it brings pydantic-ai with it.
         from refinesynth.episode import EpisodeSettings
         from refinesynth.prompts import Prompts
@@ -234,7 +234,7 @@ def _chain(name: str, given: "Rule | str | None", default: "Callable[[], Rule]")
 
 
 def _of_one(backend: "Backend") -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
-    """What changes its answers, and the rest."""
+    """Settings that change its answers, and the others."""
     given: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
     return {name: given.pop(name) for name in _OF_THE_MODEL}, given
 

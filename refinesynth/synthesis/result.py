@@ -1,4 +1,4 @@
-"""What a run gave: read from its folder when it is looked at."""
+"""Result of a run, read from its folder when it is looked at."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -178,13 +178,7 @@ class SynthesisResult:
     @property
     def usage(self) -> Usage:
         """Tokens and requests of the run, those of refused attempts and of unfinished episodes included."""
-        rows = self.spent
-        return Usage(
-            requests=sum(row.requests for row in rows),
-            input_tokens=sum(row.input_tokens for row in rows),
-            cached_tokens=sum(row.cached_tokens for row in rows),
-            output_tokens=sum(row.output_tokens for row in rows),
-        )
+        return self.spending.total.usage
 
     @property
     def cost_usd(self) -> float | None:

@@ -19,8 +19,8 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWriter, next_run_folder, worker_journals
+from refinesynth.run.folder import open_source
 from refinesynth.run.logs import level_of
-from refinesynth.run.scripts import open_source
 from refinesynth.run.spending import spent_of
 from refinesynth.synthesis.early_stop import explain
 from refinesynth.synthesis.pool import PlayEpisode, Pool
@@ -65,7 +65,7 @@ class Begun:
     early_stop: int
 
     def result(self) -> SynthesisResult:
-        """What is on disk, with the reason why it is no more."""
+        """The result on disk, with the reason why it is no more."""
         folder = RunFolder(self.folder.path, self.folder.config)
         early = self.pool.stopped_early
         ended = self._why() if early is None else explain(self.early_stop, self.folder.committed)
@@ -125,11 +125,11 @@ async def _begun_in_folder(
     async with open_source(asked.personas, asked.scripts, column=asked.column) as personas:
         if asked.shard is not None:
             personas.only_every(asked.shard.of, first=asked.shard.index)
-        overlaps, curator = _Overlaps(), None
+        curator = None
         if not request.has_enough():
             await personas.look()
             request.refuse_without_player(players.models)
-            curator = await _curator(request, overlaps)
+            curator = await _curator(request)
         folder = RunWriter.claim(
             asked.output or next_run_folder(),
             request.record(
@@ -144,7 +144,7 @@ async def _begun_in_folder(
             )
             if curator is not None:
                 # At any level: the report counts them.
-                overlaps.log = folder.milestones
+                curator.report = partial(_report, folder.milestones)
                 read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
                 await anyio.to_thread.run_sync(read)
             async with players.open(folder, tracker) as ready:
@@ -176,17 +176,17 @@ async def _begun_in_folder(
 
 
 class Ready(NamedTuple):
-    """What is open while a run plays."""
+    """The open parts of a run that plays."""
 
     play: PlayEpisode
     """Plays one episode."""
     elsewhere: Callable[[], How] = How
-    """How backends are for the workers."""
+    """State of the backends, as the workers see them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Players:
-    """What episodes are played with, in this process or by workers on Ray."""
+    """Models and settings that play episodes, in this process or by workers on Ray."""
 
     request: Request
     settings: "EpisodeSettings"
@@ -198,13 +198,13 @@ class Players:
     calls: "Calls"
     """The requests of `models` that are in flight."""
     lacks: "Lacks"
-    """What `models` find out about their servers."""
+    """Features that the servers of `models` turn out not to have."""
     batches: "Batches | None"
     """Those that `models` ask in; None if in none."""
 
     @classmethod
     def of(cls, request: Request) -> "Players":
-        """What plays, with nothing opened yet."""
+        """Make the players of a request; nothing is opened yet."""
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.client.http.choosing import routed
         from refinesynth.client.lacks import Lacks
@@ -241,7 +241,7 @@ class Players:
 
     @asynccontextmanager
     async def open(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator[Ready, None]:
-        """What plays one episode, as long as the block runs.
+        """Give a function that plays one episode, as long as the block runs.
 
         Raises:
             ConfigurationError: Spans are to be exported, and what that needs is not installed.
@@ -335,7 +335,7 @@ class Players:
         ]
 
     def _known(self, folder: RunWriter, index: int, persona: Persona) -> "tuple[Paid, ...]":
-        """What the journals here know of an episode: a worker may be on another machine."""
+        """Completions of an episode in the journals of this machine; a worker may be on another one."""
         from refinesynth.episode import episode_id
 
         return folder.memory(episode_id(persona, index=index, settings=self.settings), index).everything()
@@ -388,8 +388,8 @@ def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", workers: int) 
 
 
 def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
-    """What the backends cost, as far as the budget asks; with an `injected` completion function, by prices of their own
-    only.
+    """Prices of the backends, as far as the budget needs them; with an `injected` completion function, only those that the
+    backends give.
 
     Raises:
         ConfigurationError: The budget is in US dollars, and there is a backend whose price is unknown.
@@ -461,27 +461,19 @@ def _generous(amount: float) -> float:
     return math.ceil(amount / unit) * unit
 
 
-@dataclass
-class _Overlaps:
-    """Where overlaps of evaluation sets with a trajectory that is kept are reported."""
-
-    log: "FilteringBoundLogger | None" = None
-
-    def report(self, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
-        """Write it to events.jsonl."""
-        if self.log is not None:
-            found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
-            self.log.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
-
-
-async def _curator(request: Request, overlaps: _Overlaps) -> "Curator | None":
-    """What looks at what the rules accept; reads the evaluation sets, which may be large, off the event loop."""
+async def _curator(request: Request) -> "Curator | None":
+    """Make the curator, if curation is wanted; reads the evaluation sets, which may be large, off the event loop."""
     curation = request.settings.curation
     if curation is None or curation.idle:
         return None
     from refinesynth.synthesis.curating import Curator
 
-    return await anyio.to_thread.run_sync(partial(Curator.of, curation, report=overlaps.report))
+    return await anyio.to_thread.run_sync(Curator.of, curation)
+
+
+def _report(log: "FilteringBoundLogger", trajectory: str, overlaps: "Sequence[Overlap]") -> None:
+    found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
+    log.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
 
 
 def _log_start(folder: RunWriter, personas: Personas) -> None:

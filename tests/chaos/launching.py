@@ -8,24 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import orjson
 import warm_client
-
-MAKE = """
-import sys
-import anyio
-import orjson
-import refinesynth as rs
-
-async def make(asked):
-    asked["backend"] = rs.Backend(**asked["backend"])
-    result = await rs.synthesize(**asked)
-    assert result.reached, result.shortfall
-
-anyio.run(make, orjson.loads(sys.argv[1]))
-"""
 
 
 class Launched:
@@ -79,10 +63,6 @@ class Launcher:
     """The fixture of this name."""
     said: Path
     """What they print, all of them."""
-
-    def make(self, asked: dict[str, Any]) -> Launched:
-        """Call `synthesize` with these arguments, in a process of its own; it fails if the run falls short."""
-        return self._launch(["-c", MAKE, orjson.dumps(asked).decode()])
 
     def command(
         self, command: Sequence[str], *, most_bytes: int | None = None, environment: dict[str, str] | None = None

@@ -91,6 +91,26 @@ def test_a_signal_ends_it_with_its_own_exit_code(
     goes_on(launcher, folder, whole)
 
 
+@pytest.mark.parametrize("lines", [0, 1, 9])
+def test_killed_at_any_instant_it_ends_as_if_it_never_was(
+    lines: int, launcher: Launcher, whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    """Every commit boundary is tried in process, see `test_synthesis_durable`; here the kernel does it, early and late."""
+    folder = tmp_path / "run"
+    # More than it can make before that.
+    process = launcher.command(command(folder, n=300))
+    written = folder / "trajectories.jsonl"
+    while not process.ended and (not written.exists() or written.read_bytes().count(b"\n") < lines):
+        time.sleep(0.002)
+    assert process.kill() == -signal.SIGKILL
+    code, said = launcher.run(command(folder))
+    assert code == 0, said
+    check_folder(folder)
+    # It may have made more than it was asked for now before it was killed.
+    for name, content in whole.items():
+        assert (folder / name).read_bytes().startswith(content)
+
+
 @pytest.mark.parametrize("size", [1_000, 10_000, 40_000, 100_000, 300_000])
 def test_a_full_disk_is_said_and_costs_nothing_that_was_finished(
     size: int, launcher: Launcher, whole: dict[str, bytes], tmp_path: Path

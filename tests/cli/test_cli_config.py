@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 import refinesynth as rs
 from refinesynth.cli.app import app
 from refinesynth.cli.exits import ExitCode
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import InputError
 from refinesynth.run import RunFolder
 from refinesynth.settings import RunSettings
 
@@ -118,7 +118,15 @@ def test_a_run_of_the_command_line_takes_its_folder_and_number_from_the_file(tmp
     assert invoke("run", "--config", str(path), "--dry-run", "--sample", "1").exit_code == ExitCode.OK
 
 
-@pytest.mark.parametrize("given", [{"judge": "perhaps"}, {"unheard": 1}, {"deadline": 0}, {"branches": 10**9}])
-def test_settings_out_of_range_are_refused_in_words(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(given))):
-        RunSettings.of(given)
+def test_former_names_are_taken_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("n: 1\nplay: narrated\npatience: 5\n")
+    for options in ([], ["--patience", "4", "--retry-failed"]):
+        done = invoke("run", "--config", str(path), "-o", str(tmp_path / "run"), *options)
+        assert done.exit_code == ExitCode.OK
+        said = " ".join(done.stderr.split())
+        assert "! patience is now called early_stop; give that instead" in said
+        assert ("! retry_failed is gone and does nothing" in said) == bool(options)
+    assert RunFolder.open(tmp_path / "run").config.early_stop == 4
+    both = invoke("run", "--config", str(path), "-n", "2", "--patience", "4", "--early-stop", "0", "--show-config")
+    assert "early_stop: 0" in both.stdout

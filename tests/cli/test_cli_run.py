@@ -377,20 +377,6 @@ def test_an_interrupted_run_says_why_its_episodes_gave_none(
     ), result.stdout
 
 
-def test_interrupt_and_resume_equals_one_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_after: Callable[[int, signal.Signals], None]
-) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert run("-n", 6, "-o", whole).exit_code == 0
-    with monkeypatch.context():
-        signal_after(3, signal.SIGINT)
-        assert run("-n", 6, "-o", parts, "--concurrency", 4).exit_code == 130
-    monkeypatch.undo()
-    assert run("-n", 6, "-o", parts).exit_code == 0
-    for name in ("trajectories.jsonl", "rejected.jsonl"):
-        assert (parts / name).read_bytes() == (whole / name).read_bytes()
-
-
 def test_interrupted_before_anything_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Display.open
 

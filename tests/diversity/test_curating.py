@@ -108,7 +108,8 @@ def test_what_an_evaluation_set_holds_is_refused_or_reported(evaluation: Path) -
 
     said: list[tuple[str, Sequence[Overlap]]] = []
     settings_ = Curation(contamination=(str(evaluation),))
-    reporting = Curator.of(settings_, report=lambda identity, overlaps: said.append((identity, overlaps)))
+    reporting = Curator.of(settings_)
+    reporting.report = lambda identity, overlaps: said.append((identity, overlaps))
     assert reporting.curate(dirty) is dirty
     assert reporting.curate(clean) is clean
     assert [(identity, len(overlaps)) for identity, overlaps in said] == [("000000", 1)]

@@ -85,7 +85,7 @@ damages = st.builds(
 
 def read_all(reader: JournalReader) -> None:
     questions: list[Callable[[], object]] = [
-        lambda: list(reader.entries(held_blobs=True)),
+        lambda: list(reader.entries()),
         lambda: list(reader.entries(3)),
         lambda: [reader.entry(index) for index in range(12)],
         lambda: [list(reader.recorded(episode(index))) for index in (0, 5, 11, 20)],

@@ -305,8 +305,7 @@ class TestOtherFiles:
 
     def test_a_journal_that_was_never_born_is_made_again(self, path: Path) -> None:
         path.with_name("journal.sqlite.new").write_bytes(b"half a jour")
-        with Journal.open(path) as journal:
-            assert journal.created
+        Journal.open(path).close()
 
 
 def elsewhere(code: str, path: Path, *arguments: Path) -> None:

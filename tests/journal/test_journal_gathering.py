@@ -1,6 +1,6 @@
 """How many calls a commit waits for."""
 
-from refinesynth.journal.writer import ALL, LONGEST_S, Gathering
+from refinesynth.journal.commits import ALL, LONGEST_S, Gathering
 
 
 def begin_at(gathering: Gathering, now: float, came: int) -> int:

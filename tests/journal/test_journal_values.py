@@ -125,7 +125,7 @@ WRONG: list[tuple[str, Callable[[JournalReader], object]]] = [
     ("UPDATE entries SET idx = 9223372036854775807 WHERE idx = 5", lambda reader: list(reader.entries())),
     ("UPDATE entries SET rejected_end = x'00'", lambda reader: reader.committed),
     ("UPDATE entries SET line = 5", lambda reader: reader.entry(0)),
-    ("UPDATE held SET records = x'00'", lambda reader: list(reader.entries(held_blobs=True))),
+    ("UPDATE held SET records = x'00'", lambda reader: [reader.entry(held) for held in reader.held()]),
     ("UPDATE held SET accepted = 'text'", lambda reader: list(reader.entries())),
     ("UPDATE held SET idx = -idx", lambda reader: reader.held()),
 ]

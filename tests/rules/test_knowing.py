@@ -10,7 +10,7 @@ from samples import dm, player
 from words_corpus import HOUSE
 
 from refinesynth import rules, testing
-from refinesynth.prompts.fewshot import shipped_examples
+from refinesynth.prompts.library import shipped_examples
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene
 from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen

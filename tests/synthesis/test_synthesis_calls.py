@@ -10,7 +10,6 @@ from server_manners import Mannered, bare
 
 import refinesynth as rs
 from refinesynth import rules
-from refinesynth.errors import InputError
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.trajectory import Script, ScriptedPersona
 
@@ -85,22 +84,6 @@ async def test_a_strange_script_is_played_by_calls(tmp_path: Path) -> None:
     )
     assert seen
     assert set(seen) <= {'{"boat":"skiff"}', '{"boat":"punt"}'}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"play": "narrated"}, "nobody plays turn by turn"),
-        ({"player_form": "xml"}, "player_form"),
-    ],
-)
-async def test_what_cannot_be_asked_by_calls_is_refused_at_once(
-    tmp_path: Path, settings: dict[str, Any], message: str
-) -> None:
-    asked: dict[str, Any] = {"player_form": "tools", **settings}
-    with pytest.raises(InputError, match=message):
-        await rs.synthesize(n=1, output=tmp_path / "run", **asked)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.usefixtures("local_ray")

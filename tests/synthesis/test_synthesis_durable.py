@@ -120,20 +120,6 @@ async def test_killed_at_any_commit_it_completes_to_the_same_and_pays_for_nothin
             shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize(("how", "every"), [("narrated", 1), ("live", 6)])
-async def test_an_interrupted_episode_goes_on_where_it_was(tmp_path: Path, how: Play, every: int) -> None:
-    whole = Counting()
-    expected = await play(tmp_path / "whole", whole, n=1, play=how)
-    for at in range(1, whole.asked.total(), every):
-        path, asked = tmp_path / str(at), Counting()
-        with anyio.CancelScope() as scope:
-            await play(path, Interrupting(asked, scope, until=at), n=1, play=how)
-        assert asked.asked.total() == at
-        await play(path, asked, n=1, play=how)
-        assert asked.asked == whole.asked
-        assert contents(path) == contents(expected.path)
-
-
 @settings(max_examples=8)
 @given(
     concurrency=st.integers(1, 8),
@@ -166,19 +152,6 @@ async def test_a_complete_run_asks_for_nothing_and_changes_nothing(tmp_path: Pat
     again = await synthesize(iter(()), 3, "openai/any", output=first.path, play="narrated")
     assert again.reached
     assert (call.asked, contents(first.path), (first.path / "events.jsonl").read_bytes()) == before
-
-
-async def test_a_lowered_n_is_reached_at_once_and_a_raised_one_goes_on(tmp_path: Path) -> None:
-    call = Counting()
-    await play(tmp_path / "run", call, n=3, play="narrated")
-    asked = call.asked.total()
-    fewer = await play(tmp_path / "run", call, n=1, play="narrated")
-    assert (fewer.reached, len(fewer), fewer.n, call.asked.total()) == (True, 3, 1, asked)
-    more = await play(tmp_path / "run", call, n=5, play="narrated")
-    assert len(more) == 5
-    await play(tmp_path / "whole", Counting(), n=5, play="narrated")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-    assert set(call.asked.values()) == {1}
 
 
 @pytest.mark.parametrize("lost", ["trajectories.jsonl", "rejected.jsonl"])
@@ -221,12 +194,6 @@ async def test_a_fresh_run_begins_anew_and_the_old_one_can_be_gone_on_with(tmp_p
     assert contents(tmp_path / "run.old-1") == before
     again = await play(tmp_path / "run.old-1", call, n=3, play="narrated", seed=1)
     assert len(again) == 3
-
-
-async def test_other_personas_are_refused_by_what_they_are(tmp_path: Path) -> None:
-    await play(tmp_path / "run", Counting(), n=2, play="narrated")
-    with pytest.raises(RunFolderError, match="persona 0 is now 'Somebody else', which is not the one that"):
-        await synthesize(["Somebody else"], 3, "openai/any", output=tmp_path / "run", call=Counting(), play="narrated")
 
 
 async def test_a_journal_that_fails_stops_the_run_and_loses_nothing(

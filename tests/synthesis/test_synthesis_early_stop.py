@@ -1,17 +1,14 @@
 """A run in which nothing is accepted stops early, and where it stops depends on what is committed alone."""
 
-from contextlib import suppress
 from pathlib import Path
 
-import anyio
 import orjson
 import pytest
-from fates import Fate, Fates, Interruption, people, run
+from fates import Fate, Fates, people, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
 
-from refinesynth.errors import InputError
 from refinesynth.personas import open_personas
 from refinesynth.run import RunConfig, RunFolder, RunStats
 from refinesynth.synthesis import SynthesisResult, stream, synthesize
@@ -32,56 +29,8 @@ FATES = st.lists(
 )
 
 
-def stops_at(fates: list[Fate], *, n: int, early_stop: int, count: int) -> int:
-    """How many episodes one after the other would commit."""
-    accepted = lost = 0
-    for index in range(count):
-        if accepted >= n or stops_early(early_stop, episodes=index, lost=lost, accepted=accepted):
-            return index
-        fate = fates[index % len(fates)]
-        accepted += fate.accepted
-        lost += fate.lost and not fate.accepted
-    return count
-
-
-async def played(
-    path: Path, fates: list[Fate], *, n: int, early_stop: int, concurrency: int = 1, cancel_at: int = -1
-) -> Pool:
-    scope = anyio.CancelScope()
-    with scope:
-        return await run(
-            path,
-            Fates(fates),
-            n=n,
-            concurrency=concurrency,
-            count=60,
-            early_stop=early_stop,
-            on_progress=Interruption(scope, at=cancel_at),
-        )
-    raise TimeoutError
-
-
-@FEWER
-@given(
-    fates=FATES,
-    n=st.integers(1, 40),
-    early_stop=st.integers(1, 12),
-    concurrency=st.integers(2, 24),
-    cancel_at=st.integers(1, 60),
-)
-async def test_where_it_stops_depends_neither_on_the_concurrency_nor_on_interruptions(
-    fates: list[Fate], n: int, early_stop: int, concurrency: int, cancel_at: int
-) -> None:
-    with scratch() as home:
-        one, many, parts = Path(home, "one"), Path(home, "many"), Path(home, "parts")
-        pool = await played(one, fates, n=n, early_stop=early_stop)
-        again = await played(many, fates, n=n, early_stop=early_stop, concurrency=concurrency)
-        with suppress(TimeoutError):
-            await played(parts, fates, n=n, early_stop=early_stop, concurrency=concurrency, cancel_at=cancel_at)
-        await played(parts, fates, n=n, early_stop=early_stop, concurrency=concurrency)
-        assert pool.stopped_early == again.stopped_early
-        assert contents(one) == contents(many) == contents(parts)
-        assert RunFolder.open(one).totals().episodes == stops_at(fates, n=n, early_stop=early_stop, count=60)
+async def played(path: Path, fates: list[Fate], *, n: int, early_stop: int, concurrency: int = 1) -> Pool:
+    return await run(path, Fates(fates), n=n, concurrency=concurrency, count=60, early_stop=early_stop)
 
 
 @FEWER
@@ -158,19 +107,6 @@ async def test_so_does_a_stream(tmp_path: Path) -> None:
     async with stream(None, 9, NOTHING, play="narrated", early_stop=2, output=tmp_path / "run") as trajectories:
         assert [one.id async for one in trajectories] == []
     assert trajectories.result().stopped_early == "nothing_accepted"
-
-
-@pytest.mark.usefixtures("local_ray")
-async def test_several_workers_stop_where_one_does(tmp_path: Path) -> None:
-    for name, workers in (("one", 1), ("two", 2)):
-        await synthesize(None, 9, NOTHING, play="narrated", early_stop=3, workers=workers, output=tmp_path / name)
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
-async def test_it_is_a_whole_number(tmp_path: Path) -> None:
-    for early_stop in (-1, True, 1.5, "3"):
-        with pytest.raises(InputError, match=r"early_stop is .*; expected a whole number, 0 or more"):
-            await synthesize(None, 1, early_stop=early_stop, output=tmp_path / "run")  # pyright: ignore[reportArgumentType]
 
 
 async def test_its_former_name_and_what_is_gone_are_accepted_with_a_warning(tmp_path: Path) -> None:

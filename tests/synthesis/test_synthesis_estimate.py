@@ -15,8 +15,7 @@ from refinesynth import Backend, synthesize
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent, InputError
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.synthesis.dry_run import estimate
-from refinesynth.synthesis.forecast import Estimate, Range, wilson
+from refinesynth.synthesis.dry_run import Estimate, Range, estimate, wilson
 from refinesynth.trajectory import Usage
 
 PEOPLE = [f"Somebody with the number {number}" for number in range(40)]

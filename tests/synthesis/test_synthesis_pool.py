@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import orjson
 import pytest
-from fates import Fate, Fates, Interruption, config, people, run
+from fates import Fate, Fates, config, people, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
@@ -40,50 +40,6 @@ def accepted_ids(path: Path) -> list[str]:
 def events(path: Path, kind: str) -> list[dict[str, object]]:
     lines = (path / "events.jsonl").read_bytes().splitlines()
     return [event for event in map(orjson.loads, lines) if event["event"] == kind]
-
-
-@FEWER
-@given(fates=FATES, n=st.integers(1, 20), concurrency=st.integers(2, 32), count=st.integers(1, 60))
-async def test_what_is_written_does_not_depend_on_the_concurrency(
-    fates: list[Fate], n: int, concurrency: int, count: int
-) -> None:
-    with scratch() as home:
-        one, many = Path(home, "one"), Path(home, "many")
-        await run(one, Fates(fates), n=n, count=count)
-        await run(many, Fates(fates), n=n, concurrency=concurrency, count=count)
-        assert contents(one) == contents(many)
-        would_be = [f"{index:06d}" for index in range(count) if fates[index % len(fates)].accepted]
-        assert accepted_ids(many) == would_be[:n]
-
-
-@FEWER
-@given(
-    fates=FATES,
-    n=st.integers(1, 20),
-    concurrency=st.integers(1, 32),
-    other=st.integers(1, 32),
-    interrupted_at=st.lists(st.integers(1, 60), min_size=1, max_size=3),
-)
-async def test_interrupted_and_resumed_equals_one_run(
-    fates: list[Fate], n: int, concurrency: int, other: int, interrupted_at: list[int]
-) -> None:
-    with scratch() as home:
-        whole, parts = Path(home, "whole"), Path(home, "parts")
-        await run(whole, Fates(fates), n=n, count=60)
-        finished: dict[int, bool] = {}
-        for at in interrupted_at:
-            stage = Fates(fates)
-            with anyio.CancelScope() as scope:
-                await run(parts, stage, n=n, concurrency=concurrency, count=60, on_progress=Interruption(scope, at=at))
-            assert finished.keys().isdisjoint(stage.finished), "an episode was played twice"
-            finished |= stage.finished
-            assert kept(parts) == finished
-            for name in ("trajectories", "rejected", "episodes"):
-                assert contents(whole)[name].startswith(contents(parts)[name])
-        last = Fates(fates)
-        await run(parts, last, n=n, concurrency=other, count=60)
-        assert finished.keys().isdisjoint(last.finished)
-        assert contents(parts) == contents(whole)
 
 
 @FEWER
@@ -121,17 +77,6 @@ async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, c
         await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=80, on_progress=check)
     assert len(stage.played) <= started
     assert stage.played == sorted(stage.played)
-
-
-@FEWER
-@given(steps=st.lists(st.integers(0, 9), min_size=1, max_size=9), n=st.integers(1, 100), concurrency=st.integers(1, 64))
-async def test_with_every_episode_accepted_no_more_than_an_eighth_is_surplus(
-    steps: list[int], n: int, concurrency: int
-) -> None:
-    stage = Fates([Fate(steps=count) for count in steps])
-    with scratch() as home:
-        await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=300)
-    assert n <= len(stage.played) <= n + n // 8
 
 
 @FEWER

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import anyio
 import pytest
@@ -11,12 +10,10 @@ from fates import Fate, Fates, run
 from limited_servers import Server, Unmoved, ask
 from virtual_time import in_virtual_time
 
-from refinesynth import Backend, synthesize
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.files import memory
-from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.progress import Bound
 from refinesynth.synthesis.room import FEWEST, MOST, Room, most_of
@@ -146,34 +143,3 @@ async def test_a_run_begins_no_more_than_there_is_room_for_and_says_what_bounds_
     await run(tmp_path / "run", stage, n=90, concurrency=room, count=120, on_progress=check)
     assert max(progress.in_flight for progress in seen) == 24
     assert {Bound.SERVER, Bound.MEMORY, Bound.MISSING} <= {progress.bound for progress in seen}
-
-
-async def test_the_files_are_those_of_any_concurrency(tmp_path: Path) -> None:
-    rehearsal = Rehearsal()
-
-    async def slow(**request: Any) -> Any:
-        await anyio.sleep(0.005)
-        return await rehearsal(**request)
-
-    async def play(name: str, *, n: int = 24, concurrency: int | Literal["auto"] = "auto") -> None:
-        result = await synthesize(
-            n=n,
-            backend=Backend(model="openai/any"),
-            play="narrated",
-            seed=4,
-            call=slow,
-            output=tmp_path / name,
-            concurrency=concurrency,
-            on_progress=seen.append,
-        )
-        assert result.reached
-
-    seen = list[Progress]()
-    await play("auto")
-    await play("three", concurrency=3)
-    await play("continued", n=8, concurrency=16)
-    await play("continued")
-    for name in ("trajectories.jsonl", "rejected.jsonl"):
-        auto, three, continued = ((tmp_path / run / name).read_bytes() for run in ("auto", "three", "continued"))
-        assert auto == three == continued
-    assert max(progress.in_flight for progress in seen) <= MOST

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import orjson
 import pytest
 from run_records import contents, kept
@@ -20,7 +19,7 @@ from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.presets import paper
-from refinesynth.synthesis import Progress, stream, synthesize
+from refinesynth.synthesis import synthesize
 
 FAULTY = "rehearsal:invalid_json=0.1,missing_keys=0.1,no_success=0.1,too_few_errors=0.1,ambiguous_pattern=0.1,false_alarm=0.05"
 Play = Literal["live", "narrated"]
@@ -55,22 +54,6 @@ async def test_a_run_is_verified_counted_and_the_same_for_any_concurrency(tmp_pa
     paid = [line.usage.requests for line in RunFolder.open(one.path).episodes()]
     assert one.usage.requests == sum(paid)
     assert one.cost_usd == 0
-
-
-@pytest.mark.parametrize("play", PLAYS)
-async def test_an_interrupted_run_resumes_to_the_same_files(tmp_path: Path, play: Play) -> None:
-    whole = await synthesize(None, 5, FAULTY, play=play, output=tmp_path / "whole", concurrency=4)
-    asked: dict[str, Any] = {"n": 5, "backend": FAULTY, "play": play, "output": tmp_path / "parts"}
-    with anyio.CancelScope() as scope:
-
-        def interrupt(progress: Progress) -> None:
-            if progress.finished == 3:
-                scope.cancel()
-
-        await synthesize(**asked, concurrency=3, on_progress=interrupt)
-    assert scope.cancelled_caught
-    result = await synthesize(**asked)
-    assert contents(result.path) == contents(whole.path)
 
 
 async def test_another_seed_gives_other_trajectories(tmp_path: Path) -> None:
@@ -150,13 +133,6 @@ async def test_episodes_that_never_pass_are_counted_by_rule(tmp_path: Path) -> N
     assert not result.reached
     assert result.by_rule["TaskSucceed"] == 2
     assert "most refusals by TaskSucceed" in str(result.shortfall)
-
-
-async def test_a_stream_of_the_rehearsal(tmp_path: Path) -> None:
-    async with stream(n=3, play="narrated", output=tmp_path / "run") as trajectories:
-        ids = [trajectory.id async for trajectory in trajectories]
-    assert ids == [trajectory.id for trajectory in trajectories.result()]
-    assert len(ids) == 3
 
 
 HANGING = """

@@ -10,12 +10,13 @@ import pytest
 from fates import Fate, Fates, Interruption, config, run
 from hypothesis import given
 from hypothesis import strategies as st
-from run_records import FEWER, contents, scratch
+from run_records import FEWER, contents, kept, scratch
 
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import RunFolder, RunWriter
+from refinesynth.synthesis.early_stop import stops_early
 from refinesynth.synthesis.pool import Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import SynthesisResult
@@ -27,6 +28,7 @@ FATES = st.lists(
         steps=st.integers(0, 12),
         accepted=st.booleans(),
         gives=st.integers(1, 4),
+        lost=st.booleans(),
         refusals=st.lists(st.sampled_from(["TurnLimit", "TaskSucceed"]), max_size=2).map(tuple),
     ),
     min_size=1,
@@ -93,18 +95,19 @@ def ids(path: Path) -> list[str]:
     return [trajectory.id for trajectory in RunFolder.open(path).trajectories()]
 
 
-def would_be(fates: list[Fate], *, n: int, count: int, every: int | None) -> list[str]:
+def would_be(fates: list[Fate], *, n: int, count: int, every: int | None, early_stop: int = 0) -> list[str]:
     """Ids of what is to be written: whole episodes, up to the one with which there are `n`."""
     found: list[str] = []
-    seen = 0
+    seen = lost = 0
     for index in range(count):
+        if len(found) >= n or stops_early(early_stop, episodes=index, lost=lost, accepted=len(found)):
+            break
         fate = fates[index % len(fates)]
+        lost += fate.lost and not fate.accepted
         for number in range(fate.gives if fate.accepted else 0):
             seen += 1
             if every is None or seen % every:
                 found.append(f"{index:06d}-{number}" if number else f"{index:06d}")
-        if len(found) >= n:
-            break
     return found
 
 
@@ -112,73 +115,65 @@ def would_be(fates: list[Fate], *, n: int, count: int, every: int | None) -> lis
 @given(
     fates=FATES,
     n=st.integers(1, 20),
-    concurrency=st.integers(2, 32),
+    concurrencies=st.tuples(st.integers(2, 32), st.integers(1, 32)),
     count=st.integers(1, 40),
+    interrupted_at=st.lists(st.integers(1, 60), max_size=3),
     every=st.none() | st.integers(1, 3),
     per_episode=st.integers(1, 4),
+    early_stop=st.sampled_from([0, 0, 0, 1, 3, 8]),
 )
-async def test_outcomes_are_kept_whole_in_their_order_whatever_the_concurrency(
-    *, fates: list[Fate], n: int, concurrency: int, count: int, every: int | None, per_episode: int
+async def test_the_files_are_the_same_for_any_concurrency_and_however_often_it_is_interrupted(
+    *,
+    fates: list[Fate],
+    n: int,
+    concurrencies: tuple[int, int],
+    count: int,
+    interrupted_at: list[int],
+    every: int | None,
+    per_episode: int,
+    early_stop: int,
 ) -> None:
+    """The law of a run, whatever its episodes give and whoever has the last word; where it stops early too."""
+
+    async def go_on(path: Path, *, concurrency: int = 1, at: int = -1) -> tuple[Fates, Pool | None]:
+        stage, curator = Fates(fates), curators(every)(path)
+        with anyio.CancelScope() as scope:
+            pool = await run(
+                path,
+                stage,
+                n=n,
+                concurrency=concurrency,
+                count=count,
+                curate=curator,
+                per_episode=per_episode,
+                early_stop=early_stop,
+                on_progress=Interruption(scope, at=at),
+            )
+            assert curator is None or curator.order == sorted(set(curator.order)), "looked at twice, or before its turn"
+            return stage, pool
+        return stage, None
+
     with scratch() as home:
-        one, many = Path(home, "one"), Path(home, "many")
-        await run(one, Fates(fates), n=n, count=count, curate=curators(every)(one))
-        curator = curators(every)(many)
-        await run(
-            many,
-            Fates(fates),
-            n=n,
-            concurrency=concurrency,
-            count=count,
-            curate=curator,
-            per_episode=per_episode,
-        )
-        assert contents(one) == contents(many)
-        assert ids(many) == would_be(fates, n=n, count=count, every=every)
-        if curator is not None:
-            assert curator.order == sorted(set(curator.order)), "an outcome was looked at twice, or before its turn"
+        one, many, parts = Path(home, "one"), Path(home, "many"), Path(home, "parts")
+        _, alone = await go_on(one)
+        _, together = await go_on(many, concurrency=concurrencies[0])
+        assert contents(many) == contents(one)
+        assert ids(one) == would_be(fates, n=n, count=count, every=every, early_stop=early_stop)
+        assert alone is not None
+        assert together is not None
+        assert (together.stopped_early, together.reached) == (alone.stopped_early, alone.reached)
+        finished: dict[int, bool] = {}
+        for at in (*interrupted_at, -1):
+            stage, _ = await go_on(parts, concurrency=concurrencies[at < 0], at=at)
+            assert finished.keys().isdisjoint(stage.finished), "an episode was played twice"
+            finished |= stage.finished
+            assert kept(parts).keys() == finished.keys()
+            for name in ("trajectories", "rejected", "episodes"):
+                assert contents(one)[name].startswith(contents(parts)[name])
+        assert contents(parts) == contents(one)
         result = SynthesisResult.open(many)
         assert len(result) == len(ids(many))
         assert len(result.rejected) == len(list(result.rejected))
-        assert result.reached == (len(ids(many)) >= n)
-
-
-@FEWER
-@given(
-    fates=FATES,
-    n=st.integers(1, 20),
-    concurrency=st.integers(1, 32),
-    interrupted_at=st.lists(st.integers(1, 60), min_size=1, max_size=3),
-    every=st.none() | st.integers(2, 3),
-)
-async def test_interrupted_and_resumed_equals_one_run_also_of_several_trajectories_each(
-    fates: list[Fate], n: int, concurrency: int, interrupted_at: list[int], every: int | None
-) -> None:
-    curator = curators(every)
-    with scratch() as home:
-        whole, parts = Path(home, "whole"), Path(home, "parts")
-        await run(whole, Fates(fates), n=n, count=40, curate=curator(whole))
-        finished: set[int] = set()
-        for at in interrupted_at:
-            stage = Fates(fates)
-            with anyio.CancelScope() as scope:
-                await run(
-                    parts,
-                    stage,
-                    n=n,
-                    concurrency=concurrency,
-                    count=40,
-                    on_progress=Interruption(scope, at=at),
-                    curate=curator(parts),
-                )
-            assert finished.isdisjoint(stage.finished), "an episode was played twice"
-            finished |= stage.finished.keys()
-            for name in ("trajectories", "rejected", "episodes"):
-                assert contents(whole)[name].startswith(contents(parts)[name])
-        last = Fates(fates)
-        await run(parts, last, n=n, concurrency=concurrency, count=40, curate=curator(parts))
-        assert finished.isdisjoint(last.finished)
-        assert contents(parts) == contents(whole)
 
 
 @FEWER

@@ -49,41 +49,52 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"n": 0}, "n is 0; expected a whole number, from 1 to 1,000,000,000,000"),
-        ({"n": 10**400}, "expected a whole number, from 1 to"),
-        ({"n": True}, "n is True"),
-        ({"n": 2.5}, "n is 2.5"),
-        ({"concurrency": 0}, "concurrency is 0; expected 'auto', or a whole number from 1 to 100,000"),
-        ({"concurrency": 10**6}, "concurrency is 1000000"),
-        ({"max_turns": 0}, "max_turns is 0"),
-        ({"play": "alone"}, "play is 'alone'; expected one of 'live', 'narrated', 'grounded'"),
-        ({"seed": 2**64}, "seed is 18446744073709551616; expected a whole number, from -9223372036854775808 to"),
-        ({"seed": -(2**63) - 1}, "expected a whole number, from -9223372036854775808 to 18,446,744,073,709,551,615"),
-        ({"seed": "7"}, "seed is '7'; expected a whole number"),
-        ({"seed": True}, "seed is True"),
-        ({"mistakes": "natural"}, r"mistakes is 'natural'; expected Mistakes\(...\) or None"),
-        ({"attempts": 4}, r"attempts is 4; expected Attempts\(...\) or None"),
-        ({"rules": 5}, "rules is 5; expected a rule or its text"),
-        ({"rules": "stricct()"}, "stricct"),
-        ({"script_rules": "strict("}, "strict"),
-        ({"backend": "rehearsall"}, "rehearsal"),
-        ({"personas": "nobody.jsonl"}, "there is no file 'nobody.jsonl'"),
-        ({"personas": []}, "no personas"),
-        ({"personas": ["", " "]}, "none of the 2 rows"),
-        ({"prompts": "nowhere"}, "nowhere"),
-    ],
-)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"n": 0}, "n is 0; expected a whole number, from 1 to 1,000,000,000,000"),
+    ({"n": 10**400}, "expected a whole number, from 1 to"),
+    ({"n": True}, "n is True"),
+    ({"n": 2.5}, "n is 2.5"),
+    ({"concurrency": 0}, "concurrency is 0; expected 'auto', or a whole number from 1 to 100,000"),
+    ({"concurrency": 10**6}, "concurrency is 1000000"),
+    ({"max_turns": 0}, "max_turns is 0"),
+    ({"play": "alone"}, "play is 'alone'; expected one of 'live', 'narrated', 'grounded'"),
+    ({"seed": 2**64}, "seed is 18446744073709551616; expected a whole number, from -9223372036854775808 to"),
+    ({"seed": -(2**63) - 1}, "expected a whole number, from -9223372036854775808 to 18,446,744,073,709,551,615"),
+    ({"seed": "7"}, "seed is '7'; expected a whole number"),
+    ({"seed": True}, "seed is True"),
+    ({"mistakes": "natural"}, r"mistakes is 'natural'; expected Mistakes\(...\) or None"),
+    ({"attempts": 4}, r"attempts is 4; expected Attempts\(...\) or None"),
+    ({"rules": 5}, "rules is 5; expected a rule or its text"),
+    ({"rules": "stricct()"}, "stricct"),
+    ({"script_rules": "strict("}, "strict"),
+    ({"backend": "rehearsall"}, "rehearsal"),
+    ({"personas": "nobody.jsonl"}, "there is no file 'nobody.jsonl'"),
+    ({"personas": []}, "no personas"),
+    ({"personas": ["", " "]}, "none of the 2 rows"),
+    ({"prompts": "nowhere"}, "nowhere"),
+    ({"early_stop": -1}, "early_stop is -1; expected a whole number, 0 or more"),
+    ({"early_stop": "3"}, "early_stop is '3'; expected a whole number, 0 or more"),
+    ({"workers": 0}, "workers is 0"),
+    ({"workers": True}, "workers is True"),
+    ({"workers": 10**6}, "workers is 1000000"),
+    ({"judge": "perhaps"}, "judge is 'perhaps'"),
+    ({"deadline": 0}, "deadline is 0"),
+    ({"branches": 10**9}, "branches is 1000000000"),
+    ({"player_form": "xml"}, "player_form is 'xml'"),
+    ({"player_form": "tools", "play": "narrated"}, "nobody plays turn by turn"),
+]
+"""Arguments that cannot be used, and what is said of them."""
+
+
 async def test_what_cannot_be_used_is_said_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    asked: dict[str, Any] = {"personas": people(3), "output": "run", **wrong}
-    with pytest.raises(InputError, match=message):
-        await synthesize(**asked)
-    assert names(tmp_path) == []
+    for wrong, message in WRONG:
+        asked: dict[str, Any] = {"personas": people(3), "output": "run", **wrong}
+        with pytest.raises(InputError, match=message):
+            await synthesize(**asked)
+        assert names(tmp_path) == [], wrong
 
 
 async def test_a_backend_without_its_key_is_said_before_anything_is_written(tmp_path: Path) -> None:
@@ -134,19 +145,12 @@ async def test_bad_rows_before_the_first_persona_are_logged_too(tmp_path: Path, 
     assert [event["event"] for event in events] == ["run_started", "persona_skipped", "episode_finished", "run_ended"]
 
 
-async def test_the_same_call_goes_on_with_a_run(tmp_path: Path, acts: Acts) -> None:
+async def test_a_resume_with_other_settings_is_refused_and_with_another_connection_taken(
+    tmp_path: Path, acts: Acts
+) -> None:
     acts(FATES)
-    await synthesize(people(50), 3, output=tmp_path / "run")
-    result = await synthesize(people(50), 6, output=tmp_path / "run", concurrency=2)
-    assert len(result) == 6
-    assert result.config.n == 6
-    whole = await synthesize(people(50), 6, output=tmp_path / "whole")
-    assert contents(whole.path) == contents(result.path)
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
+    await synthesize(people(50), 1, Backend(model="rehearsal", timeout=10), output=tmp_path / "run")
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"seed": 1}, "seed: 0 -> 1"),
         ({"play": "narrated"}, 'play: "live" -> "narrated"'),
         ({"rules": "agentrefine()"}, "rules: "),
@@ -155,23 +159,11 @@ async def test_the_same_call_goes_on_with_a_run(tmp_path: Path, acts: Acts) -> N
         ({"max_turns": 9}, "max_turns: "),
         ({"judge": True}, "judge: false -> true"),
         ({"backend": "rehearsal:invalid_json=0.5"}, "models.player.model: "),
-    ],
-)
-async def test_a_resume_with_other_settings_is_refused(
-    tmp_path: Path, acts: Acts, change: dict[str, Any], field: str
-) -> None:
-    acts(FATES)
-    await synthesize(people(50), 1, output=tmp_path / "run")
-    asked: dict[str, Any] = {"output": tmp_path / "run", **change}
-    with pytest.raises(RunFolderError) as caught:
-        await synthesize(people(50), 2, **asked)
-    assert field in str(caught.value)
-
-
-async def test_a_resume_with_another_connection_is_taken(tmp_path: Path, acts: Acts) -> None:
-    acts(FATES)
-    first = Backend(model="rehearsal", timeout=10)
-    await synthesize(people(50), 1, first, output=tmp_path / "run")
+    ]
+    for change, field in changes:
+        with pytest.raises(RunFolderError) as caught:
+            await synthesize(people(50), 2, output=tmp_path / "run", **change)
+        assert field in str(caught.value)
     second = Backend(model="rehearsal", timeout=20, requests_per_minute=6000)
     assert (await synthesize(people(50), 2, second, output=tmp_path / "run")).reached
 

@@ -1,8 +1,7 @@
 """Whole runs over HTTP: litellm, real sockets, a server that fails, and several models."""
 
-from collections import Counter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import httpx
 import pytest
@@ -10,7 +9,7 @@ from faulty_server import faulty_app
 
 import refinesynth as rs
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.serve import create_app, running
+from refinesynth.serve import running
 
 SPOILT = Faults(invalid_json=0.05, missing_keys=0.05, too_few_errors=0.1, wrong_parameters=0.1)
 UNWELL = {429: 0.06, 500: 0.03, 503: 0.03, "garbage": 0.03, "hang": 0.005}
@@ -39,27 +38,6 @@ async def test_a_failing_server_changes_nothing_about_the_trajectories(
     assert sum(failed.values()) > 0, stats
     # Only what was answered and read is accounted for.
     assert [found.provenance.usage for found in outside] == [found.provenance.usage for found in inside]
-
-
-async def test_two_roles_ask_two_models(tmp_path: Path) -> None:
-    asked: Counter[tuple[str, bool]] = Counter()
-    rehearsal = Rehearsal(faults=Faults.none())
-
-    async def recording(**request: Any) -> object:
-        speaks_to_a_player = request["messages"][0]["role"] == "user"
-        asked[request["model"], speaks_to_a_player] += 1
-        return await rehearsal(**request)
-
-    with running(create_app(recording)) as address:
-        backends = {"default": backend(address, "storyteller"), "player": backend(address, "agent")}
-        result = await rs.synthesize(n=2, backend=backends, output=tmp_path / "run", concurrency=2)
-    assert set(asked) == {("storyteller", False), ("agent", True)}
-    for trajectory in result:
-        assert trajectory.provenance.models == {
-            "script_writer": "openai/storyteller",
-            "dungeon_master": "openai/storyteller",
-            "player": "openai/agent",
-        }
 
 
 async def test_a_key_is_asked_for_only_where_a_role_is_played(tmp_path: Path) -> None:
