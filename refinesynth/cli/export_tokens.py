@@ -65,7 +65,6 @@ class TokensExport:
 
 
 def _inputs(settings: Mapping[str, Any]) -> str:
-    """Whose tokens they are, and what else was set."""
     others = [f", {name} {_shown(value)}" for name, value in settings.items() if name != "model" and value is not None]
     return f"Token ids of the tokenizer of {_shown(settings['model'])}{''.join(others)}"
 

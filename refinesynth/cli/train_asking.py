@@ -18,10 +18,10 @@ from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
-from refinesynth.train.engine.launching import is_launched, rank
 from refinesynth.train.events import TrainResult
 from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
 from refinesynth.train.layers import TO_BE_GIVEN, Layered, layered
+from refinesynth.train.ranks import is_launched, rank
 
 _NOWHERE: Final = "models/not-written"
 _UNNAMED: Final = {"data": ["DATA"], "model": "MODEL", "output": "FOLDER"}
@@ -113,7 +113,7 @@ def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
         RefinesynthError: As `train` raises it.
     """
     from refinesynth.cli.train_display import TrainDisplay
-    from refinesynth.train.engine.launching import is_reported_by_launcher, write_outcome
+    from refinesynth.train.ranks import is_reported_by_launcher, write_outcome
     from refinesynth.train.trainer import train
 
     if rank() != 0:
@@ -176,7 +176,6 @@ def _report(result: TrainResult, *, json: bool) -> None:
 
 
 def _how_to_continue(folder: Path) -> str:
-    """The command that continues an interrupted training."""
     if is_launched():
         return f"torchrun ... -m refinesynth.train --config {shlex.quote(str(folder / CONFIG))}"
     return shlex.join(["refinesynth", "train", "--config", str(folder / CONFIG)])
@@ -184,7 +183,7 @@ def _how_to_continue(folder: Path) -> str:
 
 def _reported(error: RefinesynthError) -> ExitCode:
     """One process reports what every rank finds wrong; the launcher may report it itself."""
-    from refinesynth.train.engine.launching import is_reported_by_launcher, write_outcome
+    from refinesynth.train.ranks import is_reported_by_launcher, write_outcome
 
     if rank() != 0 and isinstance(error, InputError):
         time.sleep(_HEAD_START)
@@ -204,7 +203,7 @@ def _show_config(layers: Layered) -> ExitCode:
 
 
 def _preview(layers: Layered, sample: int) -> ExitCode:
-    from refinesynth.cli.train_preview import LEGEND, laid_out
+    from refinesynth.cli.train_display import LEGEND, preview_laid_out
     from refinesynth.train.preview import preview_data
 
     found = preview_data(layers.config, sample)
@@ -213,7 +212,7 @@ def _preview(layers: Layered, sample: int) -> ExitCode:
     if rank() == 0:
         console = output()
         for example in found:
-            console.print(laid_out(example))
+            console.print(preview_laid_out(example))
             console.print()
         console.print(LEGEND, style="dim")
     return ExitCode.OK

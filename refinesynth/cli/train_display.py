@@ -1,19 +1,23 @@
-"""What a training shows while it goes on."""
+"""What a training shows while it goes on, and of its data before it begins."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.train_plan import as_lines, laid_out
-from refinesynth.text.figures import compact, duration
-from refinesynth.text.printable import one_line
+from refinesynth.text.figures import compact, counted, duration
+from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events
 from refinesynth.train.plan import Plan
+from refinesynth.train.preview import Preview
+from refinesynth.train.tokens import Label
 
 _HELD_OUT = {
     events.LOSS: "held-out loss",
@@ -88,7 +92,6 @@ class TrainDisplay:
         return Group(bar("steps", self._step, self._steps, Text(f"{self._step:,}/{self._steps:,}{self._left()}")), line)
 
     def _left(self) -> str:
-        """The time that is left, where it is known."""
         remaining = self._pace.remaining(self._steps)
         return f"  about {duration(remaining)} left" if remaining else ""
 
@@ -118,3 +121,42 @@ def held_out(metrics: Mapping[str, float]) -> str:
     }
     shown = {**_HELD_OUT, **of_sources}
     return one_line("  ".join(f"{what} {metrics[name]:.4f}" for name, what in shown.items() if name in metrics))
+
+
+_SIGNS: Final = {
+    Label.CONTEXT: ("|", "dim"),
+    Label.TRAINED: ("+", "green"),
+    Label.MISTAKE: ("✗", "red"),
+}
+_CONTINUED: Final = "⏎"
+"""A line feed that is itself a token of the piece before it."""
+
+LEGEND: Final = "+ trained   | context   ✗ mistake: read, and kept out of the loss"
+
+
+def preview_laid_out(preview: Preview) -> RenderableType:
+    """One example: its counts, then its text, each line with a sign of what it is to the loss.
+
+    A line of several kinds is broken where the kind changes.
+    """
+    head = (
+        f"{one_line(preview.id)}: {counted(preview.tokens, 'token')}, {preview.trained:,} trained ({preview.trained_share:.0%}), "
+        f"{preview.mistakes:,} in mistakes"
+    )
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, line in _preview_lines(preview):
+        sign, style = _SIGNS[label]
+        table.add_row(Text(sign, style=style), styled(line, style))
+    return Group(styled(head, "bold"), table)
+
+
+def _preview_lines(preview: Preview) -> Iterator[tuple[Label, str]]:
+    """Each line of each piece; a line feed is shown where a piece ends with one, or begins with it."""
+    for segment in preview.segments:
+        pieces = printable(segment.text).split("\n")
+        for at, piece in enumerate(pieces):
+            last = at == len(pieces) - 1
+            if piece or not last:
+                yield segment.label, piece if last else f"{piece}{_CONTINUED}"

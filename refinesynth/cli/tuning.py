@@ -203,7 +203,6 @@ def _with(backend: "Backend", name: str, value: object) -> "Backend":
 
 
 def _what(value: object) -> str:
-    """What was given instead of an object, without its words."""
     if isinstance(value, str):
         try:
             orjson.loads(value)

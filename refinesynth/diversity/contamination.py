@@ -1,4 +1,4 @@
-"""Which words of a trajectory stand in an evaluation set: what is trained on should not be what is measured with."""
+"""Overlaps between trajectories and evaluation sets: what is trained on should not be what is measured with."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ class Overlap:
 class Contamination:
     """Finds what trajectories have in common with evaluation sets.
 
-    Looked for are all runs of `words` words, and shorter texts as a whole, if they have `index.SHORTEST` words at
+    Looked for are all runs of `words` words, and shorter texts as a whole, if they have `SHORTEST` words at
     least; each is kept as 16 bytes. Case and punctuation do not count. No such run is missed; another is taken for one
     with a chance of 2**-64 for each that is kept.
     """
@@ -59,7 +59,7 @@ class Contamination:
 
         Raises:
             InputError: There are none, one cannot be read or is too long, or all together hold more than
-                `index.MAX_RUNS` runs.
+                `MAX_RUNS` runs.
             ConfigurationError: A package is missing (extra `diversity`).
         """
         check_installed("diversity", "datasketch", "numpy")

@@ -1,4 +1,4 @@
-"""Which scripts are new: the others resemble one that was there before."""
+"""Scripts without near-duplicates among those before them, compared by sketches of 256 bytes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ class NearDuplicate:
 class Novelty:
     """Admits scripts that resemble none that it admitted before. What it answers depends on their order alone.
 
-    It remembers `sketch.SIZE` (256) bytes a script and its name. A comparison with 32,000 scripts takes a millisecond
+    It remembers `SIZE` (256) bytes a script and its name. A comparison with 32,000 scripts takes a millisecond
     or two.
     """
 

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, cast, get_args
 
 from pydantic import JsonValue
 
@@ -56,33 +56,13 @@ def _record(data: dict[str, JsonValue], messages: Sequence[Message | ToolMessage
     return Record(data, trained, spoken - trained)
 
 
-@dataclass(frozen=True)
-class ToolCallFormat:
+class ToolCallFormat(ChatFormat):
     """A format of chat messages with the actions as tool calls, as `chat.to_tool_messages` renders them."""
 
-    chat: ChatFormat
-    shape: CallShape
-
-    @property
-    def name(self) -> str:
-        """That of the format."""
-        return self.chat.name
-
-    @property
-    def reader(self) -> str:
-        """See `Format.reader`."""
-        return self.chat.reader
-
-    @property
-    def advice(self) -> Mapping[Masking, str]:
-        """See `Format.advice`."""
-        return self.chat.advice
-
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        tools = tools_of(trajectory.script)
+        write, tools = cast("CallShape", self.calls), tools_of(trajectory.script)
         for number, messages in enumerate(conversations(to_tool_messages(trajectory), masking), start=1):
-            name = trajectory.id + self.chat.mark(masking, number)
-            yield _record(self.shape(name, messages, tools), messages)
+            yield _record(write(trajectory.id + self.mark(masking, number), messages, tools), messages)
 
 
 class Format(Protocol):
@@ -295,7 +275,7 @@ def find_format(name: str | Format, form: str = "react") -> Format:
 
 def _with_calls(found: Format) -> Format:
     if isinstance(found, ChatFormat) and found.calls is not None:
-        return ToolCallFormat(found, found.calls)
+        return ToolCallFormat(found.name, found.reader, found.advice, found.shape, found.calls)
     able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "calls", None))
     raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")
 

@@ -120,5 +120,4 @@ def _sentences(text: str) -> list[str]:
 
 
 def _telling(text: str) -> frozenset[str]:
-    """Words that say something."""
     return frozenset(word for word in words_of(text) if len(word) >= _LONG and not is_common(word))

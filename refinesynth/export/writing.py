@@ -1,4 +1,4 @@
-"""Trajectories to records, and records to a file."""
+"""Trajectories to records, and records to a file; the split by script, and LLaMA-Factory's `dataset_info.json`."""
 
 import secrets
 import shutil

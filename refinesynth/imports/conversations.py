@@ -1,4 +1,4 @@
-"""Conversations, read as training reads them, as turns in a script."""
+"""Conversations, read as training reads them, as turns in a script; functions that others call become actions."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -174,7 +174,6 @@ def _read_text(turn: Turn) -> PlayerTurn:
 
 
 def _thoughts(turn: Turn) -> tuple[str, str]:
-    """What was thought, apart from the message or at its beginning, and the rest of the message."""
     return (turn.thinking, turn.content) if turn.thinking else thinking_in(turn.content)[:2]
 
 

@@ -1,4 +1,4 @@
-"""Records into a run folder, as a run writes it: each accepted or refused, in order, committed before it counts."""
+"""Records of a file into a run folder, as a run writes it: each accepted or refused, in order, committed before it counts."""
 
 import sys
 import zlib
@@ -81,7 +81,7 @@ def records(source: Path) -> Iterator[Raw]:
 def _lines(file: BinaryIO, path: Path) -> Iterator[Raw]:
     for number, line in bounded_lines(file, MOST_BYTES):
         if line.strip():
-            yield Raw(f"{path}:{number}", line if len(line) <= MOST_BYTES else b"")
+            yield Raw(f"{path}:{number}", line.removesuffix(b"\n") if len(line) <= MOST_BYTES else b"")
 
 
 def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:

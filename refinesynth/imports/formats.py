@@ -27,7 +27,6 @@ def _refuse_other_atif(document: Mapping[str, Any], where: str) -> None:
 
 
 def _is_ours(document: Mapping[str, Any]) -> bool:
-    """Whether `AtifFormat` wrote it, by what it holds."""
     extra = document.get("extra")
     return isinstance(extra, Mapping) and {"persona", "script", "provenance"} <= cast("dict[str, Any]", extra).keys()
 

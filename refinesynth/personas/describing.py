@@ -1,4 +1,4 @@
-"""What a collection of personas is like: how many, how long, how much alike."""
+"""Statistics of a collection of personas: number, lengths, duplicates, domains."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Opens personas from every kind of source: a path, an iterable, an async iterable, a Hugging Face dataset."""
+"""Personas as they are needed, from every kind of source: a path, an iterable, an async iterable, a Hugging Face dataset."""
 
 from collections.abc import (
     AsyncGenerator,

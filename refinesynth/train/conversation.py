@@ -258,7 +258,6 @@ def _refuse_unsound(messages: Sequence[FlaggedMessage], where: str) -> None:
 
 
 def _followers(message: FlaggedMessage, open_calls: Collection[str]) -> set[str]:
-    """Roles that may come next."""
     if open_calls:
         return {"tool"}
     if message.role == "tool":

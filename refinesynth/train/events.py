@@ -1,6 +1,6 @@
-"""Events of a training while it goes on, and the names of its metrics.
+"""Events of a training while it goes on, the names of its metrics, and its result.
 
-Called on rank 0 alone, between steps. An implementation that raises ends the training.
+Events are called on rank 0 alone, between steps. An implementation that raises ends the training.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Where each setting comes from: defaults < recipe < file < what was given by hand."""
+"""Settings in layers (defaults < recipe < file < what was given by hand), and as YAML that says where each comes from."""
 
 import difflib
 import os

@@ -1,4 +1,4 @@
-"""How much memory one device will need, by parts: sizes only, so that it is known before anything is loaded."""
+"""Estimates of the memory of a device, and of the memory and the disk of a machine, before anything is loaded. No torch."""
 
 import os
 import shutil

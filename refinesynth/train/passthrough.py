@@ -1,6 +1,4 @@
-"""Passthrough to transformers' `TrainingArguments`: the fields that exist, and those that are decided elsewhere. No
-torch.
-"""
+"""Settings that are passed on: fields of transformers' `TrainingArguments`, and a DeepSpeed file. No torch."""
 
 import ast
 import difflib

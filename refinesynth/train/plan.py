@@ -275,7 +275,6 @@ def _passes_per_step(config: TrainConfig, sizes: Sizes, ranks: int) -> int:
 
 
 def _times(every: int | None, steps: int) -> int:
-    """How often something happens that is done every so many steps and after the last one."""
     return 0 if every is None else math.ceil(steps / every)
 
 

@@ -9,11 +9,11 @@ from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.reading import weighed
-from refinesynth.train.engine.launching import is_launched, rank
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import check_output
 from refinesynth.train.layers import layered
 from refinesynth.train.plan import Plan
+from refinesynth.train.ranks import is_launched, rank
 
 if TYPE_CHECKING:
     from refinesynth.train.preview import Preview

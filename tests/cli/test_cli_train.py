@@ -17,9 +17,8 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
-from refinesynth.cli.train_display import StepPace, TrainDisplay, in_a_line
+from refinesynth.cli.train_display import StepPace, TrainDisplay, in_a_line, preview_laid_out
 from refinesynth.cli.train_plan import as_lines
-from refinesynth.cli.train_preview import laid_out as preview_laid_out
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig

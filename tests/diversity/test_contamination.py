@@ -134,12 +134,12 @@ def test_merging_now_and_then_changes_nothing(tmp_path: Path, monkeypatch: pytes
     made = trajectory(" ".join(f"w{number % 37}" for number in range(400)), "w1 w2 w3")
     whole = of(tmp_path, *texts, words=7).overlaps(made)
     assert whole
-    monkeypatch.setattr("refinesynth.diversity.index._PENDING", 10)
+    monkeypatch.setattr("refinesynth.diversity.contamination._PENDING", 10)
     assert of(tmp_path, *texts, words=7).overlaps(made) == whole
 
 
 def test_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.diversity.index.MAX_RUNS", 100)
+    monkeypatch.setattr("refinesynth.diversity.contamination.MAX_RUNS", 100)
     few, more = (0, 1, " ".join(map(str, range(90)))), (0, 2, " ".join(map(str, range(1_000, 1_090))))
     assert len(RunIndex(3, [few])) == 88
     with pytest.raises(InputError, match="more than 100"):

@@ -384,32 +384,18 @@ def test_a_system_message_is_read_beside_or_among_the_others() -> None:
     assert among.turns[0] == Turn("system", "Be brief.", None)
 
 
+KEYS = (
+    "id messages conversations role from content value loss script turns prompt completion trajectory type text system"
+)
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "id",
-                        "messages",
-                        "conversations",
-                        "role",
-                        "from",
-                        "content",
-                        "value",
-                        "loss",
-                        "script",
-                        "turns",
-                        "prompt",
-                        "completion",
-                        "trajectory",
-                        "type",
-                        "text",
-                        "system",
-                    ]
-                ),
+                st.sampled_from(KEYS.split()),
                 inner | st.sampled_from(["user", "assistant", "human", "gpt", "text"]),
                 max_size=5,
             )

@@ -1,4 +1,12 @@
-"""Messages as records have them, in other words for the same roles, with thoughts, calls and flags of training."""
+r"""Messages of records: roles in other words, thoughts, flags of training, and calls of functions in many forms.
+
+    {"tool_calls": [{"id", "type": "function", "function": {"name", "arguments"}}]}     chat completions
+    {"function_call": {"name", "arguments"}}, then role `function` with a `name`        OpenAI's older form
+    {"from": "function_call", "value": "{\"name\", \"arguments\"}"}, then `observation`  LLaMA-Factory, APIGen-MT
+    <tool_call>{"name", "arguments"}</tool_call>, then <tool_response>...</tool_response>   Hermes, in the text
+
+Arguments are an object or its JSON text. Functions are listed with or without {"type": "function"} around them.
+"""
 
 import ast
 import re
@@ -374,7 +382,6 @@ def _parts(content: object) -> Iterator[Mapping[str, object]]:
 
 
 def _unread(content: object) -> str:
-    """Which parts of a content are no text."""
     kinds = sorted({str(part.get("type")) for part in _parts(content)} - {"text", *_THINKING})
     return f" and content of the type {' and '.join(map(repr, kinds))}, which is not read" if kinds else ""
 

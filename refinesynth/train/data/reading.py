@@ -1,4 +1,4 @@
-"""Reads conversations from training data of every kind."""
+"""Reader of conversations from training data of every kind, with the share that is taken of each source."""
 
 import hashlib
 import math
@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal, Self, cast
+from typing import Any, Final, Literal, NamedTuple, Self, cast
 
 from refinesynth.errors import InputError
 from refinesynth.text.distinct import DistinctNames
-from refinesynth.train.conversation import Conversation, without_mistakes
+from refinesynth.train.conversation import Conversation, task_digest, without_mistakes
 from refinesynth.train.data.files import (
     HUB_DATASETS,
     TRAJECTORIES,
@@ -24,6 +24,73 @@ from refinesynth.train.data.files import (
     saved_rows,
 )
 from refinesynth.train.data.shapes import ChatForm, read_record
+
+
+class Split(NamedTuple):
+    """Two sides that share no persona, no script, no environment and no task."""
+
+    train: list[Conversation]
+    held_out: list[Conversation]
+
+
+def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0) -> Split:
+    """Hold out some groups: a share of them if `held_out` is below 1, else so many; at least one if it is above 0.
+
+    Conversations belong together if they share a persona (`group`), a script, an environment, or the text of their
+    task, and so do those that are linked through others. Which groups are held out depends on what they hold and on
+    `seed` alone, not on their order or on the machine; both sides keep the order.
+
+    Raises:
+        InputError: There are not enough groups to hold out so many and train on one.
+    """
+    every = list(conversations)
+    if not held_out or not every:
+        return Split(every, [])
+    names = _components(every)
+    groups = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    count = max(1, round(held_out * len(groups) if held_out < 1 else held_out))
+    if count >= len(groups):
+        raise InputError(
+            f"held_out={held_out:g} asks for {count} of {len(groups)} groups, which leaves none to train on: the {len(every)} "
+            "conversations are linked by persona, environment or task. Hold out less (0: none), or give more varied data"
+        )
+    chosen = set(groups[:count])
+    sides: tuple[list[Conversation], list[Conversation]] = ([], [])
+    for one, name in zip(every, names, strict=True):
+        sides[name in chosen].append(one)
+    return Split(*sides)
+
+
+def _links(one: Conversation) -> Iterator[str]:
+    yield f"group:{one.group}"
+    yield f"task:{task_digest(one.turns)}"
+    if one.script:
+        yield f"script:{one.script}"
+    if one.environment:
+        yield f"environment:{one.environment}"
+
+
+def _components(conversations: Sequence[Conversation]) -> list[str]:
+    """For each conversation the name of its component: the least of all keys in it, independent of the order."""
+    above: dict[str, str] = {}
+
+    def top(key: str) -> str:
+        while above[key] != key:
+            above[key] = above[above[key]]
+            key = above[key]
+        return key
+
+    firsts: list[str] = []
+    for one in conversations:
+        keys = list(_links(one))
+        for key in keys:
+            above.setdefault(key, key)
+        tops = sorted({top(key) for key in keys})
+        for other in tops[1:]:
+            above[other] = tops[0]
+        firsts.append(keys[0])
+    return [top(key) for key in firsts]
+
 
 type_of_source = str | Path | Iterable[object]
 _MOST: Final = 1000
@@ -252,7 +319,7 @@ def read_conversations(
     another that `shapes` knows, a Hugging Face dataset (an object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or
     an iterable of trajectories, records or conversations. Forms are recognised by their keys; see `shapes`. A weight
     (`runs/b:0.3`, or the pair of a source and a number) is the share of its conversations that is taken, drawn by
-    `seed`; see `mixing`. Conversations of one id are numbered.
+    `seed`. Conversations of one id are numbered.
 
     `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights
     take; see `conversation.without_mistakes`. `form` is that in which trajectories become messages; exported ones have

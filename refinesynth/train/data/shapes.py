@@ -9,7 +9,7 @@
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
 All with `messages` or `prompt` may have `tools`, and messages that call them (`tool_calls`) and answer (role `tool`);
-`messages` and `calls` say in which other words roles, thoughts and calls are read.
+`messages` says in which other words roles, thoughts and calls are read.
 
 A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a
 prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of

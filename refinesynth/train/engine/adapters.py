@@ -1,4 +1,4 @@
-"""Low-rank adapters: put on a model in the place of training all its weights."""
+"""Low-rank adapters in the place of training all weights, also over frozen weights in 4 or 8 bits (QLoRA)."""
 
 # torch and peft are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

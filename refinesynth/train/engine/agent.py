@@ -19,8 +19,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun  # pyright: ignore[reportUnknownVariableType]
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.train.engine.launching import write_outcome
 from refinesynth.train.engine.signatures import STARTING, check
+from refinesynth.train.ranks import write_outcome
 
 _ASKED_WRONGLY: Final = 2
 

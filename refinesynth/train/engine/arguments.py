@@ -1,4 +1,4 @@
-"""Our settings as the library's: TrainingArguments, a DeepSpeed configuration, FSDP2's options."""
+"""Our settings as the library's: TrainingArguments with the user's own fields, a DeepSpeed configuration, FSDP2's options."""
 
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -21,11 +21,11 @@ from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.engine.distributed import Distributed
-from refinesynth.train.engine.launching import is_launched
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.folder import CHECKPOINTS, TENSORBOARD
 from refinesynth.train.passthrough import own_deepspeed
 from refinesynth.train.plan import ComputeSettings
+from refinesynth.train.ranks import is_launched
 
 
 def training_arguments(

@@ -8,17 +8,56 @@ There is no attention mask: an all-ones mask would join the conversations, silen
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self, cast
+from typing import Final, NamedTuple, Self, TypedDict, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from refinesynth.train.engine.targets import Targets, trained_targets
-from refinesynth.train.tokens import Rendered
+from refinesynth.train.conversation import TurnLabel
+from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.tokens import Label, Rendered, TokenStore
+
+
+class Targets(NamedTuple):
+    """Tokens of one conversation that a loss is computed on."""
+
+    at: NDArray[np.int64]
+    """(targets,) Positions of the tokens. Never 0: a conversation's first token is predicted from nothing."""
+    kind: NDArray[np.int64]
+    """(targets,) What each is, for sums by kind; all 0 in training."""
+
+
+def trained_targets(example: Rendered) -> Targets:
+    """The tokens that give loss."""
+    at = np.flatnonzero(example.labels[1:] == Label.TRAINED) + 1
+    return Targets(at, np.zeros_like(at))
+
+
+TURN_LABELS: Final = (TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE)
+"""Labels that evaluation keeps apart; a turn of which nothing is known is left out."""
+KINDS: Final = 2 * (len(TURN_LABELS) + 1)
+"""Kinds of `labelled_targets`: twice the number in `TURN_LABELS` (or one more, for other trained tokens), plus 1 if
+trained."""
+
+
+def labelled_targets(example: Rendered, source: int = 0) -> Targets:
+    """The tokens of all assistant turns that are correct, refinements or mistakes, and of everything else that gives
+    loss.
+
+    Kinds of the source of number `source` are the `KINDS` from `KINDS * source` on.
+    """
+    turn_label = np.full(len(example), len(TURN_LABELS), np.int64)
+    for span in example.spans:
+        if span.label in TURN_LABELS:
+            turn_label[span.start : span.stop] = TURN_LABELS.index(span.label)
+    trained = example.labels == Label.TRAINED
+    at = np.flatnonzero((trained | (turn_label < len(TURN_LABELS)))[1:]) + 1
+    return Targets(at, KINDS * source + 2 * turn_label[at] + trained[at])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,3 +158,78 @@ def _long(values: NDArray[np.integer]) -> Tensor:
 
 def _on(value: Tensor | int, device: torch.device | str) -> Tensor | int:
     return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+
+class At(NamedTuple):
+    """A micro-batch of a training; all numbers from 0."""
+
+    epoch: int
+    step: int
+    micro: int
+
+
+class MicroBatch(TypedDict):
+    """What the trainer gets for one forward and backward pass."""
+
+    batch: Batch
+    trained: int
+    """Tokens that give loss in the whole optimizer step, over all ranks and micro-batches."""
+    tokens: int
+    """Tokens of the whole optimizer step, likewise."""
+
+
+class MicroBatches(Dataset[MicroBatch]):
+    """The micro-batches of one rank."""
+
+    def __init__(self, store: TokenStore, schedule: Schedule, rank: int) -> None:
+        self._store, self._schedule, self._rank = store, schedule, rank
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __getitem__(self, at: At) -> MicroBatch:
+        step = self._schedule.step(at.epoch, at.step)
+        examples = [self._store[k] for k in step.packs[at.micro][self._rank]]
+        tokens = int(self._schedule.lengths[self._schedule.conversations(at.epoch, at.step)].sum())
+        make = pack_batch if self._schedule.packed else pad_batch
+        return MicroBatch(batch=make(examples), trained=step.trained, tokens=tokens)
+
+
+class EpochSampler(Sampler[list[At]]):
+    """The places of one epoch, in order."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer at an epoch's beginning."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._schedule.steps_per_epoch * self._schedule.accumulation
+
+    def __iter__(self) -> Iterator[list[At]]:
+        for step in range(self._schedule.steps_per_epoch):
+            for micro in range(self._schedule.accumulation):
+                yield [At(self._epoch, step, micro)]
+
+
+class EpochLoader(DataLoader[MicroBatch]):
+    """A DataLoader that hands the epoch on to its sampler.
+
+    It is not given to accelerate: the schedule has dealt the packs to the ranks already.
+    """
+
+    def __init__(self, store: TokenStore, schedule: Schedule, rank: int) -> None:
+        self._places = EpochSampler(schedule)
+        super().__init__(MicroBatches(store, schedule, rank), batch_sampler=self._places, collate_fn=_only)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the conversations in the order of this epoch."""
+        self._places.set_epoch(epoch)
+
+
+def _only(items: list[MicroBatch]) -> MicroBatch:
+    (item,) = items
+    return item

@@ -18,10 +18,10 @@ import torch.distributed as dist
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine.launching import is_launched, rank
 from refinesynth.train.memory import Host, Load, ModelShape, Parallel, Precision, estimate_memory
 from refinesynth.train.passthrough import own_deepspeed, stage_of
 from refinesynth.train.plan import Devices
+from refinesynth.train.ranks import is_launched, rank
 
 _USABLE: Final = 0.9
 """Share of a device's memory that estimates may fill."""

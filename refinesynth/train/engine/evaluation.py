@@ -12,9 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from refinesynth.train.conversation import TurnLabel
-from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
+from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.schedule import best_fit, padded
-from refinesynth.train.engine.targets import KINDS, TURN_LABELS, labelled_targets
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_OF_SOURCE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a training at the next step's end, with a checkpoint."""
+"""The end of a training: SIGTERM and SIGINT end it with a checkpoint, and the last step is logged, evaluated and saved."""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false

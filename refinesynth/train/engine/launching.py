@@ -1,6 +1,6 @@
-"""One command for any number of processes: in place, or as ranks that torchrun starts on this machine.
+"""The way into a training: in place, or as ranks that torchrun starts on this machine. Imports no torch.
 
-Under torchrun itself (`RANK` is set) and for a single process the training runs in place. Imports no torch.
+Under torchrun itself (`RANK` is set) and for a single process the training runs in place.
 """
 
 import logging
@@ -11,34 +11,20 @@ import sys
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, cast
+from typing import Any
 
-import orjson
-
-from refinesynth import errors
 from refinesynth.errors import ConfigurationError, TrainingError
 from refinesynth.extras import check_installed, require
-from refinesynth.files.atomic_write import atomic_write
 from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import finished
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.plan import Plan
-
-
-def rank() -> int:
-    """This process's number over all machines; 0 alone writes and prints."""
-    return int(os.environ.get("RANK", "0"))
-
-
-def is_launched() -> bool:
-    """Whether this process was started as one of several, by torchrun for one."""
-    return "RANK" in os.environ
-
+from refinesynth.train.ranks import OUTCOME, is_launched, read_outcome
 
 _SAVING_SECONDS = 3600
 """How long ranks may take to save after SIGTERM before torchrun kills them; its own 30 s do not write a large
@@ -180,45 +166,3 @@ def choose_accelerator() -> None:
     require("transformers", "train")
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-
-
-OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
-"""Environment variable that names the file. Where it is set, the launcher reports errors to the user."""
-
-
-def is_reported_by_launcher() -> bool:
-    """Whether a launcher waits for the outcome and reports errors."""
-    return OUTCOME in os.environ
-
-
-def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bool = True) -> None:
-    """Write the outcome for the process that waits for it; nothing where none does.
-
-    An outcome of a rank that is not the main one counts if it is the first.
-    """
-    path = os.environ.get(OUTCOME)
-    if path is None or (not is_main and Path(path).exists()):
-        return
-    if isinstance(outcome, TrainResult):
-        outcome_json: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}
-    else:
-        outcome_json = {"error": type(outcome).__name__, "message": str(outcome)}
-    with atomic_write(Path(path)) as file:
-        file.write(orjson.dumps(outcome_json))
-
-
-def read_outcome(path: Path) -> TrainResult | None:
-    """The result that was written to `path`; None where the processes ended without an outcome.
-
-    Raises:
-        RefinesynthError: What ended the training there.
-    """
-    if not path.exists():
-        return None
-    written = cast("dict[str, Any]", orjson.loads(path.read_bytes()))
-    if "error" in written:
-        kind = getattr(errors, written["error"], errors.TrainingError)
-        raise cast("type[errors.RefinesynthError]", kind)(written["message"])
-    result: dict[str, Any] = written["result"]
-    result["output"] = Path(result["output"])
-    return TrainResult(**result)

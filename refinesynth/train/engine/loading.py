@@ -1,4 +1,9 @@
-"""Tokenizers and models from the hub or a folder: safetensors only, no remote code unless it is asked for."""
+"""Tokenizers and models from the hub or a folder: safetensors only, no remote code unless it is asked for.
+
+With FSDP the first rank of each machine reads the weights: eight ranks that read a model of 8B in fp32 would need 256 GB
+of host memory, one needs 32. transformers leaves the other ranks' weights without memory; accelerate broadcasts those of
+rank 0.
+"""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false

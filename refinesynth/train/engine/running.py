@@ -27,7 +27,6 @@ from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.distributed import Distributed, destroy_process_group, single_process_environment
 from refinesynth.train.engine.head import base_model
-from refinesynth.train.engine.launching import rank, write_outcome
 from refinesynth.train.engine.loading import load_model, read_once, stop_at
 from refinesynth.train.engine.preparing import PreparedTraining, agree, prepare_training
 from refinesynth.train.engine.probing import Layout, choose_layout
@@ -41,6 +40,7 @@ from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.layers import portable_config
 from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Plan
+from refinesynth.train.ranks import rank, write_outcome
 
 
 @contextmanager

@@ -75,7 +75,6 @@ class SavingTrainer(Trainer):
         super().save_model(output_dir, _internal_call)  # which with FSDP saves nothing where checkpoints are sharded
 
     def _gathered(self) -> dict[str, Any]:
-        """The weights to be saved, on the first rank."""
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=self.trained.adapters)
         return get_model_state_dict(cast("nn.Module", self.model), options=options)
 

@@ -15,8 +15,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from refinesynth.train.engine.targets import trained_targets
-from refinesynth.train.tokens import TokenStore
+from refinesynth.train.tokens import Label, TokenStore
 
 Pack = tuple[int, ...]
 """Positions, in the sequence of lengths that was packed, of the conversations of one pack; may be empty."""
@@ -136,7 +135,8 @@ class Schedule:
         lengths = store.lengths.astype(np.int64)
         draft = cls(
             lengths,
-            np.asarray([len(trained_targets(one).at) for one in store], dtype=np.int64),
+            # A conversation's first token is predicted from nothing.
+            np.asarray([np.count_nonzero(one.labels[1:] == Label.TRAINED) for one in store], dtype=np.int64),
             min(batch_size, max(1, len(store))),
             ranks,
             max(capacity, int(lengths.max(initial=1))),

@@ -22,12 +22,11 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, TrainingArguments
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine.batch import Batch
+from refinesynth.train.engine.batch import Batch, EpochLoader, MicroBatch
 from refinesynth.train.engine.distributed import all_gather_objects
 from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses, sources_of
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption, IntervalsCallback
-from refinesynth.train.engine.loader import EpochLoader, MicroBatch
 from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.engine.probing import Layout
 from refinesynth.train.engine.routing import Balanced

@@ -94,7 +94,6 @@ def _under_prefixes(model: nn.Module, names: set[str]) -> dict[str, int]:
 
 
 def _parents(name: str) -> list[str]:
-    """Names of the modules that a parameter is in, the outermost first."""
     parts = name.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts))]
 

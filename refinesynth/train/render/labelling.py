@@ -121,7 +121,6 @@ class Labeller:
         return Rendered(record.id, conversation.group, encoded.ids, labels, tuple(spans))
 
     def _learn(self, ends: Iterable[str]) -> None:
-        """Encode what prompts end with, all in one go."""
         known = {end: ids for end, ids in self._ends.items() if len(end) <= _LONGEST}
         self._ends = known if len(known) <= _MOST else {}
         new = sorted({*ends} - self._ends.keys())

@@ -202,7 +202,6 @@ def _last(messages: Sequence[ChatMessage]) -> int:
 
 
 def _following(message: ChatMessage) -> ChatMessage:
-    """What would come next."""
     calls: list[Any] = message.get("tool_calls") or []
     if not calls:
         return {"role": "user", "content": "."}

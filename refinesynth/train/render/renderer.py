@@ -92,7 +92,6 @@ def _cost(settings: RenderSettings) -> tuple[bool, int]:
 
 
 def _thinks(settings: RenderSettings) -> str:
-    """Where the model will think."""
     if "thought_as" in settings:
         return "apart"
     return "never" if any(settings.get(name) is False for name in _NO_THINKING) else "not said"

@@ -1,4 +1,21 @@
-"""A chat template as a function from messages to text, with errors that say what to do."""
+"""A chat template as a function from messages to text, with errors that say what to do; and templates by name.
+
+`react` is for base models, whose tokenizers have none: plain ReAct text (the paper trains base models and prints no
+template, section 4.1):
+
+    <bos>{the task, the first user message}
+    Thought: ...
+    Action: ...<eos>
+
+    Observation: {every later user message}
+    Thought: ...
+    Action: ...<eos>
+
+Every assistant turn ends in the tokenizer's end-of-sequence token, mid-conversation too, so that an agent stops after
+its action. There is no header before an assistant turn: it begins on a new line, and its own `Thought:` is learned. One
+line feed, since tokenizers in GPT-2's manner make one token of two at a prompt's end, and two tokens where a word
+follows. A system turn stands before the task. A `bos_token` is written once, where there is one.
+"""
 
 import re
 from collections.abc import Generator, Mapping, Sequence

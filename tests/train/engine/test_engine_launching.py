@@ -18,6 +18,7 @@ import pytest
 import tiny
 
 from refinesynth.errors import ConfigurationError, InputError, TrainingError
+from refinesynth.train import ranks
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine import launching
 from refinesynth.train.engine.launching import launch
@@ -52,11 +53,11 @@ def test_the_ranks_are_given_all_settings_and_their_result_comes_back(tmp_path: 
         import sys
         from pathlib import Path
         from refinesynth.train.config import TrainConfig
-        from refinesynth.train.engine import launching
+        from refinesynth.train import ranks
         from refinesynth.train.events import TrainResult
         config = TrainConfig.model_validate_json(Path(sys.argv[1]).read_text())
         result = TrainResult(Path(config.output), config.seed, 9, 0.5, 1.25, {"loss": 2.0}, best_step=3)
-        launching.write_outcome(result)
+        ranks.write_outcome(result)
         """,
     )
     config = two(tmp_path).model_copy(update={"seed": 7})
@@ -69,8 +70,8 @@ def test_what_a_rank_raises_is_raised_here(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch,
         f"""
         from refinesynth.errors import {kind.__name__}
-        from refinesynth.train.engine import launching
-        launching.write_outcome({kind.__name__}("the disk is full"))
+        from refinesynth.train import ranks
+        ranks.write_outcome({kind.__name__}("the disk is full"))
         raise SystemExit(1)
         """,
     )
@@ -151,10 +152,10 @@ def test_what_came_here_is_what_the_result_says(tmp_path: Path, monkeypatch: pyt
         """
         import os, signal, sys, time
         from pathlib import Path
-        from refinesynth.train.engine import launching
+        from refinesynth.train import ranks
         from refinesynth.train.events import TrainResult
         def end(*_):
-            launching.write_outcome(TrainResult(Path("x"), 3, 9, 0.5, 1.25, signal=15))
+            ranks.write_outcome(TrainResult(Path("x"), 3, 9, 0.5, 1.25, signal=15))
             sys.exit(1)
         signal.signal(signal.SIGTERM, end)
         os.kill(os.getppid(), signal.SIGINT)
@@ -166,14 +167,14 @@ def test_what_came_here_is_what_the_result_says(tmp_path: Path, monkeypatch: pyt
 
 
 def test_another_rank_is_heard_where_the_first_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(launching.OUTCOME, str(tmp_path / "outcome.json"))
-    launching.write_outcome(TrainingError("the disk of rank 1"), is_main=False)
-    launching.write_outcome(TrainingError("what follows from it"), is_main=False)
+    monkeypatch.setenv(ranks.OUTCOME, str(tmp_path / "outcome.json"))
+    ranks.write_outcome(TrainingError("the disk of rank 1"), is_main=False)
+    ranks.write_outcome(TrainingError("what follows from it"), is_main=False)
     with pytest.raises(TrainingError, match="the disk of rank 1"):
-        launching.read_outcome(tmp_path / "outcome.json")
-    launching.write_outcome(TrainingError("what rank 0 says"))
+        ranks.read_outcome(tmp_path / "outcome.json")
+    ranks.write_outcome(TrainingError("what rank 0 says"))
     with pytest.raises(TrainingError, match="what rank 0 says"):
-        launching.read_outcome(tmp_path / "outcome.json")
+        ranks.read_outcome(tmp_path / "outcome.json")
 
 
 def test_a_rank_and_a_single_process_train_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -186,9 +187,9 @@ def test_a_rank_and_a_single_process_train_in_place(tmp_path: Path, monkeypatch:
 
 
 def test_nothing_is_told_where_nobody_waits(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv(launching.OUTCOME, raising=False)
-    launching.write_outcome(TrainingError("nobody hears this"))
-    assert not launching.is_reported_by_launcher()
+    monkeypatch.delenv(ranks.OUTCOME, raising=False)
+    ranks.write_outcome(TrainingError("nobody hears this"))
+    assert not ranks.is_reported_by_launcher()
 
 
 @pytest.fixture(scope="module")

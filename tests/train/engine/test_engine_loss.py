@@ -14,10 +14,9 @@ from torch import Tensor
 
 from refinesynth.train.conversation import LossOn
 from refinesynth.train.engine.attention import SEGMENTS
-from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
+from refinesynth.train.engine.batch import TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.head import token_losses
 from refinesynth.train.engine.probing import choose_layout
-from refinesynth.train.engine.targets import TURN_LABELS, labelled_targets
 
 pytestmark = pytest.mark.train
 

@@ -15,8 +15,7 @@ import torch
 from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from refinesynth.errors import InputError
-from refinesynth.train.engine.batch import pad_batch
-from refinesynth.train.engine.loader import EpochLoader
+from refinesynth.train.engine.batch import EpochLoader, pad_batch
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.routing import Balanced, coefficient
 

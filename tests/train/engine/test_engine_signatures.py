@@ -16,7 +16,8 @@ from transformers import Trainer
 from transformers.utils import chat_template_utils
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.train.engine import agent, launching, plan, run, signatures
+from refinesynth.train import ranks
+from refinesynth.train.engine import agent, plan, run, signatures
 from refinesynth.train.engine.launching import check_trainer
 from refinesynth.train.preview import preview_data
 
@@ -66,7 +67,7 @@ def test_a_changed_rendering_ends_a_preview(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_changed_launcher_is_told_to_whoever_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elastic, "_terminate_process_handler", lambda signum: None)
-    monkeypatch.setenv(launching.OUTCOME, str(tmp_path / "outcome.json"))
+    monkeypatch.setenv(ranks.OUTCOME, str(tmp_path / "outcome.json"))
     assert agent.main(["--help"]) == 2
     with pytest.raises(ConfigurationError, match=r"the installed torch .* takes \(signum\), not \(signum, frame\)"):
-        launching.read_outcome(tmp_path / "outcome.json")
+        ranks.read_outcome(tmp_path / "outcome.json")

@@ -1,0 +1,68 @@
+"""This process among those of a training: its rank, and the outcome for the process that launched it. No torch.
+
+torchrun ends with exit code 1 for every error; a file of the launcher's gets the outcome: the result, or the error and
+its text.
+"""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, cast
+
+import orjson
+
+from refinesynth import errors
+from refinesynth.files.atomic_write import atomic_write
+from refinesynth.train.events import TrainResult
+
+
+def rank() -> int:
+    """This process's number over all machines; 0 alone writes and prints."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def is_launched() -> bool:
+    """Whether this process was started as one of several, by torchrun for one."""
+    return "RANK" in os.environ
+
+
+OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
+"""Environment variable that names the file. Where it is set, the launcher reports errors to the user."""
+
+
+def is_reported_by_launcher() -> bool:
+    """Whether a launcher waits for the outcome and reports errors."""
+    return OUTCOME in os.environ
+
+
+def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bool = True) -> None:
+    """Write the outcome for the process that waits for it; nothing where none does.
+
+    An outcome of a rank that is not the main one counts if it is the first.
+    """
+    path = os.environ.get(OUTCOME)
+    if path is None or (not is_main and Path(path).exists()):
+        return
+    if isinstance(outcome, TrainResult):
+        outcome_json: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}
+    else:
+        outcome_json = {"error": type(outcome).__name__, "message": str(outcome)}
+    with atomic_write(Path(path)) as file:
+        file.write(orjson.dumps(outcome_json))
+
+
+def read_outcome(path: Path) -> TrainResult | None:
+    """The result that was written to `path`; None where the processes ended without an outcome.
+
+    Raises:
+        RefinesynthError: What ended the training there.
+    """
+    if not path.exists():
+        return None
+    written = cast("dict[str, Any]", orjson.loads(path.read_bytes()))
+    if "error" in written:
+        kind = getattr(errors, written["error"], errors.TrainingError)
+        raise cast("type[errors.RefinesynthError]", kind)(written["message"])
+    result: dict[str, Any] = written["result"]
+    result["output"] = Path(result["output"])
+    return TrainResult(**result)
