@@ -150,7 +150,9 @@ def run(
     if show_config:
         options.show_config(asked, layers)
         return
-    asked["tracing"] = Tracing() if otel else None
+    if otel:
+        _refuse_lost_spans()
+        asked["tracing"] = Tracing()
     if dry_run:
         asked.pop("output", None)
         from refinesynth.cli.dry_running import estimate_and_report
@@ -164,6 +166,17 @@ def run(
     if invocation.own_process and (asked.get("cluster") or (asked.get("workers") or 1) > 1):
         supervise()
     raise typer.Exit(run_and_report({**asked, "fresh": fresh}, place, invocation.arguments, json=json))
+
+
+def _refuse_lost_spans() -> None:
+    """Raises: ConfigurationError: Nothing is set up that spans could be sent to."""
+    from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+
+    if isinstance(get_tracer_provider(), ProxyTracerProvider):
+        raise ConfigurationError(
+            "--otel makes spans, and nothing is set up to send them: install refinesynth[otel] and run "
+            "`opentelemetry-instrument refinesynth run --otel ...`, with OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
 
 
 def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
