@@ -26,13 +26,13 @@ demo: $(VENV)/.train ## Synthesize 40 trajectories with the embedded backend, sh
 	@$(BIN)/refinesynth show $(DEMO) --random
 	@$(BIN)/refinesynth train $(DEMO) --recipe smoke -o $(DEMO)-model
 
-test: $(VENV)/.dev ## Run all laws, and one representative of each law over processes and training; minutes
+test: $(VENV)/.dev ## Run all laws, on fewer examples, and one representative of each law over processes and training; minutes
 	@rm -f .coverage.*.json
-	$(PYTEST) .coverage.laws.json -m pytest -n $(JOBS) --dist worksteal -m law
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m law
 	$(PYTEST) .coverage.representatives.json -m pytest -n $(JOBS) --dist loadgroup -m representative
 
-test-rest: $(VENV)/.dev ## Run what `make test` leaves out; after it, check the branch coverage of both
-	$(PYTEST) .coverage.rest.json -m pytest -n $(JOBS) --dist loadgroup -m "not law and not representative"
+test-rest: $(VENV)/.dev ## Run what `make test` leaves out, laws on all examples; after it, check the branch coverage of both
+	$(PYTEST) .coverage.rest.json -m pytest -n $(JOBS) --dist loadgroup -m "not representative"
 	@$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --fail-under 95
 
 test-all: ## Run all tests, with branch coverage

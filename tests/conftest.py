@@ -34,17 +34,19 @@ settings.register_profile("fast", max_examples=20, deadline=None)
 settings.register_profile(
     "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+# Fewer of these, for `make test`.
+settings.register_profile(
+    "quick", max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("thorough", max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 LAW = "law"
 """Tier of tests without a marker: in process, and without what `HEAVY` names."""
-REST = "not law and not representative"
 HEAVY = frozenset({"litellm", "ray", "torch"})
 _STARTED = frozenset({"subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn"})
 """Audit events of a process that begins."""
-_TIERS = re.compile(r"pytest\.mark\.(process|train)\b")
 _WHOLE_FILE = re.compile(r"^pytestmark = [^=]*pytest\.mark\.(process|train)\b", re.MULTILINE)
 _running = ContextVar("running", default="")
 """Name of the law that runs."""
@@ -74,13 +76,10 @@ def _is_running(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files without a test of the tier that is asked for: some take seconds to import."""
     tier: str = config.option.markexpr
-    if tier not in {LAW, "representative", REST} or not collection_path.name.startswith("test_"):
+    if tier not in {LAW, "representative"} or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text(encoding="utf-8")
-    wanted = {
-        LAW: _WHOLE_FILE.search(text) is None,
-        "representative": "pytest.mark.representative" in text,
-    }.get(tier, _TIERS.search(text) is not None)
+    wanted = _WHOLE_FILE.search(text) is None if tier == LAW else "pytest.mark.representative" in text
     return None if wanted else True
 
 

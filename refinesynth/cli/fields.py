@@ -92,11 +92,12 @@ def _typed(annotation: Any) -> Any:
     alternatives = [each for each in _alternatives(annotation) if each is not NoneType]
     if len(alternatives) != 1:
         return str
-    (kind,) = alternatives
+    kind: Any = alternatives[0]
     if get_origin(kind) is tuple:
         return list[str]
-    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
-    return kind if is_enum or kind in {bool, int, float} or get_origin(kind) is Literal else str
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    return kind if kind in {bool, int, float} or get_origin(kind) is Literal else str
 
 
 def _alternatives(annotation: Any) -> list[Any]:

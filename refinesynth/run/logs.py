@@ -7,9 +7,9 @@ logger is bound to the run's own file; structlog's global configuration is neith
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from refinesynth.errors import ConfigurationError, StorageError
+from refinesynth.errors import StorageError
 from refinesynth.run.lines import LineWriter
 from refinesynth.text.jsontext import write_json
 
@@ -20,18 +20,13 @@ if TYPE_CHECKING:
 LOGGER = "refinesynth"
 """All loggers of the package are below it."""
 
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
-
-def level_of(name: str) -> int:
-    """A level by its name.
-
-    Raises:
-        ConfigurationError: There is none of that name.
-    """
-    if name not in LEVELS:
-        raise ConfigurationError(f"log level {name!r}: there are {', '.join(LEVELS)}")
-    return LEVELS[name]
+LEVELS: Final[Mapping[str, int]] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+"""The names that `RunSettings.log_level` takes."""
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from refinesynth.episode import plays
 from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.extras import check_installed
 from refinesynth.run import RunConfig, RunFolder, stable_repr
-from refinesynth.run.logs import level_of
 from refinesynth.settings import Curation, PlaySettings, RunSettings
 from refinesynth.synthesis.progress import Progress, shown_in_notebook
 
@@ -79,7 +78,6 @@ class Request:
         if settings.workers > 1 or settings.cluster is not None:
             check_installed("cluster", "ray")
         Budget.of(settings.budget)
-        level_of(settings.log_level)
         return cls(settings=settings, **own)
 
     def backends(self, settings: "EpisodeSettings") -> "tuple[dict[Role, Backend], Backend | None]":

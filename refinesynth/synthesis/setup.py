@@ -20,7 +20,7 @@ from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWriter, next_run_folder, worker_journals
 from refinesynth.run.folder import open_source
-from refinesynth.run.logs import level_of
+from refinesynth.run.logs import LEVELS
 from refinesynth.run.spending import spent_of
 from refinesynth.synthesis.early_stop import explain
 from refinesynth.synthesis.pool import PlayEpisode, Pool
@@ -136,7 +136,7 @@ async def _begun_in_folder(
                 players.settings, players.asked_backends, fallback=players.asked_fallback, personas=personas.description
             ),
             fresh=request.fresh,
-            log_level=level_of(asked.log_level),
+            log_level=LEVELS[asked.log_level],
         )
         try:
             tracker = tracker_of(
@@ -328,7 +328,7 @@ class Players:
                 away=asked.journals is not None,
                 recall=frozenset([*map(str, known), *(one.path for one in folder.workers.journals)]),
                 limited=bool(tracker.limits),
-                log_level=level_of(asked.log_level),
+                log_level=LEVELS[asked.log_level],
                 tracing=self.request.tracing,
             )
             for number in range(1, asked.workers + 1)

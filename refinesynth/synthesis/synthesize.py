@@ -56,7 +56,7 @@ async def synthesize(
     workers: int = 1,
     cluster: str | None = None,
     journals: str | PathLike[str] | None = None,
-    log_level: str = "info",
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
     tracing: Tracing | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     progress: bool = False,

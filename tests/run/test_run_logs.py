@@ -53,6 +53,8 @@ async def test_what_is_logged_while_a_run_goes_on_is_in_its_events(tmp_path: Pat
 
 
 async def test_an_unknown_level_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="'loud': there are debug, info, warning, error"):
-        await synthesize(n=1, output=tmp_path / "run", log_level="loud")
+    with pytest.raises(
+        ConfigurationError, match="log_level is 'loud'; should be 'debug', 'info', 'warning' or 'error'"
+    ):
+        await synthesize(n=1, output=tmp_path / "run", log_level="loud")  # pyright: ignore[reportArgumentType]
     assert not (tmp_path / "run").exists()

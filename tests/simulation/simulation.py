@@ -93,24 +93,24 @@ def synchronous_journal(world: World, killed: Callable[[], None]) -> Generator[N
     """The journal without its thread: each call is a commit, right where it is made."""
     put, commit = Writer.put, Commits.commit
 
-    def committed(commits: Commits, batch: Batch) -> None:
+    def committed(self: Commits, batch: Batch) -> None:
         before = world.commits_left
         after = world.rng.random() < 0.5 and before == 0 and not world.full
         if after:  # committed, and nobody is told
-            commit(commits, batch)
+            commit(self, batch)
         try:
             world.before_commit()
         except Killed:
             killed()
             raise
-        commit(commits, batch)
+        commit(self, batch)
 
-    def put_now(writer: Writer, fill: Callable[[Batch], None]) -> Batch:
-        writer._check()  # pyright: ignore[reportPrivateUsage]
+    def put_now(self: Writer, fill: Callable[[Batch], None]) -> Batch:
+        self._check()  # pyright: ignore[reportPrivateUsage]
         batch = Batch()
         fill(batch)
         batch.calls = 1
-        batch.end(writer._commit(batch))  # pyright: ignore[reportPrivateUsage]
+        batch.end(self._commit(batch))  # pyright: ignore[reportPrivateUsage]
         return batch
 
     Writer.put, Commits.commit = put_now, committed
