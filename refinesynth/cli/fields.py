@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -95,9 +95,8 @@ def _typed(annotation: Any) -> Any:
     kind: Any = alternatives[0]
     if get_origin(kind) is tuple:
         return list[str]
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind
-    return kind if kind in {bool, int, float} or get_origin(kind) is Literal else str
+    is_enum = isinstance(kind, type) and issubclass(cast("type[object]", kind), Enum)
+    return kind if is_enum or kind in {bool, int, float} or get_origin(kind) is Literal else str
 
 
 def _alternatives(annotation: Any) -> list[Any]:
