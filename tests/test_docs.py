@@ -76,6 +76,7 @@ def run_shell(block: Block, warm: Path) -> None:
     assert done.returncode == 0, f"line {block.line}:\n{block.code}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_blocks_run(document: Path, warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,7 @@ def interrupted(launcher: Launcher, folder: Path, *signals: signal.Signals) -> t
     return process.wait(), launcher.said.read_text()
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     ("signals", "code"),
     [

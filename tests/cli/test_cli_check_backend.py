@@ -11,6 +11,8 @@ from refinesynth.client.http.reply import HttpError
 from refinesynth.serve import create_app
 from refinesynth.serve import running as serving
 
+pytestmark = pytest.mark.process
+
 
 def check(manner: Manner, *more: str) -> Result:
     with serving(create_app(Mannered(manner))) as address:

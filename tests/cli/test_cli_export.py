@@ -62,6 +62,7 @@ def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:
     assert "first" in card
 
 
+@pytest.mark.process
 def test_two_exports_to_one_file_at_once_do_not_mix(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     code = "import sys; from pathlib import Path; from refinesynth.files.atomic_write import alone_with\n"

@@ -124,6 +124,7 @@ def test_what_is_read_is_not_replaced(people: Path) -> None:
     assert people.read_bytes() == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", [["dedup"], ["sample", "-n", "5"], ["stats"]])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_no_output(tmp_path: Path, command: list[str], number: signal.Signals, code: int) -> None:

@@ -38,6 +38,7 @@ def call(*arguments: object, warm: Path | None = None, **environment: str) -> su
     )
 
 
+@pytest.mark.representative
 def test_python_m_is_the_command() -> None:
     done = call("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"refinesynth {__version__}\n", "")
@@ -46,6 +47,7 @@ def test_python_m_is_the_command() -> None:
 HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "numpy", "structlog", "orjson", "re2"}
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     ("arguments", "allowed"),
     # typer itself reads the values of options with pydantic.
@@ -147,6 +149,7 @@ def finished(folder: Path) -> int:
     return events.read_bytes().count(b'"episode_finished"') if events.exists() else 0
 
 
+@pytest.mark.representative
 def test_ctrl_c_leaves_whole_files_without_secrets_and_the_same_command_completes_them(
     tmp_path: Path, served: str, warm: Path
 ) -> None:
@@ -261,6 +264,7 @@ main()
     assert (done.returncode, done.stderr) == (130, "")
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("blocks", [80, 140])
 def test_a_disk_that_fills_up_while_it_runs_is_3(tmp_path: Path, warm: Path, blocks: int) -> None:
     """No file may become longer than so many KiB: the system refuses as it does when there is no room."""

@@ -115,6 +115,7 @@ def test_what_is_shown_of_a_refusal_is_short_and_obeyed_by_no_terminal(text: str
             assert len(lines) <= 5
 
 
+@pytest.mark.process
 def test_what_a_server_lacks_is_said_once(tmp_path: Path) -> None:
     with serving(create_app(Mannered(bare))) as address:
         place = ("--backend", "hosted_vllm/any", "--set", f"base_url={address}/v1")
@@ -124,6 +125,7 @@ def test_what_a_server_lacks_is_said_once(tmp_path: Path) -> None:
     assert result.stderr.count("does not take tools; it is asked for text") == 1
 
 
+@pytest.mark.process
 def test_a_web_page_where_completions_should_be_is_said_at_once(tmp_path: Path) -> None:
     asked: list[str] = []
 

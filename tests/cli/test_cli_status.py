@@ -98,6 +98,7 @@ def test_a_run_that_was_interrupted_says_so_and_what_it_had_begun(tmp_path: Path
     assert "unknown" in result.stdout
 
 
+@pytest.mark.process
 def test_it_works_beside_a_running_process_and_after_that_one_was_killed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with running(create_app(Rehearsal(), latency=0.2)) as address:

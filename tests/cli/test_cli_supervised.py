@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 COMMAND = """
 import os, sys, time
 from refinesynth.cli.supervised import report_end, supervise

@@ -241,6 +241,7 @@ def test_an_output_that_holds_something_else_is_2(tmp_path: Path, engine: object
     assert "holds something else (thesis.tex" in result.stderr
 
 
+@pytest.mark.process
 def test_help_and_settings_import_no_torch() -> None:
     program = """
 import sys

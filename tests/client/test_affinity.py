@@ -98,6 +98,7 @@ async def test_what_grows_is_marked_for_anthropic_and_what_changes_is_not() -> N
         assert [one["content"] for one in between] == ["look", "seen"]
 
 
+@pytest.mark.process
 async def test_anthropic_gets_the_marks_and_its_bill_is_read(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ async def test_anthropic_gets_the_marks_and_its_bill_is_read(
     assert (response.usage.cache_read_tokens, response.usage.cache_write_tokens) == (4, 3)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", [*SESSION_PRESETS, ("x-user-id",)])
 async def test_both_paths_post_the_same(
     kind: str | tuple[str, ...], server: ChatServer, monkeypatch: pytest.MonkeyPatch

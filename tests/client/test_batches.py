@@ -26,6 +26,8 @@ from refinesynth.journal import BATCHES, Journal
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult
 
+pytestmark = pytest.mark.process
+
 PEOPLE = ["a night nurse", "a baker", "a bicycle courier", "a beekeeper", "a locksmith", "a tailor"]
 
 

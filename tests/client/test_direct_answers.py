@@ -14,6 +14,8 @@ from refinesynth.client.classify_error import FaultKind, FaultStep, classify_err
 from refinesynth.client.http.completion import DirectCompletion, direct_completion
 from refinesynth.client.http.reply import HttpError, read_reply
 
+pytestmark = pytest.mark.process
+
 BILL = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 

@@ -184,6 +184,7 @@ async def test_an_argument_that_is_not_taken_is_a_setting_at_fault() -> None:
         assert (fault.kind, fault.step) == (FaultKind.REJECTED, FaultStep.STOP)
 
 
+@pytest.mark.process
 def test_a_backend_that_is_asked_directly_never_loads_litellm() -> None:
     program = """
 import sys
@@ -200,6 +201,7 @@ print("litellm" in sys.modules)
     assert done.stdout == "False\nTrue\n"
 
 
+@pytest.mark.process
 def test_a_model_is_opened_on_the_path_that_is_asked_for() -> None:
     assert isinstance(open_model(backend(path="direct"))._call, DirectCompletion)  # pyright: ignore[reportPrivateUsage]
     assert not isinstance(open_model(backend(path="litellm"))._call, DirectCompletion)  # pyright: ignore[reportPrivateUsage]

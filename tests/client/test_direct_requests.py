@@ -137,6 +137,7 @@ def posted(server: ChatServer) -> tuple[Any, ...]:
     return body, {name: headers[name] for name in ("authorization", "content-type", "x-session-id")}
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("model", MODELS)
 async def test_the_same_is_posted_on_both_paths(
     model: str, server: ChatServer, monkeypatch: pytest.MonkeyPatch

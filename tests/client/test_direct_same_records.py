@@ -12,6 +12,8 @@ from refinesynth import Backend, synthesize
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import running
 
+pytestmark = pytest.mark.process
+
 PERSONAS = ["a lighthouse keeper who repairs clocks", "a baker", "a night nurse", "a bicycle courier", "a beekeeper"]
 SERVERS: dict[str, dict[int | str, float]] = {
     "well": {},

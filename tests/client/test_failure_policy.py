@@ -94,6 +94,7 @@ async def test_each_retry_is_a_line_in_the_log_without_keys(
     assert said[1].endswith("attempt 2, the next in 0.0 s")
 
 
+@pytest.mark.process
 def test_the_log_is_silent_until_someone_configures_it() -> None:
     program = (
         "import logging, refinesynth.client.failure_policy; logging.getLogger('refinesynth.backends').warning('x')"

@@ -23,6 +23,8 @@ from refinesynth.client.session import Session
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.trajectory import Usage
 
+pytestmark = pytest.mark.process
+
 MODELS = ["openai/served", "hosted_vllm/served"]
 
 
@@ -55,6 +57,7 @@ def without_module(name: str) -> Generator[None]:
         sys.modules.update(had)
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("model", MODELS)
 async def test_an_answer_comes_back_with_its_bill(model: str, server: ChatServer, waits: Waits) -> None:
     server.replies.append(
@@ -85,6 +88,7 @@ async def test_the_server_sees_session_seed_and_settings(model: str, server: Cha
     assert {(body["model"], body["temperature"], body["max_tokens"]) for body in server.bodies} == {("served", 0.5, 50)}
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     ("mode", "reply"),
@@ -138,6 +142,7 @@ PASSING = (
 )
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 async def test_what_may_pass_is_tried_again(model: str, server: ChatServer) -> None:

@@ -52,6 +52,7 @@ def usages(draw: st.DrawFn) -> RequestUsage:
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("model", LISTED)
 @given(usage=usages())
 def test_a_short_prompt_costs_what_litellm_says(model: str, usage: RequestUsage) -> None:
@@ -112,6 +113,7 @@ def test_every_paid_preset_has_a_price() -> None:
     assert {name for name in PRESETS if is_known(price_of(PRESETS[name].backend))} == paid | {"rehearsal"}
 
 
+@pytest.mark.process
 def test_a_provider_with_rules_of_its_own_is_asked_through_litellm() -> None:
     model = "fireworks_ai/accounts/fireworks/models/deepseek-v3"
     assert listed(model) is None
@@ -119,6 +121,7 @@ def test_a_provider_with_rules_of_its_own_is_asked_through_litellm() -> None:
     assert price_of(Backend(model=model))(usage) == pytest.approx(ask(usage))
 
 
+@pytest.mark.process
 def test_a_model_that_nobody_knows_has_no_price() -> None:
     assert price_of(Backend(model="nobody/knows")) is unknown
     assert listed("gpt-9000") is None

@@ -22,6 +22,8 @@ from refinesynth.backends import Backend
 from refinesynth.client import close_models, litellm_sdk, open_model
 from refinesynth.errors import RunStopped
 
+pytestmark = pytest.mark.process
+
 
 def certificate(folder: Path) -> tuple[Path, Path]:
     """One that signs itself, and its key."""

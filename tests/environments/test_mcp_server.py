@@ -37,6 +37,7 @@ async def play(client: Client, actions: Sequence[str]) -> list[Any]:
     return [await client.call_tool(call.name, dict(call.arguments)) for call in calls]
 
 
+@pytest.mark.process
 async def test_the_official_client_plays_a_world_to_its_end(stored: Path) -> None:
     command = StdioServerParameters(command=sys.executable, args=["-m", "refinesynth", "serve-world", str(stored)])
     world = GroundedEnvironment(SHED_GROUNDED)

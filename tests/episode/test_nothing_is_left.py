@@ -26,6 +26,8 @@ from refinesynth.world.explore import Node
 from refinesynth.world.expression import Expression
 from refinesynth.world.ground import Fact, GroundAction
 
+pytestmark = pytest.mark.process
+
 OF_AN_EPISODE = frozenset({
     ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory, Record, Session, Position, Scene,
     World, Ruling, CompiledAction, CompiledRequirement, Expression, Node, Fact, GroundAction,

@@ -44,6 +44,7 @@ async def counted(pool: EnvironmentPool, one: Instance) -> tuple[bool, list[str]
         return steps[-1].success, episode.faults
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("wrong", ["die", "hang"])
 async def test_an_episode_goes_on_in_a_new_process_where_its_own_failed_once(
     pool: EnvironmentPool, tmp_path: Path, wrong: str

@@ -146,6 +146,7 @@ def server() -> Iterator[Server]:
     found.http.server_close()
 
 
+@pytest.mark.representative
 def test_the_same_settings_go_on_and_others_are_named(countdown: Path, tmp_path: Path, server: Server) -> None:
     server.released.set()
     settings: dict[str, Any] = {"base_url": server.url, "path": "direct", "extra": {"top_k": 5}, "max_tokens": 99}

@@ -20,6 +20,7 @@ from refinesynth.evaluate.evaluating import Evaluation, evaluate
 from refinesynth.evaluate.models import open_model
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
 ]

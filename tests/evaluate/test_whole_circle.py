@@ -17,6 +17,7 @@ from refinesynth.evaluate.evaluating import Evaluation, evaluate
 from refinesynth.train import Trainer
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
 ]

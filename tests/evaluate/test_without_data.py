@@ -21,6 +21,7 @@ from inspect_ai.log import read_eval_log
 from refinesynth.evaluate.evaluating import Evaluation, evaluate
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
 ]

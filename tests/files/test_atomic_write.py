@@ -39,6 +39,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.process
 def test_what_a_killed_process_leaves_is_the_old_file_and_known_as_unfinished(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")

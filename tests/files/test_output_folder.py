@@ -42,6 +42,7 @@ def test_a_block_that_fails_gives_the_folder_back(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.process
 def test_a_live_process_is_named_and_a_killed_one_is_forgotten(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -36,6 +36,7 @@ def test_rules_are_called_as_in_logs() -> None:
     assert frozen.rules() == before("rules")
 
 
+@pytest.mark.representative
 @pytest.mark.train
 def test_a_training_gives_the_same(tmp_path: Path) -> None:
     expected, found = before("training"), frozen.trained(tmp_path)

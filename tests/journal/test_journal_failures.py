@@ -190,6 +190,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 def test_a_file_that_may_not_grow_loses_nothing(path: Path) -> None:
     code = LIMITED.format(tests=HERE, path=str(path))
     # -B: else Python writes down what it has compiled, cut off where the limit is.
@@ -325,6 +326,7 @@ OUTSIDERS = {
 }
 
 
+@pytest.mark.process
 def test_whoever_looks_at_a_journal_takes_nothing_from_its_writer(tmp_path: Path) -> None:
     path = tmp_path / "run" / "journal.sqlite"
     path.parent.mkdir()
@@ -343,6 +345,7 @@ def test_whoever_looks_at_a_journal_takes_nothing_from_its_writer(tmp_path: Path
                 assert reader.paid_count() == 2 * step + 2, name
 
 
+@pytest.mark.process
 def test_a_log_that_was_taken_away_stops_the_run_and_loses_nothing(path: Path) -> None:
     journal = Journal.open(path)
     asyncio.run(journal.keep(paid(0)))
@@ -367,6 +370,7 @@ async def test_a_writer_that_another_one_blocks_says_so(path: Path, monkeypatch:
         other.close()
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_is_refused_and_harms_nothing(path: Path) -> None:

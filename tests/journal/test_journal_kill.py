@@ -7,9 +7,12 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from journal_records import episode
 
 from refinesynth.journal import JournalReader
+
+pytestmark = pytest.mark.process
 
 HERE = [str(folder) for folder in Path(__file__).parents[:2]]
 """Where what a process of its own imports from the tests lies."""
@@ -59,6 +62,7 @@ def killed_after(path: Path, lines: int, *, first: int) -> list[tuple[str, int, 
     return [(kind.decode(), int(index), int(step)) for kind, index, step in words]
 
 
+@pytest.mark.representative
 def test_nothing_is_lost_that_was_committed(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     chance = random.Random(7)

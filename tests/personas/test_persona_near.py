@@ -99,6 +99,7 @@ def test_greedy_brute_force_keeps_nearly_the_same() -> None:
     assert len(set(kept(texts)) ^ expected.keys()) <= 0.01 * len(texts)
 
 
+@pytest.mark.process
 def test_results_do_not_depend_on_the_process() -> None:
     program = (
         "import sys; sys.path.insert(0, 'tests/personas')\n"

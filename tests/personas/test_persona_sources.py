@@ -250,6 +250,7 @@ async def test_datasets_are_read_by_their_column() -> None:
         await read(Shelf([{"name": "A smith"}], ["name"]))
 
 
+@pytest.mark.train
 async def test_a_real_dataset_is_read() -> None:
     # The types of datasets are partial.
     datasets: Any = import_module("datasets")
@@ -472,6 +473,7 @@ async def test_json_that_holds_no_list_is_refused(tmp_path: Path, content: bytes
         await open_personas(path).look()
 
 
+@pytest.mark.process
 def test_standard_input_is_jsonl_or_text(tmp_path: Path) -> None:
     given = '{"persona": "A smith", "id": 1}\nA cook who hums\n\n'
     command = [sys.executable, "-m", "refinesynth", "run", "-", "-n", "2", "-o", "run"]

@@ -175,6 +175,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"litellm", "pyd
 """
 
 
+@pytest.mark.process
 def test_answers_are_the_same_in_every_process_and_need_no_llm_library() -> None:
     printed = [
         subprocess.run(

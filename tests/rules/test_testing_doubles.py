@@ -74,6 +74,7 @@ def test_corruptions_are_of_the_names_asked_for(data: st.DataObject) -> None:
     assert corruption.rule == testing.CORRUPTIONS[name]
 
 
+@pytest.mark.process
 def test_without_hypothesis_the_import_says_what_to_install() -> None:
     code = """
         import sys

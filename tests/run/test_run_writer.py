@@ -295,6 +295,8 @@ async def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     second.close()
 
 
+@pytest.mark.representative
+@pytest.mark.process
 def test_of_many_processes_that_begin_one_run_one_does(tmp_path: Path) -> None:
     program = """
 import sys
@@ -383,6 +385,7 @@ print([trajectory.id for trajectory in RunFolder.open(sys.argv[1]).trajectories(
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions are another thing there")
 def test_a_folder_that_may_not_be_written_is_said_and_can_be_read() -> None:
     # Not below tmp_path, which others may not enter.
@@ -442,6 +445,7 @@ anyio.run(main, int(sys.argv[3]))
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no resource limits there")
 @pytest.mark.parametrize("most", [30_000, 60_000, 200_000])
 def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path, most: int) -> None:

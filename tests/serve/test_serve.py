@@ -283,6 +283,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.process
 def test_in_the_foreground_it_serves_until_interrupted() -> None:
     with subprocess.Popen([sys.executable, "-c", FOREGROUND], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -154,6 +154,7 @@ async def test_what_is_no_segment_or_too_large_is_refused(
         await fetch(url)
 
 
+@pytest.mark.process
 def test_no_store_is_looked_for_where_none_is_named(tmp_path: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-c", LOCAL, str(tmp_path / "run")], capture_output=True, text=True, check=True

@@ -72,6 +72,7 @@ anyio.run(partial(synthesize, None, 1000, output=sys.argv[1], concurrency=4, see
 """
 
 
+@pytest.mark.process
 async def test_a_run_whose_machine_is_lost_goes_on_elsewhere_and_pays_for_nothing_again_that_was_there(
     tmp_path: Path, bucket: str, machine: Machine
 ) -> None:

@@ -159,6 +159,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.process
 def test_control_c_ends_a_hanging_run_with_everything_finished_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "run"
     command = [sys.executable, "-c", HANGING, str(path)]

@@ -62,7 +62,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"seed": -(2**63) - 1}, "expected a whole number, from -9223372036854775808 to 18,446,744,073,709,551,615"),
     ({"seed": "7"}, "seed is '7'; expected a whole number"),
     ({"seed": True}, "seed is True"),
-    ({"mistakes": "natural"}, r"mistakes is 'natural'; expected Mistakes\(...\) or None"),
+    ({"mistakes": "naturl"}, "mistakes is 'naturl'; expected one of: spread, spread=2"),
+    ({"mistakes": 2}, r"mistakes is 2; expected Mistakes\(...\) or None"),
     ({"attempts": 4}, r"attempts is 4; expected Attempts\(...\) or None"),
     ({"rules": 5}, "rules is 5; expected a rule or its text"),
     ({"rules": "stricct()"}, "stricct"),
@@ -309,6 +310,7 @@ async def test_a_cancelled_run_leaves_what_is_finished(tmp_path: Path, acts: Act
     assert (last["event"], last["why"]) == ("run_ended", "interrupted")
 
 
+@pytest.mark.process
 def test_importing_brings_neither_pydantic_ai_nor_litellm() -> None:
     script = (
         "import sys, refinesynth.synthesis; "

@@ -11,6 +11,8 @@ import refinesynth as rs
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import running
 
+pytestmark = pytest.mark.process
+
 SPOILT = Faults(invalid_json=0.05, missing_keys=0.05, too_few_errors=0.1, wrong_parameters=0.1)
 UNWELL = {429: 0.06, 500: 0.03, 503: 0.03, "garbage": 0.03, "hang": 0.005}
 

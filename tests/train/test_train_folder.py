@@ -252,6 +252,7 @@ def test_a_folder_in_which_another_training_is_at_work_is_left_alone(output: Pat
     open_output(other, a_plan())
 
 
+@pytest.mark.process
 def test_a_folder_of_a_process_that_was_killed_is_free(output: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from refinesynth.files.output_folder import FolderLock; "

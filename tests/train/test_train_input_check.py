@@ -144,6 +144,7 @@ def test_what_is_here_has_no_revision(fields: dict[str, Any], asked: list[object
     assert asked == []
 
 
+@pytest.mark.process
 def test_torch_is_not_imported_to_look() -> None:
     program = """
 import sys

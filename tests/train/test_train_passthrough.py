@@ -20,6 +20,7 @@ def refusal(**fields: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.train
 def test_the_fields_are_those_of_the_library() -> None:
     import transformers
 

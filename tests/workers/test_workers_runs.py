@@ -26,6 +26,7 @@ def contents(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in FILES]
 
 
+@pytest.mark.representative
 async def test_a_run_is_continued_by_another_number_of_workers_without_paying_again(tmp_path: Path) -> None:
     await synthesize(n=12, output=tmp_path / "whole", concurrency=6)
     for n, workers in ((3, 2), (6, 1), (12, 2)):

@@ -47,6 +47,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "adapter_model.safetensors")
 
 
+@pytest.mark.representative
 def test_an_adapter_is_trained_on_with_its_own_settings_and_stays_one_of_its_base(adapter: Path, tmp_path: Path):
     output = tmp_path / "out"
     trainer = a_training(adapter, output, lora=True, learning_rate=1e-12)

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.train
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
 
 
+@pytest.mark.representative
 @given(LENGTHS, st.integers(40, 90))
 def test_packs_hold_every_conversation_once_and_never_too_much(lengths: list[int], capacity: int):
     packs = best_fit(lengths, capacity)

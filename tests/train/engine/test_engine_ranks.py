@@ -42,6 +42,7 @@ def told(folder: Path, name: str) -> list[dict[str, Any]]:
     return json.loads((folder / f"{name}.json").read_text())
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("name", WAYS)
 def test_two_ranks_give_the_losses_gradients_and_weights_of_one(folder: Path, alone: Path, name: str):
     half = "bf16" in name

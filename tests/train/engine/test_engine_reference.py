@@ -43,6 +43,7 @@ def by_hand(toy: Any, store: Any, order: list[list[int]], *, rate: float, warmup
     return told
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("tied", [False, True])
 def test_accumulated_over_packs_with_warm_up_decay_and_a_smaller_last_step(tmp_path: Path, tied: bool):
     store = toys.store(11, seed=3)

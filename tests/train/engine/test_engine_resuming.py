@@ -29,6 +29,7 @@ def outcomes(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return json.loads((folder / "outcomes.json").read_text())
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["end"][0] == signal.SIGKILL])
 def test_killed_and_started_again_is_one_run(outcomes: dict[str, Any], name: str):
     case = outcomes[name]
