@@ -27,12 +27,14 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = refinesynth.synthesise  # pyright: ignore
 
 
+@pytest.mark.process
 def test_importing_brings_nothing_heavy() -> None:
     code = "import refinesynth, sys; print([m for m in ('litellm', 'pydantic_ai', 'pydantic', 'typer', 'cel') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
 
 
+@pytest.mark.process
 def test_rules_and_values_need_no_backend() -> None:
     code = "import refinesynth as rs, sys; rs.rules.strict(); rs.Draft; print('litellm' in sys.modules, 'pydantic_ai' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

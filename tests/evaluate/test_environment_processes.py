@@ -17,6 +17,8 @@ from refinesynth.evaluate.environments.environment import Instance
 from refinesynth.evaluate.pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, usual_size
 from refinesynth.evaluate.process import EnvironmentFault, EnvironmentProcess
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def pool():

@@ -30,6 +30,7 @@ from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.evaluating import Evaluation, Progress, evaluate
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
 ]

@@ -35,6 +35,7 @@ from refinesynth.evaluate.measures import SCORE
 from refinesynth.evaluate.task import Options, benchmark_task
 
 pytestmark = [
+    pytest.mark.process,
     # Inspect leaves the loop's and its own sockets to the collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     # Of Inspect, to tenacity.

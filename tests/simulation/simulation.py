@@ -154,7 +154,9 @@ def simulate(seed: int) -> None:
         AssertionError: Something accepted is lost or twice, the files differ, or more was paid twice than was in flight.
     """
     rng = Random(f"plan {seed}")
-    plan = Plan(rng.randint(1, 3), rng.choice(("narrated", "narrated", "narrated", "narrated", "live")), rng.randint(1, 6))
+    plan = Plan(
+        rng.randint(1, 3), rng.choice(("narrated", "narrated", "narrated", "narrated", "live")), rng.randint(1, 6)
+    )
     with scratch() as home:
         whole, undisturbed = Path(home, "whole"), World(seed)
         with synchronous_journal(undisturbed, lambda: None):

@@ -328,6 +328,7 @@ def test_how_often_is_a_share_of_an_epoch_or_steps(every: Any, expected: int | N
     assert interval(a_config(save_every=every).save_every, 10) == expected
 
 
+@pytest.mark.process
 def test_no_torch_is_imported_for_settings_and_plans() -> None:
     code = (
         "import sys, refinesynth.train as t; from refinesynth.train import plan, artefacts, layers, trainer; "

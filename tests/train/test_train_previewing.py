@@ -120,6 +120,7 @@ def test_data_that_is_not_there_is_said_before_a_hub_is_asked_for_the_model(data
             look()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", [["--preview"], ["--dry-run", "--json"]])
 def test_libraries_say_nothing_across_what_is_shown(how: list[str], data: Path) -> None:
     command = [
