@@ -26,9 +26,9 @@ demo: $(VENV)/.train ## Synthesize 40 trajectories with the embedded backend, sh
 	@$(BIN)/refinesynth show $(DEMO) --random
 	@$(BIN)/refinesynth train $(DEMO) --recipe smoke -o $(DEMO)-model
 
-test: $(VENV)/.dev ## Run all laws, on fewer examples, and one representative of each law over processes and training; minutes
+test: $(VENV)/.dev ## Run laws, on fewer examples, and one representative of each law over processes and training; minutes
 	@rm -f .coverage.*.json
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m law
+	HYPOTHESIS_PROFILE=quick SIMULATE_TO=100 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "law and not long"
 	$(PYTEST) .coverage.representatives.json -m pytest -n $(JOBS) --dist loadgroup -m representative
 
 test-rest: $(VENV)/.dev ## Run what `make test` leaves out, laws on all examples; after it, check the branch coverage of both

@@ -44,6 +44,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 LAW = "law"
 """Tier of tests without a marker: in process, and without what `HEAVY` names."""
+QUICK = "law and not long"
+"""What `make test` runs of it."""
 HEAVY = frozenset({"litellm", "ray", "torch"})
 _STARTED = frozenset({"subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn"})
 """Audit events of a process that begins."""
@@ -53,7 +55,7 @@ _running = ContextVar("running", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.markexpr == LAW:
+    if config.option.markexpr in {LAW, QUICK}:
         sys.addaudithook(_keep_light)
 
 
@@ -76,10 +78,10 @@ def _is_running(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files without a test of the tier that is asked for: some take seconds to import."""
     tier: str = config.option.markexpr
-    if tier not in {LAW, "representative"} or not collection_path.name.startswith("test_"):
+    if tier not in {LAW, QUICK, "representative"} or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text(encoding="utf-8")
-    wanted = _WHOLE_FILE.search(text) is None if tier == LAW else "pytest.mark.representative" in text
+    wanted = "pytest.mark.representative" in text if tier == "representative" else _WHOLE_FILE.search(text) is None
     return None if wanted else True
 
 

@@ -295,6 +295,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.train
 def test_tokens_are_written_with_what_is_cut_and_what_to_set(run: Path, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     whole = export(run, "--format", "tokens", "--model", model, "-o", out)

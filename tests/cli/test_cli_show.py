@@ -223,6 +223,7 @@ def test_a_bad_line_is_named_and_the_others_are_listed(folder: Path) -> None:
     assert "line 1" in first.stderr
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(nasty, nasty)
 def test_no_text_in_a_record_reaches_the_terminal_as_it_is(

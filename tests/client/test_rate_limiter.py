@@ -111,6 +111,7 @@ def by_luck(lucks: tuple[Luck, ...], seed: int, *, limit: ConcurrencyLimit | Non
     return in_virtual_time(crowd)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "lucks",
     [
@@ -129,6 +130,7 @@ def test_bad_luck_costs_little_more_than_with_a_limit_that_never_changes(lucks: 
         assert ours >= goal * by_luck((), seed, limit=Unmoved(64))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lucks", [(), (Luck(0.03, BROKEN),), MIX], ids=["no luck", "bad luck", "very bad luck"])
 def test_it_follows_a_server_whose_limit_changes(lucks: tuple[Luck, ...]) -> None:
     limits, phase = (40, 120, 30), 900

@@ -84,6 +84,7 @@ def test_a_class_of_one_world_has_its_actions_as_tools(script: Script) -> None:
     assert world.get_reward() == 1.0
 
 
+@pytest.mark.train
 def test_words_of_python_and_of_trl_are_renamed() -> None:
     action = ActionSpec(
         name="reset {from} {self}",

@@ -164,6 +164,7 @@ class TestEntryPoints:
         with pytest.raises(InputError, match=said):
             plays.find(name)
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("local_ray")
     async def test_one_is_played_recorded_and_gone_on_with(self, tmp_path: Path) -> None:
         where = tmp_path / "run"

@@ -13,6 +13,8 @@ from refinesynth.evaluate.environments.alfworld import BENCHMARK, subgoals
 from refinesynth.evaluate.environments.environment import CHECK, BadInstance, Instance, Source, Step
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS, perturbed
 
+pytestmark = pytest.mark.process
+
 Games = dict[str, Instance]
 
 CLEAN = "clean-mug-coffeemachine-10-"
@@ -187,6 +189,7 @@ def test_a_bad_game_is_said_to_be_bad(text: str, said: str, tmp_path: Path, hous
         household.reset(Instance("", {"game": str(game), "object": "mug", "place": "desk"}, "put"))
 
 
+@pytest.mark.representative
 def test_a_bad_game_leaves_the_next_one_playable(tmp_path: Path, games: Games, household: AlfWorld):
     good = _one(games, CLEAN)
     game = json.loads(Path(good.data["game"]).read_text("utf-8"))

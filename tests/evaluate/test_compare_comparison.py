@@ -83,6 +83,7 @@ def test_a_score_that_is_none_counts_as_failed(tmp_path: Path) -> None:
     assert said(found, "failed and left out: 2 of 3 episodes, the first by no score")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cause", ["never played", "failed", "second epoch"])
 def test_no_p_value_rests_on_the_quick_successes(tmp_path: Path, cause: str) -> None:
     """Twelve quick successes of 112 are no 100 %, and no difference from a whole evaluation."""
@@ -218,6 +219,7 @@ def test_pairing_makes_the_interval_narrower(tmp_path: Path) -> None:
     assert change["p"].p == pytest.approx(1 / 20_001)
 
 
+@pytest.mark.long
 def test_each_is_compared_with_the_first_and_the_held_out_score_too(tmp_path: Path) -> None:
     for name, won in (("base", 0.2), ("first", 0.5), ("second", 0.6)):
         write_held_out(tmp_path / name, won)

@@ -35,6 +35,7 @@ def fails_in_the_third() -> Solver:
     return solve
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Inspect's own, over its files and streams
 def test_an_evaluation_by_inspect_is_read(tmp_path: Path) -> None:
     task = inspect_ai.Task(

@@ -15,6 +15,8 @@ from refinesynth.evaluate.benchmarks import choose
 from refinesynth.evaluate.environments.environment import CHECK, Compat
 from refinesynth.evaluate.process import EnvironmentProcess
 
+pytestmark = pytest.mark.process
+
 LABEL = {
     "goal": "Shut the coffer in the studio.",
     "subgoals": ["You are in a spare room!", "A standard kind of place", "You close the coffer."],

@@ -15,6 +15,8 @@ from refinesynth.evaluate.benchmarks import choose
 from refinesynth.evaluate.environments.environment import CHECK, Compat, Instance
 from refinesynth.evaluate.process import EnvironmentProcess
 
+pytestmark = pytest.mark.process
+
 HARD = "40-change-the-state-of-matter-of-8"
 
 

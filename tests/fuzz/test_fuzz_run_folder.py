@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 import anyio
+import pytest
 from fuzzing import thoroughly
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +95,7 @@ def completed(files: dict[str, bytes], folder: Path) -> bool:
     return False
 
 
+@pytest.mark.long
 @thoroughly
 @given(
     st.sampled_from(("whole", "interrupted", "killed")),

@@ -41,6 +41,7 @@ async def test_without_faults_everything_passes_the_first_time(tmp_path: Path, t
         assert trajectory.provenance.play == "grounded"
 
 
+@pytest.mark.long
 async def test_with_faults_everything_that_is_kept_is_right(tmp_path: Path) -> None:
     result = await grounded_run(tmp_path / "run", Rehearsal(SPOILT), 4, transient=0.2)
     found = list(result)

@@ -195,6 +195,7 @@ def test_who_reads_the_state_is_blamed_in_the_household() -> None:
     assert found > 10
 
 
+@pytest.mark.long
 @FEWER
 @given(testing.valid_grounded_drafts())
 def test_it_composes_with_the_chain_by_name(draft: Draft) -> None:

@@ -15,6 +15,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_at_level_debug_every_completion_is_an_event_that_joins_with_the_journal(

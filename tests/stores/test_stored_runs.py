@@ -233,6 +233,7 @@ async def test_a_segment_that_came_through_unanswered_is_known_again(
     assert contents(await fetch(bucket)) == contents(result.path)
 
 
+@pytest.mark.long
 async def test_while_the_store_lags_too_long_nothing_new_is_begun(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

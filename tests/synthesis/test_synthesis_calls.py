@@ -86,6 +86,7 @@ async def test_a_strange_script_is_played_by_calls(tmp_path: Path) -> None:
     assert set(seen) <= {'{"boat":"skiff"}', '{"boat":"punt"}'}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_player_without_tools_plays_in_text_and_its_provenance_says_so(tmp_path: Path, workers: int) -> None:

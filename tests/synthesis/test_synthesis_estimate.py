@@ -76,6 +76,7 @@ def test_a_forecast_is_the_sample_times_what_is_missing() -> None:
     assert Range(1, 2, math.inf).as_json() == {"low": 1, "likely": 2, "high": None}
 
 
+@pytest.mark.long
 async def test_a_run_takes_what_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = await estimate(PEOPLE, 20, PAID, call=Rehearsal(), sample=10)
@@ -105,6 +106,7 @@ def test_the_range_holds_the_mean_of_several_as_often_as_it_says(seed: int) -> N
     assert held >= 0.9 * tries
 
 
+@pytest.mark.long
 async def test_where_personas_give_several_a_sample_plays_them_all_and_counts_what_they_give(tmp_path: Path) -> None:
     several: dict[str, Any] = {"branches": 2, "episodes_per_script": 2}
     found = await estimate(PEOPLE, 40, sample=6, **several)

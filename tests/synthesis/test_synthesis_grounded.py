@@ -26,6 +26,7 @@ async def _run(output: Path, n: int = 5, **settings: Any) -> SynthesisResult:
     return await synthesize(None, n, play="grounded", output=output, **asked)
 
 
+@pytest.mark.long
 async def test_a_grounded_run_says_how_it_was_played_and_can_be_verified_again(tmp_path: Path) -> None:
     made = await _run(tmp_path / "run", concurrency=3)
     config = RunFolder.open(made.path).config
@@ -51,6 +52,7 @@ async def test_a_run_is_not_continued_in_another_kind_of_world(tmp_path: Path) -
         await _run(tmp_path / "run", n=2, grounding=TERSE.model_copy(update={"transient": 0.0}))
 
 
+@pytest.mark.long
 async def test_what_an_evaluation_set_holds_is_reported_or_refused(tmp_path: Path) -> None:
     first = await _run(tmp_path / "first", n=2)
     held_out = tmp_path / "exam.txt"
@@ -79,6 +81,7 @@ async def test_a_run_is_continued_with_the_same_evaluation_sets_wherever_they_ar
         await _run(tmp_path / "run", n=3, curation=Curation(contamination=(str(moved),)))
 
 
+@pytest.mark.long
 async def test_near_duplicates_are_refused_alike_in_one_go_and_continued(tmp_path: Path) -> None:
     curation = Curation(near_duplicates=0.3)
     whole = await _run(tmp_path / "whole", n=7, curation=curation, concurrency=8)

@@ -25,6 +25,7 @@ def scripts(trajectories: Iterator[Trajectory]) -> list[Script]:
     return list({one.script.digest: one.script for one in trajectories}.values())
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_each_script_is_played_once_and_none_is_written(worlds: Path, tmp_path: Path, workers: int) -> None:

@@ -33,6 +33,7 @@ async def made(path: Path, n: int = 1_000, **given: Any) -> SynthesisResult:
     return await synthesize(PEOPLE, n, backend, output=path, **settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("play", ["live", "narrated", "grounded"])
 async def test_shards_put_together_hold_what_the_whole_run_holds(tmp_path: Path, play: str) -> None:
     whole = await made(tmp_path / "whole", play=play, branches=2)

@@ -99,6 +99,7 @@ def test_conversations_are_read_as_they_are_needed() -> None:
     assert len(read) < 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["chatml", "qwen3"])
 def test_many_are_rendered_as_each_is(family: str) -> None:
     renderer = Renderer(tiny.tokenizer(family), on_rewrite="expand")
