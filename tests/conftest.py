@@ -87,8 +87,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark laws, keep training on one worker, which alone imports torch, and begin with what takes longest."""
+    """Mark laws, keep training on one worker, which alone imports torch, and begin with what takes longest.
+
+    Of a parametrised representative, the first case is one.
+    """
+    represented: set[str] = set()
     for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in represented:
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "representative"]
+        elif item.get_closest_marker("representative") is not None:
+            represented.add(name)
         if item.get_closest_marker("train") is not None:
             item.add_marker(pytest.mark.xdist_group("train"))
         elif item.get_closest_marker("process") is None:

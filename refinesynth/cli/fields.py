@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, OptionInfo
 
-from refinesynth.settings.option import PANELS, Option
+from refinesynth.option import PANELS, Option
 
 
 def options_from(

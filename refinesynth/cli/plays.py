@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from refinesynth.settings.option import PLAY
+from refinesynth.option import PLAY
 
 
 class ListsPlays(TyperCommand):

@@ -12,7 +12,7 @@ from refinesynth.cli.plays import PlayOption
 from refinesynth.cli.supervised import supervise
 from refinesynth.cli.tuning import BackendOption, Set
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.settings.option import ADVANCED, INPUT, MODEL, OUTPUT
+from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
 
 Personas = Annotated[
     str | None,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from refinesynth.errors import InputError
-from refinesynth.settings.option import ADVANCED, INPUT, LEARNING, MACHINES
+from refinesynth.option import ADVANCED, INPUT, LEARNING, MACHINES
 
 Data = Annotated[
     list[str] | None,

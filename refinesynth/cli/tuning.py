@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
-import orjson
 import typer
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.settings.option import MODEL
+from refinesynth.option import MODEL
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
@@ -167,6 +166,8 @@ def _parse(text: str) -> tuple[str | None, str, object]:
 
 def _value(text: str) -> object:
     """JSON where it is JSON, else the text itself, which needs no quotes."""
+    import orjson
+
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -203,6 +204,8 @@ def _with(backend: "Backend", name: str, value: object) -> "Backend":
 
 
 def _what(value: object) -> str:
+    import orjson
+
     if isinstance(value, str):
         try:
             orjson.loads(value)

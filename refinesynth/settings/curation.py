@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from refinesynth.settings.option import RULES, Option
+from refinesynth.option import RULES, Option
 
 
 class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):

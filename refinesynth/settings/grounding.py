@@ -6,8 +6,8 @@ from typing import Annotated, cast
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from refinesynth.errors import ConfigurationError
+from refinesynth.option import MISTAKES, PLAY, Option
 from refinesynth.settings.mix import Mix
-from refinesynth.settings.option import MISTAKES, PLAY, Option
 
 _BAND = re.compile(r"\s*(\d{1,3})?\s*(\.\.)?\s*(\d{1,3})?\s*")
 

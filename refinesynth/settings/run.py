@@ -16,11 +16,11 @@ from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.files.urls import is_url
+from refinesynth.option import INPUT, LIMITS, MACHINES, MISTAKES, MODEL, OUTPUT, PLAY, RULES, Option
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.curation import Curation
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
-from refinesynth.settings.option import INPUT, LIMITS, MACHINES, MISTAKES, MODEL, OUTPUT, PLAY, RULES, Option
 from refinesynth.settings.shard import WHOLE, Shard
 
 DEADLINE: Final = 7_200.0

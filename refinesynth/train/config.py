@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from refinesynth.settings.option import LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
+from refinesynth.option import LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
 from refinesynth.train.conversation import LossOn
 from refinesynth.train.passthrough import problems
 

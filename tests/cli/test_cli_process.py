@@ -53,7 +53,8 @@ HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "num
     # typer itself reads the values of options with pydantic.
     [
         (["--help"], set[str]()),
-        (["run", "--help"], {"pydantic"}),
+        # Its options are fields of settings.
+        (["run", "--help"], {"pydantic", "orjson"}),
         (["--version"], {"pydantic"}),
         (["show"], {"pydantic"}),
     ],

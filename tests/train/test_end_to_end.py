@@ -48,7 +48,6 @@ def own_entropy(conversations: list[Conversation], tokenizer: Any) -> float:
     return sum(-count / len(tokens) * math.log(count / len(tokens)) for count in Counter(tokens).values())
 
 
-@pytest.mark.representative
 @pytest.mark.long
 def test_rehearsed_trajectories_teach_a_small_model_what_held_out_environments_ask_for(
     run: Path, tmp_path: Path

@@ -101,7 +101,6 @@ def test_every_way_saves_what_one_process_saves_and_loads_the_same(
     assert torch.allclose(logits(folder, folder / f"{split}, {name}"), logits(folder, alone / name), atol=10 * near)
 
 
-@pytest.mark.representative
 @pytest.mark.parametrize("name", ALONE)
 def test_one_process_learns_saves_and_loads(folder: Path, alone: Path, name: str):
     loaded = logits(folder, alone / name)
