@@ -19,6 +19,8 @@ from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.testing import texts, valid_grounded_scripts
 from refinesynth.trajectory import ActionSpec, Script
 
+pytestmark = pytest.mark.train
+
 ROW: dict[str, Any] = {"script": SHED_GROUNDED.model_dump_json(), "id": "x", "band": "easy"}
 
 
@@ -84,7 +86,6 @@ def test_a_class_of_one_world_has_its_actions_as_tools(script: Script) -> None:
     assert world.get_reward() == 1.0
 
 
-@pytest.mark.train
 def test_words_of_python_and_of_trl_are_renamed() -> None:
     action = ActionSpec(
         name="reset {from} {self}",
