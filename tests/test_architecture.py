@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import grimp
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "refinesynth"
@@ -46,6 +47,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
 
 
+@pytest.mark.long
 def test_tests_import_at_most_two_packages_deep() -> None:
     # What lies deeper can be moved and merged without touching a test.
     deep = [

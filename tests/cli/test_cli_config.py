@@ -111,6 +111,7 @@ def test_the_defaults_are_shown_and_can_be_given_for_any_play(tmp_path: Path) ->
     assert done.exit_code == ExitCode.OK
 
 
+@pytest.mark.long
 def test_a_run_of_the_command_line_takes_its_folder_and_number_from_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, output=str(tmp_path / "run"))
     assert invoke("run", "--config", str(path)).exit_code == ExitCode.OK

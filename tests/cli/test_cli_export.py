@@ -262,6 +262,7 @@ def test_a_name_that_promises_another_form_is_refused(run: Path, tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_what_is_held_out_goes_to_a_second_file_whole_scripts_at_a_time(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out.jsonl.gz"
     asked = ["run", "-n", "24", "--episodes-per-script", "2", "-o", str(folder)]

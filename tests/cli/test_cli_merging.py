@@ -29,6 +29,7 @@ def refinesynth(*arguments: object) -> Result:
     return CliRunner().invoke(app, [*map(str, arguments)])
 
 
+@pytest.mark.long
 async def test_records_and_sums_of_all_runs_are_there_in_their_order(tmp_path: Path) -> None:
     runs = [await made(tmp_path / "a", 1), await made(tmp_path / "b", 2, branches=2)]
     merged = await merge_runs([run.path for run in runs], tmp_path / "c")
@@ -46,6 +47,7 @@ async def test_records_and_sums_of_all_runs_are_there_in_their_order(tmp_path: P
     assert SynthesisResult.open(again.path).usage == result.usage
 
 
+@pytest.mark.long
 async def test_what_is_there_twice_is_written_once_and_ids_stay_unique(tmp_path: Path) -> None:
     first, longer = await made(tmp_path / "a", 1), await made(tmp_path / "b", 1, n=6)
     other = await synthesize(None, 4, "rehearsal", seed=1, output=tmp_path / "c")
@@ -62,6 +64,7 @@ async def test_what_is_there_twice_is_written_once_and_ids_stay_unique(tmp_path:
     assert any(line.reason and line.reason.startswith("the same as 00000") for line in lines)
 
 
+@pytest.mark.long
 def test_a_filter_keeps_what_the_chain_accepts_and_pays_for_no_more(tmp_path: Path) -> None:
     run = anyio.run(partial(made, tmp_path / "a", 1, n=8, branches=2))
     chain = rules.strict(2)
@@ -77,6 +80,7 @@ def test_a_filter_keeps_what_the_chain_accepts_and_pays_for_no_more(tmp_path: Pa
     assert refinesynth("verify", result.path).exit_code == 0
 
 
+@pytest.mark.long
 def test_a_sample_is_drawn_by_its_seed(tmp_path: Path) -> None:
     run = anyio.run(partial(made, tmp_path / "a", 1, n=8))
     drawn: list[list[str]] = []

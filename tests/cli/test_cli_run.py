@@ -75,6 +75,7 @@ def test_reaching_n_is_0_and_says_what_came_of_it(tmp_path: Path) -> None:
     assert "\x1b" not in result.output
 
 
+@pytest.mark.long
 def test_a_run_that_comes_to_nothing_stops_early_and_says_what_to_try(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     asked = ("-n", 50, "-o", folder, "--backend", "rehearsal:no_success=1.0", "--play", "narrated")

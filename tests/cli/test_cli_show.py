@@ -100,6 +100,7 @@ def test_an_unknown_id_is_wrong_input(folder: Path) -> None:
     assert "'nobody'" in result.stderr
 
 
+@pytest.mark.long
 def test_a_random_one_is_one_of_them(folder: Path) -> None:
     seen = {show(folder, "--random").stdout[:15] for _ in range(40)}
     assert seen == {"000000-aaaaaaaa", "000003-abcd1234", "000012-abcd5678"}

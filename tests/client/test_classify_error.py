@@ -469,6 +469,7 @@ def test_what_decides_may_stand_behind_a_long_echo() -> None:
     assert len(fault.message) < 500
 
 
+@pytest.mark.long
 def test_long_texts_are_sorted_and_shown_shortened() -> None:
     # Where a pattern takes quadratic time, this goes on for minutes.
     parts = ("<title", "<html>", "Received: '", "violat", "exceed", "reduce ", "model ", "model `", "sk-", "ssl:<")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from math import inf
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def even(_in_flight: int) -> float:
     return 1.0
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(st.integers(9, 300))
 def test_a_server_that_queues_is_left_between_nearly_full_and_a_seventh_too_full(capacity: int) -> None:
@@ -174,6 +176,7 @@ def test_faults_that_come_whatever_the_load_do_not_keep_it_from_growing(seed: in
     assert sum(seen) / len(seen) >= 0.7 * 256
 
 
+@pytest.mark.long
 @settings(max_examples=8)
 @given(st.integers(16, 200), st.sampled_from([0, 0.03, 0.15]))
 def test_a_server_that_refuses_is_kept_near_its_limit_with_bad_luck_or_without(most: int, luck: float) -> None:

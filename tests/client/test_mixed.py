@@ -90,6 +90,7 @@ def models_of(result: SynthesisResult, role: str) -> list[str]:
     return [str(one["model"]) for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("play", ["live", "narrated"])
 async def test_a_run_records_all_of_them_and_can_be_replayed(tmp_path: Path, play: Any) -> None:
     role = "player" if play == "live" else "narrator"

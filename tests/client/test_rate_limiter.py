@@ -67,6 +67,7 @@ async def go_down(limiter: RateLimiter) -> None:
             permit.failed(DOWN)
 
 
+@pytest.mark.long
 def test_it_finds_the_capacity_of_a_server_that_only_slows_down() -> None:
     for capacity in (24, 150):
 
@@ -85,6 +86,7 @@ def test_it_finds_the_capacity_of_a_server_that_only_slows_down() -> None:
         assert worked >= 0.9 * capacity
 
 
+@pytest.mark.long
 def test_it_stays_below_the_number_that_a_server_refuses() -> None:
     async def crowd() -> tuple[float, Server]:
         limiter, server = RateLimiter("m"), Server(most=40)

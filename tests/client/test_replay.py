@@ -43,6 +43,7 @@ async def replayed(path: Path, folder: Path, *, n: int = 4, **asked: Any) -> Syn
     return await synthesize(PEOPLE, n, f"replay:{folder}", output=path, **given)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("play", "model"),
     # Asked for a native schema, by a tool call, and in words.
@@ -71,6 +72,7 @@ async def test_a_replay_gives_the_same_trajectories_for_free(tmp_path: Path, pla
     assert [found.turns for found in third] == [found.turns for found in first]
 
 
+@pytest.mark.long
 async def test_other_rules_are_tried_on_what_was_paid_for(tmp_path: Path) -> None:
     first, _ = await recorded(tmp_path / "first", play="narrated")
     assert first.drafts_refused
@@ -85,6 +87,7 @@ async def test_other_rules_are_tried_on_what_was_paid_for(tmp_path: Path) -> Non
     assert any("has no answer to request" in reason for reason in reasons)
 
 
+@pytest.mark.long
 async def test_other_bounds_are_tried_on_what_was_paid_for(tmp_path: Path) -> None:
     first, _ = await recorded(tmp_path / "first", play="narrated", attempts=Attempts(drafts=4))
     late = {found.id for found in first if found.provenance.attempts > 2}
@@ -95,6 +98,7 @@ async def test_other_bounds_are_tried_on_what_was_paid_for(tmp_path: Path) -> No
     assert all(found.provenance.attempts <= 2 for found in fewer)
 
 
+@pytest.mark.long
 async def test_one_role_alone_can_be_replayed(tmp_path: Path) -> None:
     first, _ = await recorded(tmp_path / "first")
     backend = {"default": f"replay:{first.path}", "script_writer": f"replay:{first.path}"}
@@ -102,6 +106,7 @@ async def test_one_role_alone_can_be_replayed(tmp_path: Path) -> None:
     assert [found.turns for found in second] == [found.turns for found in first]
 
 
+@pytest.mark.long
 async def test_another_seed_or_other_personas_are_said(tmp_path: Path) -> None:
     first, _ = await recorded(tmp_path / "first", play="narrated", n=1)
     for asked in ({"seed": 5}, {"personas": ["Somebody", "Somebody else", "Nobody", "Everybody"]}):

@@ -168,6 +168,7 @@ async def test_a_dungeon_master_that_cannot_answer_leaves_the_worlds_own_words(a
 WORDS = ["key", "saw", "box", "window", "you", "take", "open", "Task", "Succeed", "not", "done", "goal", "now", "is"]
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(
     st.lists(

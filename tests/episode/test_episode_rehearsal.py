@@ -80,6 +80,7 @@ async def test_without_faults_the_first_draft_of_the_first_script_is_accepted(
     assert max(counts) >= 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("play", ["live", "narrated"])
 async def test_with_faults_most_are_accepted_and_all_are_accounted_for(play: Literal["live", "narrated"]) -> None:
     faults = "rehearsal:invalid_json=0.1,missing_keys=0.1,ambiguous_pattern=0.3,false_alarm=0.05,natural_mistake=0.2"
@@ -131,6 +132,7 @@ async def test_a_player_without_mistakes_makes_too_few() -> None:
     assert [refused.violations[0].code for refused in outcome.refused] == ["too_few_errors"] * 2
 
 
+@pytest.mark.long
 async def test_the_papers_procedure_keeps_to_four_calls() -> None:
     preset = {key: value for key, value in paper().items() if key != "backend"}
     faults = "rehearsal:wrong_parameters=0.5,too_few_errors=0.3,invalid_json=0.1"

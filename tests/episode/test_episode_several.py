@@ -193,6 +193,7 @@ async def test_a_bound_on_calls_holds_for_each_play() -> None:
     assert [one.turns for one in bounded.trajectories] == [THOUGHTFUL]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("play", "lives"), [("live", 1), ("live", 7), ("narrated", 1), ("grounded", 7)])
 async def test_killed_at_any_completion_of_any_play_it_goes_on_and_the_outcome_is_that_of_one_piece(
     play: str, lives: int

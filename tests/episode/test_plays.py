@@ -200,6 +200,7 @@ class TestEntryPoints:
         assert "narrator" in CliRunner().invoke(app, ["show", where], env={"COLUMNS": "300"}).output
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("installed")
 async def test_a_run_is_read_where_its_play_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = tmp_path / "run"

@@ -90,6 +90,7 @@ def test_a_level_reads_as_agentboards(levels: Levels, agentboard: BabyAI):
     assert [step.success for step in steps] == [step.done for step in steps] == [False] * 4 + [True]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [RED_DOOR, TWO_DOORS, "GoToObjS6-1235", "KeyCorridorS6R3-1236", "UnlockToUnlock-1234"])
 def test_the_search_solves_levels_and_leaves_them_as_they_were(name: str, levels: Levels, either: BabyAI):
     start = either.reset(levels[name])
@@ -164,6 +165,7 @@ def test_only_agentboards_paths_lead_beyond_the_field_of_view(levels: Levels, ag
     )
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(seed=st.integers(0, 111), texts=st.lists(st.one_of(st.text(), st.lists(st.sampled_from(WORDS)).map(" ".join))))
 def test_any_text_is_an_action_and_a_refused_one_changes_nothing(

@@ -102,6 +102,7 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
+@pytest.mark.long
 def test_it_writes_markdown_a_page_a_picture_and_json(evals: Path, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "comparison"
     result = compare(evals / "base", evals / "first", "--paper", "-o", folder)

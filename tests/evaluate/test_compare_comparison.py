@@ -142,6 +142,7 @@ def test_a_log_whose_process_died_is_read_as_far_as_it_goes(tmp_path: Path) -> N
     assert said(found, "not finished (started)")
 
 
+@pytest.mark.long
 def test_the_held_out_score_weighs_as_the_paper(tmp_path: Path) -> None:
     for task, won in (("babyai", 42), ("scienceworld", 13), ("pddl", 10), ("jericho", 2)):
         write_log(tmp_path, task, flat(won, INSTANCES[task], progress=0.0))
@@ -160,6 +161,7 @@ def test_fewer_instances_make_the_held_out_score_partial(tmp_path: Path) -> None
     assert "babyai 11 of 112" in notes[0]
 
 
+@pytest.mark.long
 def test_more_instances_than_the_papers_are_no_figure_of_the_paper_either(tmp_path: Path) -> None:
     write_held_out(tmp_path, 0.5, of=1.5)
     found = compare([tmp_path])
@@ -167,12 +169,14 @@ def test_more_instances_than_the_papers_are_no_figure_of_the_paper_either(tmp_pa
     assert "babyai 168 of 112" in found.tables[0].notes[-1]
 
 
+@pytest.mark.long
 def test_a_folder_with_the_name_of_a_published_row_replaces_none(tmp_path: Path) -> None:
     write_held_out(tmp_path / "GPT-4o (published)", 0.5)
     found = rows(compare([tmp_path / "GPT-4o (published)"], paper=True), "main", evaluation="GPT-4o (published)")
     assert [str(one["babyai"]) for one in found] == ["48.2/64.1", "50.0/75.0"]
 
 
+@pytest.mark.long
 def test_perturbed_tasks_are_no_part_of_the_held_out_score(tmp_path: Path) -> None:
     write_held_out(tmp_path, 0.5)
     write_log(tmp_path, "babyai", flat(0, 112), perturb="P1")
@@ -181,6 +185,7 @@ def test_perturbed_tasks_are_no_part_of_the_held_out_score(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.long
 def test_over_perturbations_both_standard_deviations_are_given(tmp_path: Path) -> None:
     # The paper's AgentRefine on ALFWorld, of 134: on average 48.5, with 3.73 for the standard deviation.
     wins = {"": 60, "P1": 67, "P2": 69, "P3": 73, "P4": 61, "P5": 60}
@@ -233,6 +238,7 @@ def test_each_is_compared_with_the_first_and_the_held_out_score_too(tmp_path: Pa
     assert total["p"].p < 1e-20
 
 
+@pytest.mark.long
 def test_other_settings_and_missing_tasks_are_said(tmp_path: Path) -> None:
     write_log(tmp_path / "base", "babyai", flat(20, 112))
     write_log(tmp_path / "base", "alfworld", flat(20, 134))

@@ -114,6 +114,7 @@ def test_what_was_refused_says_by_which_rules_and_where(run: Path):
             assert violation.message in "\n".join(message.text for message in sample.messages)
 
 
+@pytest.mark.long
 def test_only_what_has_grown_is_written_again(run: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logs_module, "_MOST_SAMPLES", 8)
     folder = write_logs(run)
@@ -148,6 +149,7 @@ def test_interrupted_writing_leaves_whole_logs_that_the_next_time_completes(run:
     assert [len(log.samples or []) for log in read(write_logs(run), "accepted")] == [8, 8, 4]
 
 
+@pytest.mark.long
 def test_hostile_texts_are_kept_readable_and_harmless(run: Path, tmp_path: Path):
     trajectory, item = lines(run / "trajectories.jsonl")[0], lines(run / "rejected.jsonl")[0]
     script = trajectory["script"]

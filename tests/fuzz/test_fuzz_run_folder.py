@@ -112,6 +112,7 @@ def test_lines_that_are_gone_are_made_again(state: str, harms: list[Harm]) -> No
     assert {name: found[name] for name in DATA} == {name: whole[name] for name in DATA}
 
 
+@pytest.mark.long
 @thoroughly
 @given(st.booleans(), st.sampled_from(JOURNAL), shares)
 def test_a_journal_that_was_cut_is_refused_or_the_run_is_the_same(closed: bool, file: str, cut: float) -> None:
@@ -125,6 +126,7 @@ def test_a_journal_that_was_cut_is_refused_or_the_run_is_the_same(closed: bool, 
     assert {name: found[name] for name in DATA} == {name: whole[name] for name in DATA}
 
 
+@pytest.mark.long
 @thoroughly
 @given(
     st.sampled_from(("whole", "interrupted", "killed")),

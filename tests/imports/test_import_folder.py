@@ -88,6 +88,7 @@ async def test_of_a_file_that_breaks_off_or_is_of_another_format_nothing_is_writ
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 async def test_an_import_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     path = file_of(tmp_path, 200)
     await import_trajectories(path, format="agentinstruct", output=tmp_path / "whole")

@@ -73,6 +73,7 @@ def test_the_first_is_kept_and_a_repetition_is_exact(texts: list[str]) -> None:
     assert (twin.of, twin.similarity, twin.exact) == (0, 1.0, True)
 
 
+@pytest.mark.long
 def test_of_the_pairs_above_the_threshold_hardly_any_stays() -> None:
     similar = Similar()
     texts = list(corpus(1_200))

@@ -40,6 +40,7 @@ def test_every_beginning_is_balanced_within_one(sizes: dict[str, int], n: int, s
         assert all(taken[name] >= most - 1 for name, size in sizes.items() if size > taken[name])
 
 
+@pytest.mark.long
 @given(sizes=SIZES, n=st.integers(1, 60), seed=st.integers(0, 9))
 def test_the_same_seed_draws_the_same_and_memory_depends_on_n_alone(sizes: dict[str, int], n: int, seed: int) -> None:
     rows = rows_of({name: 9 * size for name, size in sizes.items()})

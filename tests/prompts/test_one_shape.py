@@ -156,6 +156,7 @@ def out_of_order(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any])
         yield from out_of_order(named.get(key, NOTHING), item, root)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ASKED)
 async def test_an_answer_that_obeys_the_prompt_is_accepted_by_form_and_rules(name: str, mode: str) -> None:

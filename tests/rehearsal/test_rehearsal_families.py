@@ -42,6 +42,7 @@ def test_the_plan_reaches_the_goal_in_four_to_nine_steps_without_a_mistake(label
     assert [ruling.done for ruling in rulings] == [False] * (len(rulings) - 1) + [True]
 
 
+@pytest.mark.long
 @given(LABELS)
 def test_nothing_in_a_rulebook_is_at_fault(label: str) -> None:
     for position in along(opening(label)):
@@ -74,6 +75,7 @@ def test_every_kind_of_mistake_is_possible_before_every_step(label: str, rng: Ra
         past = past.and_then(Exchange(action, "Good.", refused=False))
 
 
+@pytest.mark.long
 @given(LABELS, st.randoms(use_true_random=False))
 def test_a_mistake_is_not_made_twice_in_a_row(label: str, rng: Random) -> None:
     past = Past.of(opening(label), ())

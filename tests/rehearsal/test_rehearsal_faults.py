@@ -172,6 +172,7 @@ def _struck(answers: Sequence[str]) -> float:
     return broken / len(answers)
 
 
+@pytest.mark.long
 def test_a_retry_draws_anew_and_faults_strike_at_their_rate() -> None:
     messages = requests(write(PERFECT, "a baker"))["ruling"]
     half = always("missing_keys", rate=0.5)

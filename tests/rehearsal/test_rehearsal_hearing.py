@@ -28,6 +28,7 @@ def test_plays_arrive_in_the_dungeon_master_s_words(
     assert all(given is not None for _, given in played.asked)
 
 
+@pytest.mark.long
 @given(LABELS, MISTAKES, FAILURES)
 @FEW
 @example(f"files-177{GROUNDED}", {}, set())  # two things to look for, in places on either side
@@ -46,6 +47,7 @@ def _bare(ruled: Ruled, _: tuple[Spoken, ...], __: int) -> str:
     return "You cannot do that." if ruled.ruling.kind else "Very well."
 
 
+@pytest.mark.long
 @given(LABELS, MISTAKES, FAILURES)
 @FEW
 def test_plays_arrive_in_words_that_say_hardly_anything(
@@ -54,6 +56,7 @@ def test_plays_arrive_in_words_that_say_hardly_anything(
     assert play(grounded(label), words=_bare, mistakes=mistakes, failures=failures).done
 
 
+@pytest.mark.long
 @given(LABELS)
 @FEW
 def test_no_action_that_was_right_counts_as_wrong(label: str) -> None:
@@ -69,6 +72,7 @@ def test_no_action_that_was_right_counts_as_wrong(label: str) -> None:
             assert [turn.action for turn in played.turns if isinstance(turn, PlayerTurn)] == [*script.rulebook.solution]
 
 
+@pytest.mark.long
 @given(LABELS, FAILURES)
 @FEW
 @example(LABEL, {0, 2, 4})

@@ -25,6 +25,7 @@ MISTAKES = st.dictionaries(st.integers(0, 9), st.sampled_from(MistakeKind), max_
 )
 
 
+@pytest.mark.long
 @given(PERSONAS, SEEDS, MISTAKES)
 def test_a_play_without_faults_is_accepted_and_holds_the_mistakes_that_were_asked_for(
     persona: str, seed: int, mistakes: dict[int, MistakeKind]
@@ -37,6 +38,7 @@ def test_a_play_without_faults_is_accepted_and_holds_the_mistakes_that_were_aske
     assert all(asked is made for asked, made in played.asked if asked is MistakeKind.PARAMETER)
 
 
+@pytest.mark.long
 @given(SEEDS)
 def test_mistakes_by_nature_are_of_all_kinds_and_each_is_repaired_at_once(seed: int) -> None:
     clumsy = Rehearsal(Faults.none().model_copy(update={"natural_mistake": 1.0}))
@@ -47,6 +49,7 @@ def test_mistakes_by_nature_are_of_all_kinds_and_each_is_repaired_at_once(seed: 
     assert rules.verify(Draft(script=script, turns=played.turns), rules.strict()).accepted
 
 
+@pytest.mark.long
 def test_mistakes_by_nature_come_in_all_kinds() -> None:
     clumsy = Rehearsal(Faults.none().model_copy(update={"natural_mistake": 0.5}))
     plays = [play(clumsy, write(clumsy, "somebody", seed=seed), seed=seed) for seed in range(12)]

@@ -93,6 +93,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("fault", PLANTED)
 def test_every_planted_fault_is_found_by_its_stage(fault: str, seed: int) -> None:
@@ -131,6 +132,7 @@ def test_an_answer_without_a_required_key_cannot_be_read() -> None:
             read_grounded(written(always("missing_keys"), seed=seed))
 
 
+@pytest.mark.long
 def test_by_default_most_scripts_are_as_they_should_be() -> None:
     answers = [written(Rehearsal(Faults().model_copy(update={"invalid_json": 0.0})), seed=seed) for seed in range(60)]
     perfect = [written(PERFECT, seed=seed) for seed in range(60)]

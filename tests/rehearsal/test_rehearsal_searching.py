@@ -1,5 +1,6 @@
 """The Player of worlds that hide things: it looks for them where it has not looked, and knows no more than it was told."""
 
+import pytest
 from grounded_stage import LABELS, grounded, play
 from hypothesis import given, settings
 
@@ -20,6 +21,7 @@ HIDDEN = [
 ]
 
 
+@pytest.mark.long
 def test_the_first_place_to_look_is_no_better_than_a_guess() -> None:
     guesses = right = 0
     chance = 0.0
@@ -51,6 +53,7 @@ def _values(past: Past, step: str) -> tuple[str, ...]:
     return (*past.position.ruling(step).values.values(),)
 
 
+@pytest.mark.long
 @given(LABELS)
 @FEW
 def test_a_play_finds_what_is_hidden_and_never_knows_it_before(label: str) -> None:

@@ -40,6 +40,7 @@ def cast_json(script: Script) -> JsonValue:
     return script.environment
 
 
+@pytest.mark.long
 @given(LABELS, SEEDS)
 @FEW
 def test_words_without_faults_agree_with_the_ruling(label: str, seed: int) -> None:
@@ -59,6 +60,7 @@ def test_a_whole_play_is_told_without_a_contradiction(label: str, mistakes: dict
     assert played.done
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("fault", ["contradiction", "said_success", "ignored_failure"])
 def test_what_contradicts_the_ruling_is_found(fault: str, family: str) -> None:
@@ -71,6 +73,7 @@ def test_what_contradicts_the_ruling_is_found(fault: str, family: str) -> None:
     assert found == struck > 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_what_cannot_be_seen_is_found_where_it_is_named(family: str) -> None:
     numbers = (number for number in range(100) if "hidden" in outline(f"{family}-{number}{GROUNDED}").features)
@@ -88,6 +91,7 @@ def test_what_cannot_be_seen_is_found_where_it_is_named(family: str) -> None:
     assert struck > 3
 
 
+@pytest.mark.long
 @given(LABELS)
 @FEW
 def test_faults_of_words_do_not_strike_what_they_are_not_about(label: str) -> None:

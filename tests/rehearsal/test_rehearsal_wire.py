@@ -105,6 +105,7 @@ def test_the_same_request_gets_the_same_answer_whatever_came_before(seed: int, p
     assert orjson.dumps(ask(Rehearsal(), messages, seed=seed)) == first
 
 
+@pytest.mark.long
 @given(SEEDS)
 def test_a_play_is_the_same_with_and_without_what_is_remembered(seed: int) -> None:
     faulty = Rehearsal(Faults.none().model_copy(update={"natural_mistake": 0.4, "false_alarm": 0.1}))

@@ -38,6 +38,7 @@ def compositions(inner: st.SearchStrategy[rules.Rule]) -> st.SearchStrategy[rule
 RULES: st.SearchStrategy[rules.Rule] = st.recursive(SIMPLE, compositions, max_leaves=8)
 
 
+@pytest.mark.long
 @given(RULES)
 def test_every_repr_reads_back_as_an_equal_rule(rule: rules.Rule) -> None:
     assert rules.parse(repr(rule)) == rule

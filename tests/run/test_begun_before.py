@@ -45,6 +45,7 @@ def config(folder: Path) -> dict[str, Any]:
     return {**found, "versions": None}
 
 
+@pytest.mark.long
 async def test_it_goes_on_and_ends_as_if_nothing_had_happened(before: tuple[Named, Path]) -> None:
     play, folder = before
     answers, missing = recorded(folder), orjson.loads((folder / "asked.json").read_bytes())
@@ -55,6 +56,7 @@ async def test_it_goes_on_and_ends_as_if_nothing_had_happened(before: tuple[Name
         assert (folder / "begun" / file).read_bytes() == (folder / "finished" / file).read_bytes()
 
 
+@pytest.mark.long
 async def test_the_same_answers_give_the_same_bytes(before: tuple[Named, Path]) -> None:
     play, folder = before
     await begun_before.play(play, recorded(folder), folder / "new")

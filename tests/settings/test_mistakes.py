@@ -122,6 +122,7 @@ def rehearsed(policy: Mistakes, *, episode: int, length: int, stretch: int = 0) 
     return verdicts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stretch", [-2, 0, 4])
 def test_spread_is_flat_whether_the_length_is_known_or_misjudged(stretch: int) -> None:
     plays = [rehearsed(spread(), episode=at, length=6 + at % 6, stretch=stretch) for at in range(900)]
@@ -130,6 +131,7 @@ def test_spread_is_flat_whether_the_length_is_known_or_misjudged(stretch: int) -
     assert min(tenths[:-1]) > sum(tenths) / 20, "the first tenth holds some too"
 
 
+@pytest.mark.long
 def test_spread_keeps_to_its_mean_its_share_of_clean_plays_and_its_bounds() -> None:
     for mean, clean in ((1.0, 0.0), (2.0, 0.2), (3.5, 0.5)):
         policy = spread(mean, clean=clean, chains=0)

@@ -93,6 +93,7 @@ async def test_a_run_whose_machine_is_lost_goes_on_elsewhere_and_pays_for_nothin
     assert contents(result.path) == contents((await made(tmp_path / "whole", n, Counted())).path)
 
 
+@pytest.mark.long
 async def test_an_outage_holds_nothing_up_and_at_the_end_all_is_there(
     bucket: str, s3: dict[str, str], machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +119,7 @@ async def test_an_outage_holds_nothing_up_and_at_the_end_all_is_there(
     assert (copy / "events.jsonl").read_bytes() == (result.path / "events.jsonl").read_bytes()
 
 
+@pytest.mark.long
 async def test_a_store_that_stays_away_ends_in_an_error_and_the_same_call_adds_the_rest(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +155,7 @@ async def test_a_server_that_is_away_at_the_beginning_is_said_before_anything_is
     assert call.answers == 0
 
 
+@pytest.mark.long
 async def test_a_second_writer_is_refused_and_the_first_goes_on(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ async def test_a_second_writer_is_refused_and_the_first_goes_on(
     assert SynthesisResult.open(await fetch(bucket)).reached
 
 
+@pytest.mark.long
 async def test_of_two_that_both_write_the_first_to_add_the_next_segment_goes_on(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +212,7 @@ async def test_of_two_that_both_write_the_first_to_add_the_next_segment_goes_on(
     assert contents(again.path.with_name("run.old-1")) == before
 
 
+@pytest.mark.long
 async def test_a_run_that_is_cancelled_takes_what_it_has_to_the_store(bucket: str, machine: Machine) -> None:
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:

@@ -21,6 +21,7 @@ def refinesynth(*arguments: object) -> Result:
     return CliRunner().invoke(app, [*map(str, arguments)])
 
 
+@pytest.mark.long
 def test_a_run_is_written_to_a_store_and_read_by_its_url(tmp_path: Path, bucket: str, machine: Machine) -> None:
     done = refinesynth("run", "-n", 2, "-o", bucket)
     assert (done.exit_code, f"all of it is in {bucket}" in done.stderr) == (ExitCode.OK, True)

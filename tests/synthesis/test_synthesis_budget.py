@@ -42,6 +42,7 @@ async def test_a_run_ends_within_its_budget_and_with_it_in_finished_episodes(
         assert len(result) > 0
 
 
+@pytest.mark.long
 async def test_a_higher_budget_goes_on_to_the_same_files(tmp_path: Path) -> None:
     whole = await run(tmp_path / "whole", 6)
     assert whole.cost_usd is not None
@@ -61,6 +62,7 @@ async def test_the_same_budget_again_buys_nothing(tmp_path: Path) -> None:
     assert (await run(tmp_path / "run", 50, "100ktok")).spending.total == again.spending.total
 
 
+@pytest.mark.long
 async def test_everything_that_was_paid_is_told_where_it_went(tmp_path: Path) -> None:
     result = await run(tmp_path / "run", 10)
     rows = sum(map(spent_of, RunFolder.open(result.path).spent()), Cost())

@@ -14,6 +14,7 @@ from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.trajectory import Script, ScriptedPersona
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("play", ["live", "grounded"])
 async def test_a_run_by_calls_is_accepted_and_says_so(tmp_path: Path, play: str) -> None:
     asked: list[dict[str, Any]] = []
@@ -34,6 +35,7 @@ async def test_a_run_by_calls_is_accepted_and_says_so(tmp_path: Path, play: str)
     assert {request["tool_choice"] for request in by_calls} == {"auto"}
 
 
+@pytest.mark.long
 async def test_every_mistake_that_was_asked_for_comes_about(tmp_path: Path) -> None:
     made = await rs.synthesize(n=8, player_form="tools", call=Rehearsal(Faults.none()), output=tmp_path / "calls")
     text = await rs.synthesize(n=8, call=Rehearsal(Faults.none()), output=tmp_path / "text")
@@ -42,6 +44,7 @@ async def test_every_mistake_that_was_asked_for_comes_about(tmp_path: Path) -> N
     assert ours == theirs
 
 
+@pytest.mark.long
 async def test_a_run_by_calls_goes_on_and_is_replayed(tmp_path: Path) -> None:
     whole = await rs.synthesize(n=4, player_form="tools", output=tmp_path / "whole")
     await rs.synthesize(n=1, player_form="tools", output=tmp_path / "parts")
@@ -103,6 +106,7 @@ async def test_a_player_without_tools_plays_in_text_and_its_provenance_says_so(t
     assert workers > 1 or call.refused == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["tools", "react"])
 async def test_a_run_that_goes_on_knows_what_the_server_lacks(tmp_path: Path, form: str) -> None:
     settings: dict[str, Any] = {"player_form": form, "concurrency": 3}

@@ -98,6 +98,7 @@ class Snapshots:
         patch.setattr(Journal, "enter", entered)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("how", "every"), [("narrated", 1), ("live", 11)])
 async def test_killed_at_any_commit_it_completes_to_the_same_and_pays_for_nothing_twice(
     how: Play, every: int, monkeypatch: pytest.MonkeyPatch
@@ -120,6 +121,7 @@ async def test_killed_at_any_commit_it_completes_to_the_same_and_pays_for_nothin
             shutil.rmtree(copy)
 
 
+@pytest.mark.long
 @settings(max_examples=8)
 @given(
     concurrency=st.integers(1, 8),

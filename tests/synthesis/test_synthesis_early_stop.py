@@ -33,6 +33,7 @@ async def played(path: Path, fates: list[Fate], *, n: int, early_stop: int, conc
     return await run(path, Fates(fates), n=n, concurrency=concurrency, count=60, early_stop=early_stop)
 
 
+@pytest.mark.long
 @FEWER
 @given(fates=FATES, early_stop=st.integers(1, 12), concurrency=st.integers(1, 24))
 async def test_with_no_early_stop_it_goes_on_as_if_it_had_never_stopped(

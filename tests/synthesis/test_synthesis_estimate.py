@@ -118,6 +118,7 @@ async def test_where_personas_give_several_a_sample_plays_them_all_and_counts_wh
         await estimate(PEOPLE, 40, branches=0)
 
 
+@pytest.mark.long
 async def test_the_sample_is_spread_over_the_source_but_an_iterator_is_read_no_further_than_needed() -> None:
     seen: list[str] = []
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from fates import Fate, Fates, config, people
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +68,7 @@ async def play(
             writer.close()
 
 
+@pytest.mark.long
 @FEWER
 @given(fates, st.integers(0, 30), st.integers(1, 9))
 async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(

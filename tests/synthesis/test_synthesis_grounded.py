@@ -70,6 +70,7 @@ async def test_what_an_evaluation_set_holds_is_reported_or_refused(tmp_path: Pat
     assert clean.by_rule["Contaminated"] == 1
 
 
+@pytest.mark.long
 async def test_a_run_is_continued_with_the_same_evaluation_sets_wherever_they_are(tmp_path: Path) -> None:
     exam, moved = tmp_path / "exam.txt", tmp_path / "moved.txt"
     exam.write_text("Which of the nine planks is the one that the carpenter cannot use today?\n", encoding="utf-8")

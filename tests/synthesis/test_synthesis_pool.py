@@ -42,6 +42,7 @@ def events(path: Path, kind: str) -> list[dict[str, object]]:
     return [event for event in map(orjson.loads, lines) if event["event"] == kind]
 
 
+@pytest.mark.long
 @FEWER
 @given(fates=FATES, n=st.integers(1, 12), more=st.integers(0, 12), concurrency=st.integers(1, 32))
 async def test_a_raised_n_continues_with_what_was_left_over(

@@ -52,12 +52,14 @@ def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = 
     return in_virtual_time(play)
 
 
+@pytest.mark.long
 def test_it_begins_with_sixteen_and_grows_while_the_server_takes_more_up_to_the_bound() -> None:
     seen = in_flight(Server(), seconds=150)
     assert seen[0] == FEWEST
     assert max(seen) == MANY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", [Server(capacity=60), Server(most=60)], ids=["queues", "refuses"])
 def test_it_does_not_grow_beyond_what_the_server_takes(server: Server) -> None:
     late = in_flight(server, seconds=700)[300:]

@@ -34,6 +34,7 @@ class Rejection(Exception):
         self.status_code = status_code
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("play", PLAYS)
 async def test_a_run_is_verified_counted_and_the_same_for_any_concurrency(tmp_path: Path, play: Play) -> None:
     one = await synthesize(None, 6, FAULTY, play=play, output=tmp_path / "one", concurrency=1)
@@ -105,6 +106,7 @@ async def test_an_episode_that_is_given_up_does_not_end_the_run(tmp_path: Path) 
     assert "content policy" in str(given_up.reason)
 
 
+@pytest.mark.long
 async def test_a_refused_key_stops_the_run_and_says_where_it_is(tmp_path: Path) -> None:
     rehearsal = Rehearsal(faults=Faults.none())
     answered = 0

@@ -50,6 +50,7 @@ async def test_each_script_is_played_once_and_none_is_written(worlds: Path, tmp_
     assert "scripts of" in (result.shortfall or "")
 
 
+@pytest.mark.long
 async def test_a_file_of_trajectories_will_do(worlds: Path, tmp_path: Path) -> None:
     file = worlds / "trajectories.jsonl"
     result = await rs.synthesize(scripts=file, n=2, output=tmp_path / "again")

@@ -111,6 +111,7 @@ def would_be(fates: list[Fate], *, n: int, count: int, every: int | None, early_
     return found
 
 
+@pytest.mark.long
 @FEWER
 @given(
     fates=FATES,

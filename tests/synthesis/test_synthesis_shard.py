@@ -48,6 +48,7 @@ async def test_shards_put_together_hold_what_the_whole_run_holds(tmp_path: Path,
     assert RunFolder.open(merged.path).config.part is None
 
 
+@pytest.mark.long
 async def test_a_shard_makes_its_share_and_goes_on_when_more_is_wanted(tmp_path: Path) -> None:
     first = await made(tmp_path / "shard", 5, shard="1/2")
     assert (first.n, len(first)) == (2, 2)

@@ -239,6 +239,7 @@ async def test_leaving_a_stream_early_stops_the_run_to_be_resumed(tmp_path: Path
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
+@pytest.mark.long
 async def test_whoever_takes_slowly_slows_the_run_down(tmp_path: Path, acts: Acts) -> None:
     stage = acts([Fate()])
     taken = 0

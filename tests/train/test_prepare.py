@@ -46,6 +46,7 @@ def test_dropping_leaves_whole_turns_only(letters: str, most: int) -> None:
         assert len(kept) <= most
 
 
+@pytest.mark.long
 @given(st.lists(labels, max_size=12), st.integers(20, 300), st.sampled_from(("truncate", "drop")))
 def test_every_conversation_is_kept_or_counted(
     letters: list[str], most: int, over: Literal["truncate", "drop"]

@@ -133,6 +133,7 @@ def test_a_header_that_begins_every_message_is_no_end() -> None:
         Renderer(tokenizer(endless)).render(played())
 
 
+@pytest.mark.long
 @given(valid_drafts())
 @limits(max_examples=20)
 def test_every_trajectory_is_rendered_or_refused_in_words(draft: Draft) -> None:

@@ -45,6 +45,7 @@ def one(renderer: Renderer, conversation: Conversation) -> Rendered:
     return rendered
 
 
+@pytest.mark.long
 def test_for_every_family_of_templates_and_kind_of_tokenizer_ids_spans_and_labels_are_right() -> None:
     failures: dict[tuple[str | None, str, bool], str] = {}
     for family, kind, markers in CASES:

@@ -148,6 +148,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.long
 @limits(max_examples=30)
 @given(VALUES, st.sampled_from(["", "\n", "  {% if true %}\n", " x"]))
 def test_variables_are_the_templates_own_defaults(value: Any, beginning: str) -> None:

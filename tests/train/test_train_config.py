@@ -227,6 +227,7 @@ def test_an_unknown_recipe_names_a_near_one() -> None:
     assert "The recipes are" in refusal(recipe="x")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "message"),
     [

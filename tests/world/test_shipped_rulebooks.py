@@ -75,6 +75,7 @@ def test_a_file_holds_what_its_script_writes_and_is_small(name: str) -> None:
     assert len(script.to_json()) < 9_000
 
 
+@pytest.mark.long
 @shipped
 def test_the_script_satisfies_the_rules_for_scripts(name: str) -> None:
     verdict = rules.verify(Draft(script=world(name).script), rules.grounded_script(difficulty=(6, 12)))
@@ -99,6 +100,7 @@ def test_no_action_of_the_solution_can_be_left_out(name: str) -> None:
         assert not replay(world(name), actions[:at] + actions[at + 1 :])[-1].done
 
 
+@pytest.mark.long
 @shipped
 def test_random_play_meets_no_fault_and_breaks_no_invariant(name: str) -> None:
     assert [(action, ruling.problem) for _, action, ruling in walk(name) if ruling.problem] == []

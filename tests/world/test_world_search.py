@@ -83,6 +83,7 @@ def _fails(world: World, state: JsonValue, actions: tuple[str, ...]) -> bool:
     return False
 
 
+@pytest.mark.long
 @given(chances=st.lists(st.integers(0, 41), max_size=40))
 def test_plans_are_found_from_wherever_play_has_led(house: tuple[World, JsonValue], chances: list[int]) -> None:
     world, state = house
