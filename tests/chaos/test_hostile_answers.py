@@ -93,11 +93,11 @@ async def test_a_server_that_always_fails_ends_the_run_with_a_reason(
 async def test_a_server_that_fails_for_a_while_changes_nothing(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # litellm replaces the surrogate in UTF-8 and makes an answer of the last one.
+    # With this seed no web page comes first, which is a wrong address. litellm replaces the surrogate in UTF-8 and makes an answer of the last one.
     monkeypatch.setattr(faulty_server, "GARBAGE", faulty_server.GARBAGE[:-1])
     inside = await rs.synthesize(n=4, play="narrated", output=tmp_path / "inside", call=Rehearsal(faults=Faults.none()))
     faults = {500: 0.2, "before": 0.2, "middle": 0.2, "garbage": 0.1}
-    with running(served(faults)) as address:
+    with running(served(faults, seed=7)) as address:
         result = await run(address, tmp_path / "outside", n=4, path=path)
     assert result is not None
     assert [found.turns for found in result] == [found.turns for found in inside]
