@@ -93,7 +93,7 @@ def _typed(annotation: Any) -> Any:
     if len(alternatives) != 1:
         return str
     kind: Any = alternatives[0]
-    if get_origin(kind) is tuple:
+    if get_origin(kind) is tuple and get_args(kind)[-1] is ...:
         return list[str]
     is_enum = isinstance(kind, type) and issubclass(cast("type[object]", kind), Enum)
     return kind if is_enum or kind in {bool, int, float} or get_origin(kind) is Literal else str

@@ -104,6 +104,33 @@ def test_what_is_shown_is_a_file_that_gives_the_same(tmp_path: Path) -> None:
     assert once_more == values
 
 
+def test_options_are_read_as_their_fields_read_text() -> None:
+    typed = {
+        "--difficulty": "4..12",
+        "--mix": "hidden=0.5",
+        "--transient": "0.1",
+        "--contamination": "held-out.jsonl",
+        "--near-duplicates": "0.8",
+        "--shard": "1/2",
+        "--mistakes": "prompted=1,4",
+        "--attempts": "drafts=2,calls=9",
+        "--concurrency": "7",
+        "--deadline": "60",
+        "--log-level": "debug",
+    }
+    options = [part for option in typed.items() for part in option]
+    shown = invoke("run", "-n", "8", "--play", "grounded", "--terse", "--judge", *options, "--show-config")
+    assert shown.exit_code == ExitCode.OK, shown.stderr
+    values = yaml.safe_load(shown.stdout)
+    grounding, curation = values["grounding"], values["curation"]
+    assert (grounding["difficulty"], grounding["mix"]["hidden"]) == ([4, 12], 0.5)
+    assert (grounding["transient"], grounding["terse"]) == (0.1, True)
+    assert (curation["contamination"], curation["near_duplicates"]) == (["held-out.jsonl"], 0.8)
+    assert (values["mistakes"]["turns"], values["attempts"]["drafts"], values["attempts"]["calls"]) == ([1, 4], 2, 9)
+    assert (values["concurrency"], values["deadline"], values["log_level"]) == (7, 60, "debug")
+    assert (values["shard"], values["judge"], values["n"]) == ("1/2", True, 8)
+
+
 def test_the_defaults_are_shown_and_can_be_given_for_any_play(tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
     path.write_text(invoke("run", "--show-config").stdout)
