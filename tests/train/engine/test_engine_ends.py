@@ -133,8 +133,8 @@ def test_a_second_signal_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch):
 
     def twice() -> None:
         with interruption.watched():
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         twice()
