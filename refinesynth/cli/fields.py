@@ -44,7 +44,7 @@ def options_from(
 
 
 def given(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed for the fields of `model`, as it takes them: those of a model inside it in a mapping."""
+    """Typed values by field of `model`, as it takes them: those of a model inside it in a mapping."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if (inside := _model_in(field.annotation)) is not None and _option(field) is None:

@@ -23,7 +23,7 @@ class _Stopped(BaseException):
 
 
 def until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
-    """What `work(report)` gives, called in this thread; `report(rows)` shows how many rows were read.
+    """Result of `work(report)`, called in this thread; `report(rows)` shows how many rows were read.
 
     Raises:
         typer.Exit: A signal came, with its exit code; `work` was left in the middle.

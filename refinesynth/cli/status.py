@@ -311,7 +311,7 @@ def as_json(found: "RunStatus") -> str:
 
 
 def variety_json(variety: "Variety") -> dict[str, Any]:
-    """How various a run is, for programs."""
+    """Variety of a run as JSON values."""
     from dataclasses import asdict
 
     from refinesynth.run.figures import FEATURES, LONGER

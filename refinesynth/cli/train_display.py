@@ -1,4 +1,4 @@
-"""What a training shows while it goes on, and of its data before it begins."""
+"""Display of a running training, and preview of its data."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -69,7 +69,7 @@ class PlaySettings(BaseModel):
     model_config = _READ
 
     play: Annotated[str, Option(PLAY)] = "live"
-    """How an episode is played: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices, as
+    """Play of an episode: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices, as
     in the paper), `grounded` (as live, and the script's rulebook executes the world), or a registered play of another
     package."""
     player_form: Annotated[Literal["react", "tools"], Option(MODEL)] = "react"

@@ -84,9 +84,9 @@ async def synthesize(
         scripts: Run folder, or file of its trajectories, whose scripts are played again, each once, instead of
             writing new ones: by another player, or under other rules. Replaces the personas.
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
-        play: How an episode is played: `live` (DungeonMaster and Player converse), `narrated` (one call writes both
-            voices, as in the paper), `grounded` (as live, and the script's rulebook executes the world), or a
-            registered play of another package.
+        play: Play of an episode: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices,
+            as in the paper), `grounded` (as live, and the script's rulebook executes the world), or a registered play
+            of another package.
         rules: Rules that a draft must pass, by default strict(), in grounded play grounded(); `refinesynth rules`
             lists them.
         script_rules: Rules that a script must pass, by default script(), in grounded play grounded_script().

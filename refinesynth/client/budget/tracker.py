@@ -30,9 +30,9 @@ _UNSEEN_ANSWER = 1_000
 _UNBOUNDED_ANSWER = 8_192
 """Worst case of an answer without `max_tokens`, at least."""
 _UNSEEN_PROMPT = 2.0
-"""How many times as long as estimated a prompt may be, before one was counted by its server."""
+"""Factor by which a prompt may exceed its estimate, before a server has counted one."""
 _LONGER = 1.25
-"""How much longer than the longest so far the next one may be."""
+"""Factor by which the next one may exceed the longest so far."""
 
 
 class Forecast(NamedTuple):

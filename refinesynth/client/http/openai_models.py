@@ -61,7 +61,7 @@ def listed(provider: str, model: str) -> Listed:
 
 
 def says(provider: str, model: str, fact: str) -> bool | None:
-    """Whether a model can do something (`supports_reasoning`); None if the map does not say."""
+    """Entry of a model for a capability (`supports_reasoning`); None if the map has none."""
     found = listed(provider, model)
     value = found.own.get(fact)
     if value is None and found.bare.get(fact) is True:

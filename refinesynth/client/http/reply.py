@@ -48,7 +48,7 @@ _MEANT: Mapping[int, str] = {
     400: r"invalid|bad.?request|unsupported|validation|malformed|unprocessable",
     500: r"server|internal|api.?error|upstream|provider",
 }
-"""What a code in words means, as the HTTP status that a server would send for it; the first that fits."""
+"""HTTP status for an error code in words; the first match counts."""
 _OF_MINIMAX = {1001: 504, 1002: 429, 1004: 401, 1008: 402, 1039: 429, 1041: 429, 2045: 429, 2049: 401, 2056: 429}
 """Codes of its `base_resp` whose words say less, likewise."""
 
@@ -65,8 +65,8 @@ class HttpError(Exception):
         self.headers: Mapping[str, str] = {} if headers is None else headers
         """Of the answer, their names in lower case."""
         self.within = within
-        """Whether the HTTP status was that of a success, and the body said that there was an error; `status_code` is then the
-        one that its code means, 0 if it has none."""
+        """True if the HTTP status was that of a success and the body reported an error; `status_code` is then derived from the
+        error's code, 0 if it has none."""
 
 
 class UnsupportedParamsError(Exception):

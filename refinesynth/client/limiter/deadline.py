@@ -19,7 +19,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether the time was up, and what was under way cancelled."""
+        """True if the time was up and the work was cancelled."""
         return self._scope.cancelled_caught
 
     def stop(self) -> None:
