@@ -136,7 +136,7 @@ class Backend(BaseModel):
             return given
         settings = cast("Mapping[str, object]", given)
         for name in RETIRED.keys() & settings.keys():
-            warnings.warn(f"Backend: {name} has no effect any more; {RETIRED[name]}", DeprecationWarning, stacklevel=2)
+            warnings.warn(f"Backend: {name} has no effect any more; {RETIRED[name]}", FutureWarning, stacklevel=2)
         return {name: value for name, value in settings.items() if name not in RETIRED}
 
     @field_validator("base_url", mode="after")

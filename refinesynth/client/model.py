@@ -285,10 +285,10 @@ class LiteLLMModel(Model):
             call.enter(CallStage.ANSWER)
             try:
                 answer = await self._complete(with_affinity(request, self.backend, account), permit)
+                cost = self._price(answer.usage)
             except BaseException:
                 reservation.release()
                 raise
-        cost = self._price(answer.usage)
         reservation.settle(answer.usage, cost)
         self._cache.note(account.role, answer.usage)
         await account.keep(answer, cost, model=self.backend.model)

@@ -28,7 +28,8 @@ class Spending:
     estimated: Cost
     """Of `total`, the completions whose tokens are estimated, because the server did not report them."""
     unneeded: Cost
-    """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed."""
+    """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed;
+    and on second sendings of a request, which earlier versions made."""
 
     @classmethod
     def of(cls, rows: Sequence[SpentRow], totals: RunStats) -> "Spending":

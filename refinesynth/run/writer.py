@@ -90,6 +90,8 @@ class RunWriter(RunFolder):
                 config.save(path / "config.json")
             folder = RunFolder(path, config)
             journal = until.enter_context(closing(Journal.open(folder.journal_file)))
+            # Before anything is changed: the version that began it can still go on with it.
+            _refuse_second_tries(path, journal)
             counted = journal.committed.count
             missing = _repair_files(folder, journal)
             if config != RunConfig.load(folder.config_file):
@@ -100,20 +102,6 @@ class RunWriter(RunFolder):
         if missing is not None:
             run.log.warning("lines_missing", first_episode=missing, episodes=counted - missing)
         return run
-
-    def refuse_second_tries(self) -> None:
-        """Refuse to go on with a run in which an earlier version has played failed personas again.
-
-        Raises:
-            RunFolderError: It has; the order of its personas is not that of the source.
-            StorageError: The journal cannot be read.
-        """
-        if self._records.note("second_tries") is not None:
-            raise RunFolderError(
-                f"an earlier version has played failed personas of {str(self.path)!r} again (--retry-failed), and this one goes "
-                f"on with no such run. It can still be read, exported and merged: make what is missing in a new run, then "
-                f"`refinesynth merge` both"
-            )
 
     def memory(self, episode: str, index: int) -> "EpisodeMemory":
         """What is known of an episode's completions, by its id and the persona's position."""
@@ -246,6 +234,21 @@ def _refuse_changes(path: Path, config: RunConfig) -> None:
             f"{str(path)!r} has lost {before.journal_file.name}, which says what of the rest counts and what was paid for; put "
             f"it back, or start over with --fresh (in Python fresh=True), which keeps the old folder. What was accepted can still be "
             f"exported"
+        )
+
+
+def _refuse_second_tries(path: Path, journal: Journal) -> None:
+    """Refuse to go on with a run in which an earlier version has played failed personas again.
+
+    Raises:
+        RunFolderError: It has; the order of its personas is not that of the source.
+        StorageError: The journal cannot be read.
+    """
+    if journal.note("second_tries") is not None:
+        raise RunFolderError(
+            f"an earlier version has played failed personas of {str(path)!r} again (--retry-failed), and this one goes on "
+            f"with no such run. It can still be read, exported and merged: make what is missing in a new run, then "
+            f"`refinesynth merge` both"
         )
 
 

@@ -198,12 +198,12 @@ class RunSettings(PlaySettings):
 
 
 def with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their present names; for each former one that is given, a `DeprecationWarning`."""
+    """Arguments by their present names; for each former one that is given, a `FutureWarning`, which users see."""
     found = {name: value for name, value in given.items() if name not in FORMER}
     for name in given.keys() & FORMER.keys():
         present = FORMER[name]
         instead = "is gone and does nothing" if present is None else f"is now called {present}; give that instead"
-        warnings.warn(f"{name} {instead}", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{name} {instead}", FutureWarning, stacklevel=2)
         if present is not None and found.get(present) is None:
             found[present] = given[name]
     return found

@@ -168,7 +168,6 @@ async def _begun_in_folder(
                     early_stop=asked.early_stop,
                 )
                 if not pool.reached:
-                    folder.refuse_second_tries()
                     _log_start(folder, personas)
                 yield Begun(pool, folder, personas, tracker, asked.early_stop)
         finally:
@@ -241,11 +240,7 @@ class Players:
 
     @asynccontextmanager
     async def open(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator[Ready, None]:
-        """Give a function that plays one episode, as long as the block runs.
-
-        Raises:
-            ConfigurationError: Spans are to be exported, and what that needs is not installed.
-        """
+        """Give a function that plays one episode, as long as the block runs."""
         asked = self.request.settings
         if asked.workers == 1 and asked.cluster is None:
             async with self._opened_here(folder):

@@ -81,7 +81,7 @@ def layered(
         layers.append((str(file), written))
     layers.append((given_by, given or {}))
     for name in RETIRED.keys() & (given or {}).keys():
-        warnings.warn(RETIRED[name], DeprecationWarning, stacklevel=3)
+        warnings.warn(RETIRED[name], FutureWarning, stacklevel=3)
     values, origins = _merged(layers)
     if named is not None:
         values[_RECIPE], origins[_RECIPE] = named, given_by if recipe is not None else str(file)

@@ -165,7 +165,7 @@ def test_the_server_is_the_backends_then_litellms_then_the_usual_one(monkeypatch
 
 
 def test_a_retired_setting_is_accepted_with_a_warning_and_has_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.warns(DeprecationWarning, match="hedge has no effect any more"):
+    with pytest.warns(FutureWarning, match="hedge has no effect any more"):
         assert Backend.model_validate({"model": "gpt-4o", "hedge": True}) == Backend(model="gpt-4o")
     assert tuned_backend("gpt-4o", ["hedge=true"]) == resolve("gpt-4o")
     assert "--set hedge has no effect any more" in " ".join(capsys.readouterr().err.split())
