@@ -6,11 +6,11 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
-from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -48,31 +48,53 @@ QUICK = "law and not long"
 """What `make test` runs of it."""
 HEAVY = frozenset({"litellm", "ray", "torch"})
 _STARTED = frozenset({"subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn"})
-"""Audit events of a process that begins."""
-_WHOLE_FILE = re.compile(r"^pytestmark = [^=]*pytest\.mark\.(process|train)\b", re.MULTILINE)
-_running = ContextVar("running", default="")
-"""Name of the law that runs."""
+"""Audit events of a process that begins; what `multiprocessing` starts has none."""
+_WHOLE_FILE = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.(process|train)\b", re.MULTILINE)
+_running = ""
+"""Name of the law that runs, in whatever thread."""
+_laws_alone = False
+"""Whether nothing but laws is collected: then their files import nothing heavy either."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.markexpr in {LAW, QUICK}:
-        sys.addaudithook(_keep_light)
+    global _laws_alone  # noqa: PLW0603 - as `_running`
+    _laws_alone = config.option.markexpr in {LAW, QUICK}
+    sys.addaudithook(_keep_light)
 
 
 def _keep_light(event: str, arguments: tuple[object, ...]) -> None:
     """Make a law fail that imports what takes seconds, or starts a process."""
-    if event == "import" and arguments[0] in HEAVY:
+    if event == "import" and arguments[0] in HEAVY and (_running or _laws_alone):
         pytest.fail(f"a law imports {arguments[0]}; mark the test `process` or `train`")
-    if event in _STARTED and _running.get():
+    if event in _STARTED and _running:
         pytest.fail(f"a law starts a process ({event}); mark the test `process`")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    global _running  # noqa: PLW0603 - read where nothing is handed over: in an audit hook
+    _running = item.nodeid if item.get_closest_marker(LAW) is not None else ""
+    try:
+        return (yield)
+    finally:
+        _running = ""
+
+
 @pytest.fixture(autouse=True)
-def _is_running(request: pytest.FixtureRequest) -> Iterator[None]:
-    reset = _running.set(request.node.nodeid)
+def _light(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What no audit event tells: imports by `importlib`, and processes of `multiprocessing`."""
+    if request.node.get_closest_marker(LAW) is None:
+        yield
+        return
+
+    def refuse(_: BaseProcess) -> None:
+        _keep_light("subprocess.Popen", ())
+
+    monkeypatch.setattr(BaseProcess, "start", refuse)
+    before = HEAVY & sys.modules.keys()
     yield
-    with suppress(ValueError):  # in another context
-        _running.reset(reset)
+    if imported := (HEAVY & sys.modules.keys()) - before:
+        pytest.fail(f"a law imports {', '.join(imported)}; mark the test `process` or `train`")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -55,6 +55,18 @@ def given(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def typed_names(model: type[BaseModel], typed: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Setting (`grounding.transient` for one inside another) to the option by which it was typed."""
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        if (option := _option(field)) is not None:
+            if typed.get(name) is not None:
+                found[f"{prefix}{name}"] = (option.names or (flag(name),))[0]
+        elif (inside := _model_in(field.annotation)) is not None:
+            found |= typed_names(inside, typed, f"{prefix}{name}.")
+    return found
+
+
 def flag(field: str) -> str:
     """The option of a field as it is typed."""
     return f"--{field.replace('_', '-')}"
@@ -75,10 +87,11 @@ def _option(field: FieldInfo) -> Option | None:
 def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter:
     kind = _typed(field.annotation)
     default = field.default if option.shows_default else None
+    described = " ".join((field.description or "").split())
     info = typer.Option(
         *(option.names or (flag(name),)),
         metavar=option.metavar,
-        help=_escaped(" ".join((field.description or "").split())),
+        help=_escaped(f"{described} Repeat it for more." if kind == list[str] else described),
         rich_help_panel=option.panel,
         show_default=str(default) if isinstance(default, str | int | float) and default is not False else False,
     )

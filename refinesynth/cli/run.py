@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
@@ -115,32 +115,26 @@ def run(
     the folder cannot be written, 130 after Ctrl-C.
     """
     from refinesynth.cli import options
+    from refinesynth.cli.fields import typed_names
     from refinesynth.cli.running import run_and_report
-    from refinesynth.cli.terminal import notes
     from refinesynth.cli.tuning import backend_spec, split_fallback, tuned, tuned_fallback
     from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
     from refinesynth.settings import RunSettings
     from refinesynth.settings.presets import paper
-    from refinesynth.settings.run import with_present_names
-    from refinesynth.synthesis.configured import settings_of
 
-    former = {"retry_failed": retry_failed, "patience": patience}
-    with warnings.catch_warnings(record=True, action="always") as told:
-        present = with_present_names({**settings, **{name: each for name, each in former.items() if each is not None}})
-        of_file = {} if config is None else settings_of(config)
-    for warning in told:
-        notes().print(f"! {warning.message}", soft_wrap=True)
+    settings = _present(settings, {"retry_failed": retry_failed, "patience": patience})
+    of_file = {} if config is None else _of_file(config)
     named = {"personas": personas, "play": play, "backend": backend_spec(backend or [])}
-    typed = _typed({**present, **named}, of_file)
+    typed = _typed({**settings, **named}, of_file)
     of_preset = {} if preset is None else paper()
     _check_preset(preset, of_preset, typed)
     layers = [(f"preset {preset}", of_preset), (str(config), of_file), ("command line", typed)]
     asked: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
     if "n" not in asked and not show_config:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
-    checked = RunSettings.of(asked)
+    checked = RunSettings.of(asked, names=typed_names(RunSettings, settings))
     plays.checked(checked.play)
     asked.update((name, getattr(checked, name)) for name in checked.model_fields_set)
     of_fallback, of_roles = split_fallback(set_ or [])
@@ -168,6 +162,37 @@ def run(
     raise typer.Exit(run_and_report({**asked, "fresh": fresh}, place, invocation.arguments, json=json))
 
 
+def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with those that were typed under a former name, each of which gives a note."""
+    from refinesynth.cli.fields import flag
+    from refinesynth.cli.terminal import notes
+    from refinesynth.settings.run import FORMER
+
+    found = dict(settings)
+    for name, value in former.items():
+        if value is None:
+            continue
+        if (present := FORMER[name]) is None:
+            notes().print(f"! {flag(name)} is gone and does nothing", soft_wrap=True)
+        else:
+            notes().print(f"! {flag(name)} is now called {flag(present)}; give that instead", soft_wrap=True)
+            found[present] = value if found[present] is None else found[present]
+    return found
+
+
+def _of_file(path: Path) -> dict[str, Any]:
+    """Settings of a file, with a note for each former name in it."""
+    from refinesynth.cli.terminal import notes
+    from refinesynth.synthesis.configured import settings_of
+
+    with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as told:
+        try:
+            return settings_of(path)
+        finally:
+            for warning in told:
+                notes().print(f"! {warning.message}", soft_wrap=True)
+
+
 def _refuse_lost_spans() -> None:
     """Raises: ConfigurationError: Nothing is set up that spans could be sent to."""
     from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
@@ -190,13 +215,19 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
     from refinesynth.episode import plays
     from refinesynth.settings import RunSettings
 
-    found = given(RunSettings, typed) | {name: typed[name] for name in ("personas", "play", "backend") if typed[name]}
+    own = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}
+    found = given(RunSettings, typed) | own
     if grounding := found.get("grounding"):
         play = typed["play"] or of_file.get("play")
         if play is None or not plays.find(play).executed:
             flags = ", ".join(map(flag, grounding))
             raise ConfigurationError(f"{flags}: for grounded play alone; give --play grounded too, or leave it out")
-        found["grounding"] = {**(of_file.get("grounding") or {}), **grounding}
+        below = of_file.get("grounding") or {}
+        if not isinstance(below, Mapping):
+            raise ConfigurationError(
+                f"grounding is {below!r} in the file; expected its settings by name, such as terse: true"
+            )
+        found["grounding"] = {**cast("Mapping[str, Any]", below), **grounding}
     if "contaminated" in found.get("curation", {}) and "contamination" not in found["curation"]:
         raise ConfigurationError("--contaminated is given without --contamination FILE; name an evaluation set")
     for name in found.keys() & {"rules", "script_rules"}:

@@ -150,7 +150,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
 def _parsed(text: str) -> dict[str, Any]:
     """Fields of `spread`, `spread=2`, `natural`, `prompted`, `prompted=1,4` (player turns from 0) or `at_least=2`."""
     policy, _, numbers = text.strip().casefold().replace("-", "_").partition("=")
-    wanted = [int(number) if number.isdecimal() else -1 for number in numbers.split(",")] if numbers else []
+    parts = [number.strip() for number in numbers.split(",")] if numbers else []
+    wanted = [int(part) if part.isdecimal() else -1 for part in parts]
     fits = min(wanted, default=0) >= 0 and len(wanted) <= 1
     if policy == "spread" and fits and all(1 <= mean <= MOST for mean in wanted):
         return {"policy": policy, **({"mean": wanted[0]} if wanted else {})}

@@ -93,15 +93,15 @@ class PlaySettings(BaseModel):
     """Part of a run that several machines share. `3/8` plays every 8th persona, beginning with the fourth (counted from
     0), for an 8th of `n`. `refinesynth merge` puts the shards together. Budget and rate limits are each
     shard's own."""
-    max_turns: Annotated[Whole, Field(ge=1), Option(PLAY, "N")] = 60
+    max_turns: Annotated[Whole, Field(ge=2), Option(PLAY, "N")] = 60
     """Turns of both voices after which a live play is broken off. Evaluations allow 30 actions."""
     judge: Annotated[bool, Option(RULES)] = False
     """Let an LLM judge what the rules accepted; both must accept."""
     deadline: Annotated[Annotated[float, Field(gt=0)] | None, Option(LIMITS, "SECONDS")] = Field(
         default=DEADLINE, exclude=True
     )
-    """Seconds after which an episode is given up; time in which its backend is down does not count. None: no limit. The
-    default is far beyond what any but a stuck episode needs."""
+    """Seconds after which an episode is given up; time in which its backend is down does not count. The default is
+    far beyond what any but a stuck episode needs."""
 
     def place(self, index: int) -> int:
         """Where the persona number `index` of this run stands in the whole, of which it may be a shard: what chance
@@ -138,19 +138,17 @@ class RunSettings(PlaySettings):
     output: Annotated[Any, AfterValidator(_a_place), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
     """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
     continued, with the same personas in the same order; more may follow at their end."""
-    concurrency: Annotated[
-        int | Literal["auto"], BeforeValidator(_in_flight), Option(LIMITS, "auto|N", ("--concurrency",))
-    ] = "auto"
+    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_in_flight), Option(LIMITS, "auto|N")] = "auto"
     """Most episodes in flight. `auto` begins with 16 and grows while the servers keep up, to at most 1,024 or a quarter
     of the memory."""
     workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
     """Processes that play, each on one core; budget and rate limits hold for all together. More than one need Ray
     (extra `cluster`), and rules and completion functions that can be pickled."""
     cluster: Annotated[str | None, Option(MACHINES, "ADDRESS")] = None
-    """Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; None for this machine."""
+    """Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; by default this machine."""
     journals: Annotated[Any, AfterValidator(_a_folder_there), Option(MACHINES, "DIR")] = None
     """Folder on a local disk of each worker's machine for its journal, such as `/nvme/refinesynth` or
-    `$TMPDIR/refinesynth`; None for the run folder, where all workers are on one machine."""
+    `$TMPDIR/refinesynth`; by default the run folder, where all workers are on one machine."""
     budget: Annotated[Any, Option(LIMITS, "LIMIT")] = None
     """Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request. The same run
     with a higher one continues."""
@@ -167,8 +165,10 @@ class RunSettings(PlaySettings):
     """Least severity of the events in events.jsonl; debug lists every completion."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
+    def of(cls, given: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> Self:
         """From arguments by name; None stands for the default where a setting has no None of its own.
+
+        `names` are those by which a message calls settings, such as `--transient` for `grounding.transient`.
 
         Raises:
             ConfigurationError: A value that its setting does not take: what was given, and what is expected.
@@ -178,7 +178,7 @@ class RunSettings(PlaySettings):
             return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise ConfigurationError(_problem(first, given, cls.model_fields)) from None
+            raise ConfigurationError(_problem(first, given, cls.model_fields, names or {})) from None
 
     def wanted(self) -> int:
         """Trajectories to make here: `n`, or a shard's share of it.
@@ -209,14 +209,18 @@ def with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _problem(error: ErrorDetails, given: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
+def _problem(
+    error: ErrorDetails, given: Mapping[str, Any], fields: Mapping[str, FieldInfo], names: Mapping[str, str]
+) -> str:
     name, *inner = map(str, error["loc"])
     if name not in fields:
         return f"there is no setting {shortened(name)}"
     if inner and isinstance(given.get(name), Mapping):
-        return f"{'.'.join((name, *inner))} is {shortened(error['input'])}; {_lowered(error['msg'])}"
+        dotted = ".".join((name, *inner))
+        option = next((option for field, option in names.items() if dotted.startswith(field)), dotted)
+        return f"{option} is {shortened(error['input'])}; {_lowered(error['msg'])}"
     within = f"{'.'.join(inner)}: " if inner else ""
-    told = f"{name} is {shortened(given[name])}; {within}{_expected(fields[name], error)}"
+    told = f"{names.get(name, name)} is {shortened(given[name])}; {within}{_expected(fields[name], error)}"
     if error["type"] == "value_error" and isinstance(error["input"], str):
         return told  # it names what is expected
     about = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")

@@ -120,15 +120,15 @@ async def synthesize(
             commits; 0 goes on to the end.
         fallback: A second backend, asked while the first is down or cannot be asked any more. Each trajectory's
             provenance names the one that answered.
-        deadline: Seconds after which an episode is given up; time in which its backend is down does not count. None:
-            no limit. The default is far beyond what any but a stuck episode needs.
+        deadline: Seconds after which an episode is given up; time in which its backend is down does not count. The
+            default is far beyond what any but a stuck episode needs.
         batch: Send the ScriptWriter's and the Narrator's requests in OpenAI's or Anthropic's batches: half the price,
             answers within a day. Use it with a large `concurrency`.
         workers: Processes that play, each on one core; budget and rate limits hold for all together. More than one
             need Ray (extra `cluster`), and rules and completion functions that can be pickled.
-        cluster: Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; None for this machine.
+        cluster: Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; by default this machine.
         journals: Folder on a local disk of each worker's machine for its journal, such as `/nvme/refinesynth` or
-            `$TMPDIR/refinesynth`; None for the run folder, where all workers are on one machine.
+            `$TMPDIR/refinesynth`; by default the run folder, where all workers are on one machine.
         log_level: Least severity of the events in events.jsonl; debug lists every completion.
         tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.

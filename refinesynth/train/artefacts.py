@@ -142,8 +142,9 @@ class MetricsFile:
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
         try:
             if self._fresh and self._path.exists():
-                kept = [each for each in self._path.read_bytes().splitlines(keepends=True) if _step_of(each) < step]
-                write_file(self._path, b"".join(kept))
+                # A crash may have left a whole line without its line feed.
+                kept = [each for each in self._path.read_bytes().splitlines() if _step_of(each) < step]
+                write_file(self._path, b"".join(each + b"\n" for each in kept))
             self._fresh = False
             with open_to_append(self._path) as file:
                 file.write(line + b"\n")

@@ -158,7 +158,7 @@ class TrainConfig(BaseModel):
 
     # The optimizer: AdamW.
     learning_rate: Annotated[float, Field(gt=0), Option(LEARNING, None, ("--learning-rate", "--lr"))] = 5e-6
-    """Peak (paper: 5e-6, all weights)."""
+    """Peak (paper: 5e-6, all weights; recipe lora: 2e-4)."""
     schedule: LearningRateSchedule = "cosine"
     """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine); its own settings are
     `trainer.lr_scheduler_kwargs`."""

@@ -98,6 +98,7 @@ def test_a_play_is_over_after_so_many_actions() -> None:
     assert GroundedEnvironment(SHED_GROUNDED).steps == STEPS
 
 
+@pytest.mark.process
 @pytest.mark.long
 def test_processes_and_threads_give_the_same() -> None:
     jobs = [(SHED_GROUNDED, ["dance", *SOLUTION[:number]]) for number in range(len(SOLUTION) + 1)]

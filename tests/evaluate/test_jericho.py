@@ -56,7 +56,6 @@ def game(data: Path) -> Iterator[EnvironmentProcess]:
     process.end()
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("compat", "progress"), [("agentboard", [1 / 3, 1 / 3, 2 / 3]), ("repaired", [2 / 3, 2 / 3, 1])]
 )
@@ -114,7 +113,6 @@ def test_bad_data_is_said(tmp_path: Path):
         choose("jericho", data=tmp_path).instances()
 
 
-@pytest.mark.process
 def test_a_file_that_is_no_game_is_said(tmp_path: Path):
     pytest.importorskip("jericho", reason="needs the extra jericho")
     (tmp_path / "jericho").mkdir()

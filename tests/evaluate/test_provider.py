@@ -21,7 +21,6 @@ from refinesynth.evaluate.models import open_model
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.process,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
 ]

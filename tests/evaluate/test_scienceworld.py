@@ -82,7 +82,6 @@ def test_any_text_is_an_action(world: EnvironmentProcess, instances: dict[str, I
     assert 0.0 <= world.step(text).progress <= 1.0
 
 
-@pytest.mark.process
 def test_a_wrong_focus_ends_the_experiment_only_where_quirks_are_repaired(
     world: EnvironmentProcess, instances: dict[str, Instance]
 ):

@@ -18,7 +18,6 @@ from refinesynth.train import Trainer
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.process,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
 ]

@@ -22,7 +22,6 @@ from refinesynth.evaluate.evaluating import Evaluation, evaluate
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.process,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
 ]

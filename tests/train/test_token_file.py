@@ -15,6 +15,8 @@ from refinesynth.train.prepare import prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
 
+pytestmark = pytest.mark.process
+
 TALKS = [tiny.talk(letters, id=f"t{k}") for k, letters in enumerate(("cmr", "mrcc", "c", "mm", "cmrcmrcmr"))]
 
 
