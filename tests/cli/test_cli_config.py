@@ -154,7 +154,8 @@ def test_former_names_are_taken_and_said(tmp_path: Path) -> None:
         assert done.exit_code == ExitCode.OK
         said = " ".join(done.stderr.split())
         assert "! patience is now called early_stop; give that instead" in said
-        assert ("! retry_failed is gone and does nothing" in said) == bool(options)
+        assert ("! --retry-failed is gone and does nothing" in said) == bool(options)
+        assert ("! --patience is now called --early-stop; give that instead" in said) == bool(options)
     assert RunFolder.open(tmp_path / "run").config.early_stop == 4
     both = invoke("run", "--config", str(path), "-n", "2", "--patience", "4", "--early-stop", "0", "--show-config")
     assert "early_stop: 0" in both.stdout
