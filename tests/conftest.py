@@ -2,16 +2,20 @@
 
 import gc
 import os
+import platform
 import re
 import signal
 import sys
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -60,12 +64,32 @@ def pytest_configure(config: pytest.Config) -> None:
     global _laws_alone  # noqa: PLW0603 - as `_running`
     _laws_alone = config.option.markexpr in {LAW, QUICK}
     sys.addaudithook(_keep_light)
+    sys.meta_path.insert(0, _Heavy)
+    platform.processor()  # starts a process the first time, and HTTP clients ask for it
+
+
+class _Heavy(PathFinder):
+    """Makes a law fail that imports what takes seconds; to look whether it is installed is allowed."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in HEAVY or not (_running or _laws_alone):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None:
+            spec.loader = _Refused()
+        return spec
+
+
+class _Refused(Loader):
+    def exec_module(self, module: ModuleType) -> None:
+        pytest.fail(f"a law imports {module.__name__}; mark the test `process` or `train`")
 
 
 def _keep_light(event: str, arguments: tuple[object, ...]) -> None:
-    """Make a law fail that imports what takes seconds, or starts a process."""
-    if event == "import" and arguments[0] in HEAVY and (_running or _laws_alone):
-        pytest.fail(f"a law imports {arguments[0]}; mark the test `process` or `train`")
+    """Make a law fail that starts a process."""
     if event in _STARTED and _running:
         pytest.fail(f"a law starts a process ({event}); mark the test `process`")
 
@@ -81,20 +105,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(autouse=True)
-def _light(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What no audit event tells: imports by `importlib`, and processes of `multiprocessing`."""
-    if request.node.get_closest_marker(LAW) is None:
-        yield
-        return
+def _light(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no audit event tells: processes of `multiprocessing`."""
 
     def refuse(_: BaseProcess) -> None:
         _keep_light("subprocess.Popen", ())
 
-    monkeypatch.setattr(BaseProcess, "start", refuse)
-    before = HEAVY & sys.modules.keys()
-    yield
-    if imported := (HEAVY & sys.modules.keys()) - before:
-        pytest.fail(f"a law imports {', '.join(imported)}; mark the test `process` or `train`")
+    if request.node.get_closest_marker(LAW) is not None:
+        monkeypatch.setattr(BaseProcess, "start", refuse)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -147,7 +147,7 @@ def test_sources_have_distinct_labels() -> None:
     assert labels(["runs/a", "runs/b"]) == ["a", "b"]
 
 
-@pytest.mark.long
+@pytest.mark.train
 def test_from_python_a_weight_stands_in_a_name_or_in_a_pair(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [said(number) for number in range(10)])
     fields: dict[str, Any] = {"recipe": "smoke", "output": tmp_path / "out", "held_out": 0}

@@ -16,6 +16,8 @@ from refinesynth.train import Trainer
 from refinesynth.train.data import files
 from refinesynth.train.tokens import Label
 
+pytestmark = pytest.mark.train
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -52,7 +54,6 @@ def trainer(data: Path, model: Path, **fields: Any) -> Trainer:
     return Trainer(data=data, model=model, output=data.parent / "out", **fields)
 
 
-@pytest.mark.long
 def test_mistakes_context_and_trained_turns_are_told_apart(data: Path, model: Path) -> None:
     first, second = trainer(data, model).preview(2)
     assert (first.id, second.id) == ("talk-0", "talk-1")
