@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.command import family
-
-DISK = "REFINESYNTH_BENCH_DISK"
-"""The variable of a node's processes that names the folder which is its disk."""
+from refinesynth.synthesis.workers.block import BLOCKS
 
 _TRIES = 3
 """Ray gives up if it has not started within 30 s, which happens where much else goes on."""
@@ -63,7 +61,7 @@ class Cluster:
         """One more node. Returns when it is there."""
         disk = Path(tempfile.mkdtemp(prefix="disk-", dir=self.folder))
         where = (f"--address={self.address}", f"--num-cpus={cpus}")
-        self.nodes.append(_start(where, self.environment | {DISK: str(disk)}, disk))
+        self.nodes.append(_start(where, self.environment | {BLOCKS: str(disk)}, disk))
         return self.nodes[-1]
 
     def kill(self, node: Node) -> None:
@@ -133,5 +131,5 @@ def _free_port() -> int:
 
 def _is_worker(pid: int) -> bool:
     with suppress(OSError):
-        return b"ray::Worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"ray::play_block" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False

@@ -15,7 +15,6 @@ _SAID = frozenset(
         "batch_ended",
         "store",
         "workers_wait",
-        "journal_lost",
         "tool_parser",
     }
 )
@@ -25,7 +24,7 @@ _SAID = frozenset(
 @contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
     """Within the block, a rule that takes seconds is named, what requests go without from now on, a cache that serves
-    nothing, workers without a place, journals that cannot be read, and what becomes of batches and of a store; each once.
+    nothing, workers without a place, and what becomes of batches and of a store; each once.
     """
     logger, handler = logging.getLogger(LOGGER), _Once(say)
     logger.addHandler(handler)

@@ -107,6 +107,7 @@ def run(
     show_config: ShowConfig = False,
     retry_failed: Annotated[bool | None, typer.Option("--retry-failed", hidden=True)] = None,
     patience: Annotated[int | None, typer.Option("--patience", hidden=True)] = None,
+    journals: Annotated[str | None, typer.Option("--journals", hidden=True)] = None,
     **settings: Any,
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
@@ -124,7 +125,7 @@ def run(
     from refinesynth.settings import RunSettings
     from refinesynth.settings.presets import paper
 
-    settings = _present(settings, {"retry_failed": retry_failed, "patience": patience})
+    settings = _present(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
     of_file = {} if config is None else _of_file(config)
     named = {"personas": personas, "play": play, "backend": backend_spec(backend or [])}
     typed = _typed({**settings, **named}, of_file)

@@ -1,6 +1,5 @@
 """The run folder: what was asked, what came out, what was refused and why."""
 
-from refinesynth.run.away import Away, JournalSums
 from refinesynth.run.claiming import free_run_folder, next_run_folder
 from refinesynth.run.config import RunConfig, differences, stable_repr
 from refinesynth.run.episodes import EpisodeLine, Finished, fingerprint
@@ -9,11 +8,9 @@ from refinesynth.run.stats import RunStats
 from refinesynth.run.writer import EpisodeMemory, RunWriter
 
 __all__ = [
-    "Away",
     "EpisodeLine",
     "EpisodeMemory",
     "Finished",
-    "JournalSums",
     "RunConfig",
     "RunFolder",
     "RunStats",

@@ -2,7 +2,8 @@
 
 config.json          what was asked (`RunConfig`)
 journal.sqlite       every completion that was paid for and every episode that has ended; says what of the files counts
-journal-H-N.sqlite   completions that worker N on host H has paid for, where a run has several
+journal-H-N.sqlite   completions that worker N on host H has paid for, in runs of earlier versions
+blocks/              journals of blocks that are being played by workers, or were killed
 trajectories.jsonl   accepted, one `Trajectory` a line, in the order of the personas
 rejected.jsonl       refused scripts and drafts with their violations, one `Refused` a line
 events.jsonl         what happened when
@@ -27,7 +28,6 @@ from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
 from refinesynth.personas import Personas, PersonaSource, open_personas
-from refinesynth.run.away import Away, JournalSums, id_of, read_away
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine
 from refinesynth.run.lines import read_lines
@@ -62,7 +62,7 @@ def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
 
 
 def worker_journals(path: Path) -> list[Path]:
-    """The journals of all workers that have written into a folder."""
+    """The journals that workers of earlier versions have written into a folder."""
     return sorted(found for found in path.glob("journal-*.sqlite") if is_run_file(found.name))
 
 
@@ -192,8 +192,7 @@ class RunFolder:
         Raises:
             StorageError: The journal cannot be read.
         """
-        here = (row for one in self._all_journals() for row in (*one.spent(), *_carried(one)))
-        return summed(chain(here, (row for one in self._out_of_sight() for row in one.spent)))
+        return summed(row for one in self._all_journals() for row in (*one.spent(), *_carried(one)))
 
     def outstanding(self) -> list[Outstanding]:
         """Episodes that were begun and have not ended: in flight, or to be continued.
@@ -206,28 +205,14 @@ class RunFolder:
             return []
         ended = {line.index for line in self.waiting_lines()}
         begun: dict[int, Outstanding] = {}
-        for one in chain(
-            (one for journal in self._all_journals() for one in journal.outstanding(start=counted.count)),
-            (one for away in self._out_of_sight() for one in away.outstanding),
-        ):
+        for one in (one for journal in self._all_journals() for one in journal.outstanding(start=counted.count)):
             # An episode that went on in another process has completions in both journals.
             known = begun.get(one.index)
             begun[one.index] = one if known is None else known + one
         return [begun[index] for index in sorted(begun.keys() - ended) if index >= counted.count]
 
-    def _out_of_sight(self) -> list[JournalSums]:
-        """What is known of workers' journals that are not here."""
-        away = self._away().journals
-        here = set(map(id_of, self._all_journals())) if away else set[str]()
-        return [one for one in away if one.id not in here]
-
-    def _away(self) -> Away:
-        with self._journal() as journal:
-            return Away(run="", journals=[]) if journal is None else read_away(journal)
-
     def _all_journals(self) -> Iterator[JournalReader]:
-        """Those that are here."""
-        for path in (self.journal_file, *sorted({*worker_journals(self.path), *self._away().paths_here()})):
+        for path in (self.journal_file, *worker_journals(self.path)):
             if path.exists():
                 with JournalReader.read(path) as journal:
                     yield journal
@@ -237,7 +222,12 @@ class RunFolder:
 
 
 def _carried(journal: JournalReader) -> list[SpentRow]:
-    return _CARRIED.validate_json(journal.note(CARRIED) or b"[]")
+    """What the journal knows of completions that are in no journal here: those of other runs, and those of workers that an
+    earlier version let keep their journals elsewhere.
+    """
+    elsewhere = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
+    missing = (one["spent"] for one in elsewhere if not (journal.path.parent / Path(one["path"]).name).exists())
+    return [*_CARRIED.validate_json(journal.note(CARRIED) or b"[]"), *_CARRIED.validate_python([*chain(*missing)])]
 
 
 def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:

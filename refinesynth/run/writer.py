@@ -1,17 +1,17 @@
 """A run folder that is being written: what was paid for and what has ended is committed before it counts."""
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import BATCHES, Committed, Entry, Journal, JournalReader, Paid, Recorded, SpentRow
-from refinesynth.run.away import NOTE as WORKERS
-from refinesynth.run.away import id_of, read_away, tell_lost
+from refinesynth.run.blocks import blocks_of, collect
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
 from refinesynth.run.episodes import EpisodeLine, Finished
@@ -24,6 +24,9 @@ from refinesynth.text.jsontext import write_json
 if TYPE_CHECKING:
     from refinesynth.client.batch.record import BatchRecord
     from refinesynth.client.lacks import Lacks
+
+_NAME = "name"
+"""The journal's note of the run's name."""
 
 
 class RunWriter(RunFolder):
@@ -39,10 +42,7 @@ class RunWriter(RunFolder):
         """`claim` is the way to make one; what is in `until` is closed by `close` from now on."""
         super().__init__(path, config)
         self._records = journal
-        self.workers = read_away(journal, run=path.resolve().name)
-        """The journals of workers that are not in this folder."""
-        found = {*worker_journals(path), *self.workers.paths_here()}
-        self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in sorted(found)]
+        self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in worker_journals(path)]
         self._begun = max(known.started() for known in (journal, *self._elsewhere))
         self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
@@ -103,27 +103,47 @@ class RunWriter(RunFolder):
             run.log.warning("lines_missing", first_episode=missing, episodes=counted - missing)
         return run
 
-    def memory(self, episode: str, index: int) -> "EpisodeMemory":
-        """What is known of an episode's completions, by its id and the persona's position."""
-        return EpisodeMemory(self._records, episode, begun=index < self._begun, elsewhere=self._elsewhere)
+    def memory(self, episode: str, index: int, *, again: bool = False) -> "EpisodeMemory":
+        """What is known of an episode's completions, by its id and the persona's position; with `again`, this process
+        has begun it before.
+        """
+        return EpisodeMemory(self._records, episode, begun=again or index < self._begun, elsewhere=self._elsewhere)
 
-    async def keep_workers(self) -> None:
-        """Commit what is known of `workers`. Returns when it is committed.
+    async def keep(self, paid: Sequence[Paid]) -> None:
+        """Commit what was paid for in other processes of the run. Returns when it is committed.
 
         Raises:
             StorageError: It cannot be written.
         """
-        await self._records.keep_note(WORKERS, self.workers.to_json())
+        await self._records.keep(*paid)
 
-    def tell_lost(self, *, others: Collection[str] = ()) -> None:
-        """Say what is lost with those of `workers` that nobody can read; `others` are the ids of those that workers can."""
-        read = {*others, *map(id_of, self._elsewhere)}
-        for one in self.workers.journals:
-            left = [left for left in one.outstanding if left.index >= self.committed.episodes]
-            left = [left for left in left if left.index not in self.waiting]
-            if left and one.id not in read:
-                requests, cost = sum(one.requests for one in left), sum(one.cost_usd for one in left)
-                tell_lost(one.path, episodes=len(left), requests=requests, cost_usd=cost)
+    async def collect_blocks(self) -> None:
+        """Take over what was paid for in blocks that were killed. Returns when it is committed.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        await collect(blocks_of(self.path), self.keep)
+        self._begun = max(self._begun, self._records.started())
+
+    def unknown(self, paid: Sequence[Paid]) -> list[Paid]:
+        """Those of these completions that are not committed.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        known = {episode: self._records.recorded(episode) for episode in {one.episode for one in paid}}
+        return [one for one in paid if known[one.episode].get(one.role, one.step, one.digest) is None]
+
+    async def name(self) -> str:
+        """A name that no other run has. Returns when it is committed.
+
+        Raises:
+            StorageError: It cannot be written, or the journal cannot be read.
+        """
+        if self._records.note(_NAME) is None:
+            await self._records.keep_note(_NAME, uuid4().hex.encode())
+        return (self._records.note(_NAME) or b"").decode()
 
     def open_lacks(self, lacks: "Lacks") -> None:
         """Let what is known of servers be known here, and kept.
@@ -331,7 +351,7 @@ class EpisodeMemory:
         """The memory of the episode with this id; `begun` says whether an earlier process may have begun it.
 
         What is kept goes to `journal`; it and those `elsewhere` are asked what was paid for before. `known` was read
-        from journals that cannot be reached from here.
+        by another process.
         """
         self._journal = journal
         self._episode = episode

@@ -28,7 +28,7 @@ DEADLINE: Final = 7_200.0
 EARLY_STOP: Final = 32
 """Finished episodes without one accepted after which a run stops, unless it says otherwise."""
 
-FORMER: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None}
+FORMER: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None, "journals": None}
 """Former names of arguments, which are accepted for one release, to the present ones; None where there is none and nothing
 is done."""
 
@@ -55,12 +55,6 @@ def _in_flight(value: object) -> object:
     if found == "auto" or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= _MOST):
         return found
     raise ValueError(f"expected 'auto', or a whole number from 1 to {_MOST:,}")
-
-
-def _a_folder_there(value: str | PathLike[str] | None) -> str | None:
-    """As text: what it means is found out on the machine where it is."""
-    path = _a_path(value)
-    return None if path is None else str(path)
 
 
 class PlaySettings(BaseModel):
@@ -146,9 +140,6 @@ class RunSettings(PlaySettings):
     (extra `cluster`), and rules and completion functions that can be pickled."""
     cluster: Annotated[str | None, Option(MACHINES, "ADDRESS")] = None
     """Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; by default this machine."""
-    journals: Annotated[Any, AfterValidator(_a_folder_there), Option(MACHINES, "DIR")] = None
-    """Folder on a local disk of each worker's machine for its journal, such as `/nvme/refinesynth` or
-    `$TMPDIR/refinesynth`; by default the run folder, where all workers are on one machine."""
     budget: Annotated[Any, Option(LIMITS, "LIMIT")] = None
     """Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request. The same run
     with a higher one continues."""

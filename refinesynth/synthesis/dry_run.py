@@ -277,7 +277,7 @@ async def estimate(
     shard = settings.pop("shard", None)
     part = RunSettings.of({"n": n, "shard": shard})
     n = part.wanted()
-    for name in ("workers", "cluster", "journals"):
+    for name in ("workers", "cluster"):
         settings.pop(name, None)
     scripts: ScriptSource | None = settings.pop("scripts", None)
     chosen, source, available = await _spread(personas, scripts, settings.pop("column", None), sample)

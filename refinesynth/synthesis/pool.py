@@ -64,6 +64,7 @@ class Pool:
         has_room: Callable[[], bool] | None = None,
         may_start: Callable[[int], bool] = lambda _in_flight: True,
         surroundings: Callable[[], Surroundings] | None = None,
+        queued: Callable[[], int] = int,
         curate: Curate | None = None,
         per_episode: int = 1,
         early_stop: int = 0,
@@ -74,7 +75,7 @@ class Pool:
         started (call `wake` when that changes). `may_start` tells whether the budget pays for one more episode beside
         so many in flight; an episode that cannot be paid any more (`BudgetSpent`) is put back, and the others go on.
         What waits is not curated yet, so it may go on under a `curate` that knows what is in the files; an episode that
-        goes well gives `per_episode` trajectories.
+        goes well gives `per_episode` trajectories. Of those that were started, `queued` are not played yet.
         """
         self._play = play
         self._personas = personas
@@ -87,6 +88,7 @@ class Pool:
         self._has_room = has_room
         self._may_start = may_start
         self._surroundings = surroundings
+        self._queued = queued
         self._curate = curate
         self._per_episode = per_episode
         self._early_stop = early_stop
@@ -129,14 +131,14 @@ class Pool:
     @property
     def progress(self) -> Progress:
         """The counts at this moment."""
-        done = self._finished
+        done, queued = self._finished, min(self._queued(), self._in_flight)
         return Progress(
             n=self._n,
             accepted=self._written,
             kept=done.accepted - self._written,
-            started=self._started,
+            started=self._started - queued,
             finished=done.episodes,
-            in_flight=self._in_flight,
+            in_flight=self._in_flight - queued,
             failed=done.failed,
             scripts_refused=done.scripts_refused,
             drafts_refused=done.drafts_refused,

@@ -119,7 +119,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """State of the backends, as one worker of a run sees it, or all of them together."""
+    """State of the backends, as one block of a run sees it, or all of them together."""
 
     retries: int = 0
     """Requests that were made again so far."""
@@ -127,6 +127,8 @@ class How:
     """Reasons why backends take no requests, in clauses."""
     room: int = 0
     """Requests that their servers take at once, as far as it is found out."""
+    in_flight: int = 0
+    """Episodes that are being played."""
 
 
 @dataclass(frozen=True)

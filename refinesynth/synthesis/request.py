@@ -66,15 +66,6 @@ class Request:
         if "grounding" in settings.model_fields_set and not plays.find(settings.play).executed:
             raise InputError(f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone")
         settings = settings.model_copy(update={"n": settings.wanted()})
-        if settings.journals is not None and settings.workers == 1 and settings.cluster is None:
-            raise InputError(
-                "journals is given, and there are no workers; give workers too, as --workers 4 (workers=4)"
-            )
-        if settings.journals is not None and isinstance(settings.output, str):
-            raise InputError(
-                f"journals is given, and what workers keep there would not go up to {settings.output!r}: leave it out, so that they "
-                f"keep it in the work folder, or give a folder as output"
-            )
         if settings.workers > 1 or settings.cluster is not None:
             check_installed("cluster", "ray")
         Budget.of(settings.budget)

@@ -22,6 +22,9 @@ _PART = 4
 _SPARE = 1.25
 """Episodes for each request that may be in flight: the limiter tries a larger limit where four fifths are in use, and
 some episodes back off or are being checked."""
+AHEAD = 8
+"""Episodes that are handed over to workers for each that may be in flight, so their blocks are long beside the time that
+the last episode of one takes."""
 _LOOK_AGAIN = 1.0
 """Seconds after which a limit that has grown is noticed though no episode has ended."""
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
+from socket import gethostname
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -18,7 +19,7 @@ from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
-from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWriter, next_run_folder, worker_journals
+from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWriter, next_run_folder
 from refinesynth.run.folder import open_source
 from refinesynth.run.logs import LEVELS
 from refinesynth.run.spending import spent_of
@@ -27,7 +28,7 @@ from refinesynth.synthesis.pool import PlayEpisode, Pool
 from refinesynth.synthesis.progress import How, StatusProbe
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.room import FEWEST, Room, most_of
+from refinesynth.synthesis.room import AHEAD, FEWEST, Room, most_of
 from refinesynth.trajectory import Persona, Trajectory
 
 if TYPE_CHECKING:
@@ -42,16 +43,11 @@ if TYPE_CHECKING:
     from refinesynth.client.watch import Calls
     from refinesynth.diversity import Overlap
     from refinesynth.episode import EpisodeSettings
-    from refinesynth.journal import Paid
     from refinesynth.synthesis.curating import Curator
-    from refinesynth.synthesis.workers import Crew
-    from refinesynth.synthesis.workers.worker import Assignment
+    from refinesynth.synthesis.workers.block import BlockSettings
 
 _TOLD = 5
 """Overlaps with evaluation sets that are written of one trajectory."""
-
-_NOTED_EVERY = 1.0
-"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +135,7 @@ async def _begun_in_folder(
             log_level=LEVELS[asked.log_level],
         )
         try:
+            await folder.collect_blocks()
             tracker = tracker_of(
                 budget, prices, spent=folder.spent(), stats=folder.committed, waiting=folder.waiting_lines()
             )
@@ -157,7 +154,13 @@ async def _begun_in_folder(
                     personas=personas,
                     folder=folder,
                     n=asked.n,
-                    concurrency=Room(most, fewest, probe.limiters, lambda: probe.elsewhere().room),
+                    concurrency=Room(
+                        ready.ahead * most,
+                        ready.ahead * fewest,
+                        probe.limiters,
+                        lambda: ready.ahead * ready.elsewhere().room,
+                    ),
+                    queued=ready.queued,
                     on_progress=request.on_progress,
                     on_accepted=on_accepted,
                     has_room=has_room,
@@ -181,11 +184,15 @@ class Ready(NamedTuple):
     """Plays one episode."""
     elsewhere: Callable[[], How] = How
     """State of the backends, as the workers see them."""
+    queued: Callable[[], int] = int
+    """Episodes that were handed over to workers and wait there."""
+    ahead: int = 1
+    """Episodes to hand over for each that may be in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Players:
-    """Models and settings that play episodes, in this process or by workers on Ray."""
+    """Models and settings that play episodes, in this process or by tasks on Ray."""
 
     request: Request
     settings: "EpisodeSettings"
@@ -242,25 +249,34 @@ class Players:
     async def open(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator[Ready, None]:
         """Give a function that plays one episode, as long as the block runs."""
         asked = self.request.settings
+        folder.open_lacks(self.lacks)
         if asked.workers == 1 and asked.cluster is None:
             async with self._opened_here(folder):
                 yield Ready(partial(self._play_here, folder, tracker))
             return
-        async with self._crew(folder, tracker) as crew:
+        # Imported here: it brings pydantic-ai with it.
+        from refinesynth.synthesis.workers import open_blocks
+
+        folder.open_batches(None)
+        async with open_blocks(
+            await self._block_settings(folder),
+            folder=folder,
+            tracker=tracker,
+            lacks=self.lacks,
+            workers=asked.workers,
+            cluster=asked.cluster,
+        ) as blocks:
 
             async def play(index: int, persona: Persona) -> Finished:
-                known = self._known(folder, index, persona) if asked.journals else ()
-                return _counted(await crew.play(index, persona, known=known), tracker)
+                return _counted(await blocks.play(index, persona), tracker)
 
-            yield Ready(play, crew.how)
+            yield Ready(play, blocks.how, blocks.queued, AHEAD)
 
     @asynccontextmanager
     async def _opened_here(self, folder: RunWriter) -> AsyncGenerator[None, None]:
         from refinesynth.client import close_models
 
-        folder.open_lacks(self.lacks)
         folder.open_batches(self.batches and self.batches.record)
-        folder.tell_lost()
         try:
             with traced(self.request.tracing):
                 async with watched(self.calls), self.batches.running() if self.batches else nullcontext():
@@ -281,74 +297,32 @@ class Players:
             )
         return _counted(Finished.of(outcome), tracker)
 
-    @asynccontextmanager
-    async def _crew(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator["Crew", None]:
-        """The workers, and the note of their journals."""
-        # Imported here: it brings pydantic-ai with it.
-        from refinesynth.client.beside import beside
-        from refinesynth.synthesis.workers import Driver, open_crew
+    async def _block_settings(self, folder: RunWriter) -> "BlockSettings":
+        from refinesynth.synthesis.workers.block import BlockSettings
+        from refinesynth.synthesis.workers.blocks import REPORTS, share_of_limits
 
         asked = self.request.settings
-        folder.open_batches(None)
-        _refuse_more_than_may_be_asked(self.backends.values(), asked.workers)
-        away = folder.workers
-        driver = Driver(tracker=tracker, first=lambda: folder.committed.episodes, learn=away.learn)
-        try:
-            async with open_crew(self._assignments(folder, tracker), driver, cluster=asked.cluster) as crew:
-                folder.tell_lost(others=crew.read)
-                async with beside() as tasks:
-                    tasks.start_soon(_keep_noted, folder)
-                    yield crew
-        finally:
-            if away.journals:
-                with anyio.CancelScope(shield=True):
-                    await folder.keep_workers()
-
-    def _assignments(self, folder: RunWriter, tracker: "BudgetTracker") -> "list[Assignment]":
-        from refinesynth.synthesis.workers.worker import Assignment
-
-        asked = self.request.settings
-        # By its whole path: a worker has a working folder of its own.
-        here = folder.path.resolve()
-        known = [here / folder.journal_file.name, *worker_journals(here)]
-        return [
-            Assignment(
-                settings=self.settings,
-                backends=self.backends,
-                fallback=self.fallback,
-                call=self.request.call,
-                number=number,
-                workers=asked.workers,
-                journals=str(here) if asked.journals is None else f"{asked.journals}/{folder.workers.run}",
-                away=asked.journals is not None,
-                recall=frozenset([*map(str, known), *(one.path for one in folder.workers.journals)]),
-                limited=bool(tracker.limits),
-                log_level=LEVELS[asked.log_level],
-                tracing=self.request.tracing,
-            )
-            for number in range(1, asked.workers + 1)
-        ]
-
-    def _known(self, folder: RunWriter, index: int, persona: Persona) -> "tuple[Paid, ...]":
-        """Completions of an episode in the journals of this machine; a worker may be on another one."""
-        from refinesynth.episode import episode_id
-
-        return folder.memory(episode_id(persona, index=index, settings=self.settings), index).everything()
+        most = max(1, most_of(asked.concurrency, workers=asked.workers) // asked.workers)
+        return BlockSettings(
+            settings=self.settings,
+            backends={role: share_of_limits(backend, asked.workers) for role, backend in self.backends.items()},
+            fallback=None if self.fallback is None else share_of_limits(self.fallback, asked.workers),
+            call=self.request.call,
+            most=most,
+            fewest=min(most, FEWEST) if asked.concurrency == "auto" else most,
+            # By its whole path: a worker has a working folder of its own.
+            folder=folder.path.resolve(),
+            host=gethostname(),
+            run=await folder.name(),
+            report_every=max(0.1, asked.workers / REPORTS),
+            log_level=LEVELS[asked.log_level],
+            tracing=self.request.tracing,
+        )
 
 
 def _counted(finished: Finished, tracker: "BudgetTracker") -> Finished:
     tracker.ended(finished.line.spent)
     return finished
-
-
-async def _keep_noted(folder: RunWriter) -> None:
-    """Keep what is known of workers' journals that are not in the folder."""
-    known = folder.workers.journals
-    while True:
-        await anyio.sleep(_NOTED_EVERY)
-        if known is not folder.workers.journals:
-            known = folder.workers.journals
-            await folder.keep_workers()
 
 
 @asynccontextmanager
@@ -370,15 +344,6 @@ def _refuse_missing_keys(backends: "Iterable[Backend]") -> None:
             raise ConfigurationError(
                 f"api_key_env of {backend.label} is {name!r}, and no environment variable of this name holds a key: set it, or "
                 f"leave api_key_env out where the server needs none"
-            )
-
-
-def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", workers: int) -> None:
-    for backend in chain.from_iterable(mixture.each for mixture in backends):
-        if backend.max_in_flight is not None and backend.max_in_flight < workers:
-            raise ConfigurationError(
-                f"{backend.label} may be asked {backend.max_in_flight} requests at once, and {workers} workers would each ask "
-                f"at least one: lower workers, or raise max_in_flight"
             )
 
 

@@ -55,7 +55,6 @@ async def synthesize(
     batch: bool = False,
     workers: int = 1,
     cluster: str | None = None,
-    journals: str | PathLike[str] | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     tracing: Tracing | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -127,8 +126,6 @@ async def synthesize(
         workers: Processes that play, each on one core; budget and rate limits hold for all together. More than one
             need Ray (extra `cluster`), and rules and completion functions that can be pickled.
         cluster: Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; by default this machine.
-        journals: Folder on a local disk of each worker's machine for its journal, such as `/nvme/refinesynth` or
-            `$TMPDIR/refinesynth`; by default the run folder, where all workers are on one machine.
         log_level: Least severity of the events in events.jsonl; debug lists every completion.
         tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.

@@ -124,6 +124,11 @@ class BudgetLimit:
     in_flight: float = 0.0
     """Cost by episodes that have not ended."""
 
+    @property
+    def mean(self) -> float:
+        """What an episode is expected to take from its beginning to its end."""
+        return (self.guess + self.episode.mean * self.episode.count) / (1 + self.episode.count)
+
     def admits(self, expected: float) -> bool:
         """Whether a request may be sent that probably takes `expected`.
 
@@ -154,8 +159,7 @@ class BudgetLimit:
         """
         if not in_flight and not self.episode.count:
             return self.spent < self.limit
-        seen = self.episode
-        mean = (self.guess + seen.mean * seen.count) / (1 + seen.count)
+        mean = self.mean
         remaining = max(in_flight * mean - self.in_flight, in_flight * mean / _CAUTION)
-        margin = seen.deviation * math.sqrt(in_flight)
+        margin = self.episode.deviation * math.sqrt(in_flight)
         return self.spent + remaining + margin + mean <= self.limit

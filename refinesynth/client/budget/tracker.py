@@ -124,7 +124,7 @@ class BudgetTracker:
 
     Not promised: anything about requests that a provider bills though no answer came.
 
-    Belongs to one event loop; other processes of the run ask through the one that has it.
+    Belongs to one event loop; other processes of the run are given shares of what is left.
     """
 
     def __init__(
@@ -257,6 +257,20 @@ class BudgetTracker:
                 reserved.episode.spent[at] += amount
                 limit.in_flight += amount
         self.put_back(reserved)
+
+    def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
+        """Count what another process has paid, from a share of the budget that it was given."""
+        self._paid.enter(usage, cost_usd)
+        for at, (limit, of_tokens) in enumerate(self._limits):
+            amount = usage.total_tokens if of_tokens else cost_usd or 0.0
+            limit.spent += amount
+            if episode is not None:
+                episode.spent[at] += amount
+                limit.in_flight += amount
+
+    def refuse(self) -> None:
+        """Begin no more episodes: what is left pays for no request of one in another process."""
+        self._refused_from = min(self._refused_from, 0.0)
 
     def put_back(self, reserved: BudgetReservation) -> None:
         """Nothing is put aside for this request any more."""

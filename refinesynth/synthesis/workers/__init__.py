@@ -1,9 +1,8 @@
-"""One run on several cores or machines: its episodes are played by workers on Ray, each with a journal of its own.
+"""One run on several cores or machines: blocks of its personas are played by tasks on Ray.
 
-The run itself stays in one place: the driver feeds personas, commits outcomes in order, and holds the one budget.
+The run itself stays in one place: the driver feeds personas, commits outcomes and completions, and holds the budget.
 """
 
-from refinesynth.synthesis.workers.crew import Crew, open_crew
-from refinesynth.synthesis.workers.member import Driver
+from refinesynth.synthesis.workers.blocks import Blocks, open_blocks
 
-__all__ = ["Crew", "Driver", "open_crew"]
+__all__ = ["Blocks", "open_blocks"]

@@ -1,0 +1,341 @@
+"""A block of personas: a Ray task that plays it, wherever Ray starts that, and reports to the driver.
+
+Each completion is committed to a journal in the block's own folder before it is used, and reported a moment later. The
+folder is below the run's on the machine that has the run, so nothing that was paid for is lost with a task that is
+killed there; elsewhere it is a temporary one.
+"""
+
+import logging
+import os
+import pickle
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from traceback import format_exception_only
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+
+from refinesynth._version import __version__
+from refinesynth.client.beside import beside
+from refinesynth.client.budget.budget import Budget
+from refinesynth.client.tracing import Tracing, traced
+from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
+from refinesynth.files.output_folder import FolderLock
+from refinesynth.journal import Journal, Paid
+from refinesynth.run import EpisodeMemory, Finished
+from refinesynth.run.blocks import blocks_of, collect
+from refinesynth.run.folder import JOURNAL
+from refinesynth.run.logs import LOGGER, facts_of
+from refinesynth.synthesis.collector import calm_collector
+from refinesynth.synthesis.progress import How, room_of, troubles_of
+from refinesynth.synthesis.room import Room
+from refinesynth.trajectory import Persona
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from refinesynth.backends import Backend, Completion, Role
+    from refinesynth.client.budget.tracker import BudgetTracker
+    from refinesynth.client.lacks import Lacks
+    from refinesynth.client.watch import Calls
+    from refinesynth.episode import EpisodeSettings
+
+BLOCKS = "REFINESYNTH_BLOCKS"
+"""Variable of a machine's environment that names the folder for blocks; by default the run's, or else a temporary one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSettings:
+    """Settings that all blocks of a run share; can be pickled if its rules and its completion function can."""
+
+    settings: "EpisodeSettings"
+    backends: "Mapping[Role, Backend]"
+    """Each with one worker's part of its limits."""
+    fallback: "Backend | None"
+    call: "Completion | None"
+    most: int
+    """Most episodes of a block in flight."""
+    fewest: int
+    """Fewest: as many as `most`, unless the servers decide."""
+    folder: Path
+    """The run's folder, absolute."""
+    host: str
+    """The machine that has it."""
+    run: str
+    """A name that no other run has."""
+    report_every: float
+    """Seconds between two reports."""
+    log_level: int = logging.INFO
+    """Least severity of what is reported."""
+    tracing: Tracing | None = None
+
+    @property
+    def here(self) -> bool:
+        """True if this machine has the run's folder, and blocks are not to be elsewhere."""
+        return BLOCKS not in os.environ and socket.gethostname() == self.host and self.folder.is_dir()
+
+    @property
+    def parent(self) -> Path:
+        """Folder of the blocks' folders on this machine."""
+        elsewhere = Path(os.environ.get(BLOCKS, tempfile.gettempdir())) / f"refinesynth-{self.run}"
+        return blocks_of(self.folder) if self.here else elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class ToPlay:
+    """An episode of a block."""
+
+    index: int
+    persona: Persona
+    known: tuple[Paid, ...] = ()
+    """Completions that it has paid for before."""
+    ended: bool = False
+    """True if it had ended, and is made again; as `EpisodeMemory.ended`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Work of one task."""
+
+    number: int
+    """Of the block, in this process of the run."""
+    episodes: tuple[ToPlay, ...]
+    budget: Budget | None
+    """A share of the run's; None without a limit."""
+    lacks: bytes
+    """Features that servers are known not to have, from `Lacks.to_json`."""
+
+
+@dataclass(kw_only=True)
+class Report:
+    """News of a block since its last report."""
+
+    block: int
+    folder: str = ""
+    """Name of the block's folder, to be removed by the driver; empty if it is not in the run's folder."""
+    how: How = field(default_factory=How)
+    """State of its backends now."""
+    lacks: bytes = b"{}"
+    paid: list[Paid] = field(default_factory=list[Paid])
+    found: list[Paid] = field(default_factory=list[Paid])
+    """Completions of blocks that died on this machine; some may have been reported."""
+    finished: list[Finished] = field(default_factory=list[Finished])
+    said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
+    """Level and facts of what was logged."""
+
+
+def play_block(
+    settings: bytes, block: bytes, mailbox: Any, *, version: str, environment: Mapping[str, str], paths: Sequence[str]
+) -> Exception | None:
+    """Play a block, and put a `Report` into `mailbox` (a `ray.util.queue.Queue`) now and then, and at the end.
+
+    Of the driver's `environment` it takes over what its own has not, such as keys, and so with the `paths` on which
+    modules are looked for. A cancellation, which Ray raises as KeyboardInterrupt, ends it cleanly.
+
+    Returns:
+        The error because of which no episode can go on, if there is one. Episodes that are not reported as finished
+        could not be paid from the block's share of the budget.
+    """
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+    sys.path += [path for path in paths if path not in sys.path]
+    try:
+        playing = _Playing(*_read(settings, block, version=version), mailbox)
+        anyio.run(playing.run)
+    except Exception as error:  # noqa: BLE001 - raised by the driver
+        return _portable(error)
+    return None
+
+
+def _read(settings: bytes, block: bytes, *, version: str) -> tuple[BlockSettings, Block]:
+    if version != __version__:
+        raise ConfigurationError(
+            f"a worker has refinesynth {__version__}, and the run {version}: install the same one on all machines of the cluster"
+        )
+    try:
+        return pickle.loads(settings), pickle.loads(block)  # noqa: S301 - of the same program and user
+    except Exception as error:
+        raise ConfigurationError(
+            f"the settings cannot be read by a worker ({''.join(format_exception_only(error)).strip()}): the modules with your "
+            f"rules and completion functions must be installed on all machines of the cluster"
+        ) from error
+
+
+def _portable(error: Exception) -> Exception:
+    """An error that arrives: one with arguments of its own may be written, and not be read again."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - its class may raise anything
+        return RuntimeError("".join(format_exception_only(error)).strip())
+    return error
+
+
+class _Playing(logging.Handler):
+    """A block that is being played; as a handler, it reports what the package logs."""
+
+    def __init__(self, settings: BlockSettings, block: Block, mailbox: Any) -> None:
+        super().__init__()
+        self._settings = settings
+        self._block = block
+        self._mailbox = mailbox
+        self._report = Report(block=block.number)
+        self._folder = ""
+        self._in_flight = 0
+        self._ended = anyio.Event()
+        self._out_of_money = False
+        self._failure: Exception | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.said.append((record.levelno, facts_of(record)))
+
+    async def run(self) -> None:
+        # Imported here: they bring pydantic-ai with them.
+        from refinesynth.client import close_models, open_models
+        from refinesynth.client.budget.tracker import BudgetTracker
+        from refinesynth.client.lacks import Lacks
+        from refinesynth.client.watch import Calls, watch
+
+        settings, calls, lacks = self._settings, Calls(), Lacks()
+        logger = logging.getLogger(LOGGER)
+        logger.setLevel(settings.log_level)
+        logger.addHandler(self)
+        calm_collector()
+        try:
+            with ExitStack() as until:
+                journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
+                if not settings.here:
+                    await self._take_over(journal)
+                await lacks.learn(self._block.lacks)
+                models = open_models(
+                    settings.backends, call=settings.call, fallback=settings.fallback, calls=calls, lacks=lacks
+                )
+                try:
+                    with traced(settings.tracing):
+                        async with beside() as tasks:
+                            tasks.start_soon(watch, calls)
+                            tasks.start_soon(self._report_often, calls, lacks, models)
+                            await self._play_all(journal, models, BudgetTracker(self._block.budget))
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._send(calls, lacks, models)
+                        await close_models(models.values())
+        finally:
+            logger.removeHandler(self)
+        if self._failure is not None:
+            raise self._failure
+
+    def _own_folder(self, until: ExitStack) -> Path:
+        """A new folder, locked, which the driver removes, or on another machine the end of the block.
+
+        Raises:
+            StorageError: There can be none.
+        """
+        parent = self._settings.parent
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix="new-", dir=parent))
+            until.callback(lambda: self._settings.here or shutil.rmtree(folder, ignore_errors=True))
+            until.enter_context(FolderLock(folder))
+            # Under this name others look for blocks that died; from the beginning it is locked.
+            folder = folder.rename(parent / folder.name.replace("new-", "block-"))
+        except OSError as error:
+            raise StorageError(
+                f"{socket.gethostname()} cannot keep a block of the run in {str(parent)!r}: {error}. Make room, or set {BLOCKS}"
+            ) from error
+        self._folder = folder.name if self._settings.here else ""
+        return folder
+
+    async def _take_over(self, journal: Journal) -> None:
+        async def keep(paid: Sequence[Paid]) -> None:
+            await journal.keep(*paid)
+            self._report.found += paid
+
+        await collect(self._settings.parent, keep)
+
+    async def _play_all(self, journal: Journal, models: "Mapping[Role, Model]", tracker: "BudgetTracker") -> None:
+        from refinesynth.client.several import limiters_in
+
+        room = Room(self._settings.most, self._settings.fewest, lambda: limiters_in(models.values()))
+        async with anyio.create_task_group() as tasks:
+
+            async def play(episode: ToPlay) -> None:
+                try:
+                    await self._play(episode, journal, models, tracker)
+                except BudgetSpent:
+                    self._out_of_money = True
+                except Exception as error:  # noqa: BLE001 - raised by `run`
+                    self._failure = self._failure or error
+                    tasks.cancel_scope.cancel()
+                self._in_flight -= 1
+                self._ended.set()
+
+            for episode in self._block.episodes:
+                while self._in_flight >= room.episodes():
+                    self._ended = anyio.Event()
+                    with anyio.move_on_after(room.look_again):
+                        await self._ended.wait()
+                if self._out_of_money:
+                    break
+                self._in_flight += 1
+                tasks.start_soon(play, episode)
+
+    async def _play(
+        self, episode: ToPlay, journal: Journal, models: "Mapping[Role, Model]", tracker: "BudgetTracker"
+    ) -> None:
+        from refinesynth.episode import episode_id, play_episode
+
+        name = episode_id(episode.persona, index=episode.index, settings=self._settings.settings)
+        with tracker.episode(episode.index) as paying:
+            outcome = await play_episode(
+                episode.persona,
+                index=episode.index,
+                settings=self._settings.settings,
+                models=models,
+                memory=_Reported(journal, name, episode, self._report_paid),
+                tracker=paying,
+            )
+        journal.over(episode.index)
+        self._report.finished.append(Finished.of(outcome))
+
+    def _report_paid(self, paid: Sequence[Paid]) -> None:
+        self._report.paid += paid
+
+    async def _report_often(self, calls: "Calls", lacks: "Lacks", models: "Mapping[Role, Model]") -> None:
+        while True:
+            await self._send(calls, lacks, models)
+            await anyio.sleep(self._settings.report_every)
+
+    async def _send(self, calls: "Calls", lacks: "Lacks", models: "Mapping[Role, Model]") -> None:
+        from refinesynth.client.several import limiters_in
+
+        limiters = limiters_in(models.values())
+        report, self._report = self._report, Report(block=self._block.number)
+        report.folder, report.lacks = self._folder, lacks.to_json()
+        report.how = How(calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight)
+        # Not to be broken off: what was paid is in no other report.
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._mailbox.put_nowait_batch, [report])
+
+
+class _Reported(EpisodeMemory):
+    """The memory of one episode, which reports what is kept."""
+
+    def __init__(self, journal: Journal, name: str, episode: ToPlay, report: Callable[[Sequence[Paid]], None]) -> None:
+        super().__init__(journal, name, begun=False, known=episode.known)
+        self._had_ended = episode.ended
+        self._report = report
+
+    @property
+    def ended(self) -> bool:
+        return self._had_ended
+
+    async def keep(self, *paid: Paid) -> None:
+        await super().keep(*paid)
+        self._report(paid)

@@ -1,0 +1,468 @@
+"""The driver's side of many machines: personas are gathered to blocks, and each block is played by a task on Ray."""
+
+import logging
+import math
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth._version import __version__
+from refinesynth.backends.backend import Mixed
+from refinesynth.client.beside import beside
+from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
+from refinesynth.client.lacks import Lacks
+from refinesynth.episode import episode_id
+from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
+from refinesynth.extras import require
+from refinesynth.journal import Paid
+from refinesynth.run import Finished, RunWriter
+from refinesynth.run.blocks import blocks_of, collect
+from refinesynth.synthesis.progress import How
+from refinesynth.synthesis.room import FEWEST
+from refinesynth.synthesis.workers.block import Block, BlockSettings, Report, ToPlay, play_block
+from refinesynth.synthesis.workers.cluster import answered, connected, number_of, ray
+from refinesynth.synthesis.workers.shares import Share, Shares
+from refinesynth.trajectory import Persona
+
+if TYPE_CHECKING:
+    from refinesynth.backends import Backend
+
+_BLOCKS_OF_EACH = 2
+"""Blocks for each worker into which what waits is cut, so a slow worker is helped."""
+_LONGEST = 4
+"""Episodes of a block for each that it may have in flight."""
+_GATHER = 0.02
+"""Seconds in which personas that come one after the other get into one block."""
+_LISTEN_EVERY = 0.05
+"""Seconds between two looks for reports while there are none."""
+REPORTS = 500
+"""Reports of all blocks together in a second, roughly, at most."""
+_LIVES = 5
+"""Tasks that may die one after the other without finishing an episode; then something is wrong with all."""
+_PATIENCE = 10.0
+"""Seconds until a block without a place is reported, and until a cancelled task is killed."""
+
+_LOG = logging.getLogger("refinesynth.workers")
+
+
+@dataclass(eq=False)
+class _Episode:
+    """An episode that is to be played in another process."""
+
+    index: int
+    persona: Persona
+    purse: EpisodeTracker
+    tries: int = 0
+    """Times that it came back from a block, unpaid."""
+    begun: bool = False
+    """True if a block may have begun it."""
+    done: anyio.Event = field(default_factory=anyio.Event)
+    result: Finished | Exception = field(default_factory=lambda: RunStopped("the blocks ended."))
+
+    def end(self, result: Finished | Exception) -> None:
+        if not self.done.is_set():
+            self.result = result
+            self.done.set()
+
+
+@dataclass(eq=False)
+class _Out:
+    """A block that is out."""
+
+    number: int
+    episodes: dict[int, _Episode]
+    share: Share = field(init=False)
+    how: How = field(default_factory=How)
+    begun: bool = False
+    """True once there was a report."""
+    folder: str = ""
+
+    @property
+    def left(self) -> list[_Episode]:
+        return [episode for episode in self.episodes.values() if not episode.done.is_set()]
+
+
+class Blocks:
+    """Plays episodes in other processes; `run` has to go on beside."""
+
+    def __init__(
+        self, settings: BlockSettings, *, folder: RunWriter, tracker: BudgetTracker, lacks: Lacks, workers: int
+    ) -> None:
+        self._settings = settings
+        self._pickled = _pickled(settings)
+        self._folder = folder
+        self._tracker = tracker
+        self._lacks = lacks
+        self._workers = workers
+        self._shares = Shares(tracker)
+        self._waiting: list[_Episode] = []
+        self._out: dict[int, _Out] = {}
+        self._number = 0
+        self._retries = 0
+        """Of blocks that have ended."""
+        self._deaths = 0
+        """Tasks that died one after the other, without finishing an episode."""
+        self._changed = anyio.Event()
+        self._mailbox: Any = None
+        self._hearing = anyio.Lock()
+        self._failure: Exception | None = None
+
+    async def play(self, index: int, persona: Persona) -> Finished:
+        """One episode, in some block.
+
+        Raises:
+            BudgetSpent: It cannot be paid.
+            RunStopped: No episode can go on, or tasks keep dying.
+            StorageError: The cluster is lost, or the run's folder cannot be written.
+        """
+        if self._failure is not None:
+            raise self._failure
+        with self._tracker.episode(index) as purse:
+            episode = _Episode(index, persona, purse)
+            self._waiting.append(episode)
+            self._changed.set()
+            await episode.done.wait()
+        if isinstance(episode.result, Finished):
+            return episode.result
+        raise episode.result
+
+    def how(self) -> How:
+        """State of the backends, of all blocks together, each trouble once however many have it."""
+        each = [out.how for out in self._out.values()]
+        return How(
+            retries=self._retries + sum(one.retries for one in each),
+            troubles=tuple(dict.fromkeys(trouble for one in each for trouble in one.troubles)),
+            room=sum(one.room for one in each),
+            in_flight=sum(one.in_flight for one in each),
+        )
+
+    def queued(self) -> int:
+        """Episodes that were handed over and are not in flight."""
+        left = len(self._waiting) + sum(len(out.left) for out in self._out.values())
+        return max(0, left - self.how().in_flight)
+
+    async def run(self) -> None:
+        """Send blocks out until it is cancelled; then tasks are cancelled, and their last reports are heard."""
+        await self._guarded(self._run)
+
+    async def _run(self) -> None:
+        # Beside this process, so it is lost with the run alone.
+        node = ray().get_runtime_context().get_node_id()
+        strategy = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+        options = {"num_cpus": 0, "scheduling_strategy": strategy}
+        queue = require("ray.util.queue", "cluster").Queue
+        self._mailbox = await anyio.to_thread.run_sync(lambda: queue(actor_options=options))
+        try:
+            async with anyio.create_task_group() as tasks:
+                for task in (self._listen, self._look_after, self._send_out):
+                    tasks.start_soon(self._guarded, task)
+        finally:
+            with anyio.CancelScope(shield=True), suppress(Exception):
+                await anyio.to_thread.run_sync(self._mailbox.shutdown, True)
+            with suppress(OSError):
+                blocks_of(self._folder.path).rmdir()
+
+    async def _guarded(self, task: Any, *given: Any) -> None:
+        """Run a task of the group; an error ends all episodes."""
+        try:
+            await task(*given)
+        except Exception as error:  # noqa: BLE001 - raised by `play`
+            self._fail(_lost() if isinstance(error, ConnectionError | ray().exceptions.RayError) else error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        for episode in (*self._waiting, *(one for out in self._out.values() for one in out.left)):
+            episode.end(self._failure)
+        self._waiting.clear()
+
+    async def _send_out(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            while True:
+                while not self._waiting or len(self._out) >= self._workers:
+                    self._changed = anyio.Event()
+                    await self._changed.wait()
+                # The pool hands over one persona after the other.
+                await anyio.sleep(_GATHER)
+                self._waiting.sort(key=lambda episode: (-episode.tries, episode.index))
+                chosen, self._waiting = self._waiting[: self._size()], self._waiting[self._size() :]
+                if chosen:
+                    self._number += 1
+                    out = self._out[self._number] = _Out(self._number, {one.index: one for one in chosen})
+                    tasks.start_soon(self._guarded, self._play_block, out)
+
+    def _size(self) -> int:
+        """Episodes of the next block: a part of what waits, but enough for a worker."""
+        waiting, free = len(self._waiting), self._workers - len(self._out)
+        settings = self._settings
+        at_once = min(settings.most, _LONGEST * FEWEST) if settings.fewest < settings.most else settings.most
+        enough = min(at_once, math.ceil(waiting / max(1, free)))
+        return min(_LONGEST * at_once, max(enough, math.ceil(waiting / (_BLOCKS_OF_EACH * self._workers))))
+
+    async def _play_block(self, out: _Out) -> None:
+        """One block from its beginning to its end, however that comes."""
+        try:
+            tries = max(episode.tries for episode in out.left)
+            out.share = await self._shares.take(len(out.episodes), tries=tries)
+            try:
+                await self._in_a_task(out)
+            finally:
+                out.share.give_back()
+        except BudgetSpent as error:
+            for episode in out.left:
+                episode.end(error)
+        finally:
+            self._retries += out.how.retries
+            del self._out[out.number]
+            self._changed.set()
+
+    async def _in_a_task(self, out: _Out) -> None:
+        settings = self._settings.settings
+        to_play: list[ToPlay] = []
+        for one in out.left:
+            name = episode_id(one.persona, index=one.index, settings=settings)
+            memory = self._folder.memory(name, one.index, again=one.begun)
+            one.begun = True
+            to_play.append(ToPlay(one.index, one.persona, memory.everything(), memory.ended))
+        block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget, lacks=self._lacks.to_json())
+        # Played again by this process and not by Ray, with what was paid for by then.
+        options = {"num_cpus": _cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
+        task = ray().remote(**options)(play_block)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        ref = task.remote(
+            self._pickled,
+            pickle.dumps(block),
+            self._mailbox,
+            version=__version__,
+            environment=environment,
+            paths=sys.path,
+        )
+        try:
+            error: Exception | None = await answered(ref)
+        except ray().exceptions.RayError as death:
+            await self._hear()
+            await self._again(out, _in_a_line(death))
+            return
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(ConnectionError, ray().exceptions.RayError):
+                await _cancel(ref)
+                await self._hear()
+                self._remove(out)
+            raise
+        await self._hear()
+        self._remove(out)
+        if error is not None:
+            raise error
+        if out.left and not out.share.amounts:
+            await self._again(out, "it ended by itself.")
+        elif out.left and out.share.everything:
+            raise self._shares.spent()
+        for episode in out.left:
+            episode.tries += 1
+        self._waiting += out.left
+
+    async def _again(self, out: _Out, why: str) -> None:
+        """Have a block played again whose task died, with what was paid for in it."""
+        await collect(blocks_of(self._folder.path), self._take_over)
+        self._deaths += 1
+        if self._deaths >= _LIVES:
+            raise RunStopped(
+                f"{_LIVES} workers died one after the other, the last one so: {why} Where it was killed for want of memory, "
+                f"give the run more, or lower concurrency or workers."
+            )
+        self._waiting += out.left
+
+    def _remove(self, out: _Out) -> None:
+        """Remove the folder of a block that has ended, now that all of it is in the run's."""
+        if out.folder:
+            shutil.rmtree(blocks_of(self._folder.path) / out.folder, ignore_errors=True)
+
+    # Reports.
+
+    async def _listen(self) -> None:
+        while True:
+            if not await self._hear():
+                await anyio.sleep(_LISTEN_EVERY)
+
+    async def _hear(self) -> bool:
+        """Take all reports that are there; False if there were none. Not to be broken off: they come once."""
+
+        def fetch() -> list[Report]:
+            return self._mailbox.get_nowait_batch(count) if (count := self._mailbox.size()) else []
+
+        with anyio.CancelScope(shield=True):
+            async with self._hearing:
+                reports = await anyio.to_thread.run_sync(fetch)
+                for report in reports:
+                    await self._take(report)
+        return bool(reports)
+
+    async def _take(self, report: Report) -> None:
+        out = self._out.get(report.block)
+        for level, facts in report.said:
+            _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
+        await self._lacks.learn(report.lacks)
+        await self._take_over(report.found)
+        await self._folder.keep(report.paid)
+        for paid in report.paid:
+            self._count(paid, out)
+        if out is None:
+            # Given up as dead; what it has paid for counts.
+            return
+        out.begun, out.how, out.folder = True, report.how, report.folder
+        for finished in report.finished:
+            out.episodes[finished.index].end(finished)
+            self._deaths = 0
+
+    async def _take_over(self, found: Sequence[Paid]) -> None:
+        """Keep completions of blocks that died; they may have been reported before."""
+        new = self._folder.unknown(found)
+        await self._folder.keep(new)
+        for paid in new:
+            self._count(paid, None)
+
+    def _count(self, paid: Paid, out: _Out | None) -> None:
+        usage = RequestUsage(
+            input_tokens=paid.input_tokens,
+            cache_read_tokens=paid.cached_tokens,
+            cache_write_tokens=paid.cache_write_tokens,
+            output_tokens=paid.output_tokens,
+        )
+        if out is None:
+            self._tracker.count(usage, paid.cost_usd)
+        else:
+            out.share.count(usage, paid.cost_usd, episode=out.episodes[paid.index].purse)
+
+    # Places.
+
+    async def _look_after(self) -> None:
+        """Report blocks that find no place.
+
+        Raises:
+            ConfigurationError: One has waited for as long as the environment allows.
+        """
+        limit = number_of("REFINESYNTH_CLUSTER_WAIT", math.inf)
+        every = min(_PATIENCE, limit)
+        waited = dict[int, int]()
+        while True:
+            await anyio.sleep(every)
+            waited = {number: waited.get(number, 0) + 1 for number, out in self._out.items() if not out.begun}
+            text = (
+                await anyio.to_thread.run_sync(self._no_room) if any(looks > 1 for looks in waited.values()) else None
+            )
+            if text is None:
+                continue
+            if every * max(waited.values()) > limit:
+                raise ConfigurationError(f"{text}; REFINESYNTH_CLUSTER_WAIT is {limit:g} seconds")
+            _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})
+
+    def _no_room(self) -> str | None:
+        """Return what is missing; None where blocks have a place and are on their way."""
+        there, free = (one.get("CPU", 0.0) for one in (ray().cluster_resources(), ray().available_resources()))
+        each, waiting = _cpus_of_each(), sum(not out.begun for out in self._out.values())
+        if free >= each or (free == 0 and there == each * len(self._out)):
+            # There is a place; or they have taken all that there are, as on this machine.
+            return None
+        return (
+            f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {there:g}, "
+            f"of which {free:g} are free; add machines, or ask for fewer workers"
+        )
+
+
+async def _cancel(ref: Any) -> None:
+    """End a task: cleanly, or by killing its process if that takes too long."""
+    for force in (False, True):
+        await anyio.to_thread.run_sync(lambda force=force: ray().cancel(ref, force=force))
+        with anyio.move_on_after(_PATIENCE) as waiting, suppress(ray().exceptions.RayError):
+            await answered(ref)
+        if not waiting.cancelled_caught:
+            return
+
+
+def _lost() -> StorageError:
+    return StorageError(
+        "the connection to the Ray cluster is lost. What was finished is on disk; the same command goes on with it"
+    )
+
+
+def _cpus_of_each() -> float:
+    """What a task takes of the CPUs that Ray counts.
+
+    Raises:
+        ConfigurationError: The environment says something else.
+    """
+    return number_of("REFINESYNTH_WORKER_CPUS", 1.0)
+
+
+def _pickled(settings: BlockSettings) -> bytes:
+    try:
+        return ray().cloudpickle.dumps(settings)
+    except Exception as error:
+        raise ConfigurationError(
+            f"the settings cannot be given to another process ({error}): what rules and completion functions hold must be such that it "
+            f"can be pickled. Or ask for one worker, in this process"
+        ) from error
+
+
+def _in_a_line(error: Exception) -> str:
+    """What Ray says of a death, without the addresses."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:500]
+
+
+def share_of_limits(backend: "Backend", workers: int) -> "Backend":
+    """A backend with one worker's part of its limits; together they are what was asked for.
+
+    Raises:
+        ConfigurationError: There are more workers than requests that may be made at once.
+    """
+    if workers == 1:
+        return backend
+    if len(backend.each) > 1:
+        return Mixed.of([share_of_limits(one, workers) for one in backend.each])
+    most = backend.max_in_flight
+    if most is not None and most < workers:
+        raise ConfigurationError(
+            f"{backend.label} may be asked {most} requests at once, and {workers} workers would each ask "
+            f"at least one: lower workers, or raise max_in_flight"
+        )
+    return backend.model_copy(
+        update={
+            "requests_per_minute": _part(backend.requests_per_minute, workers),
+            "tokens_per_minute": _part(backend.tokens_per_minute, workers),
+            "max_in_flight": None if most is None else most // workers,
+        }
+    )
+
+
+def _part(limit: float | None, workers: int) -> float | None:
+    return None if limit is None else limit / workers
+
+
+@asynccontextmanager
+async def open_blocks(
+    settings: BlockSettings,
+    *,
+    folder: RunWriter,
+    tracker: BudgetTracker,
+    lacks: Lacks,
+    workers: int,
+    cluster: str | None = None,
+) -> AsyncGenerator[Blocks, None]:
+    """Blocks that are played on `cluster`, or on this machine, `workers` at once. They end with the block of the `with`
+    statement, even in the middle of an episode.
+
+    Raises:
+        ConfigurationError: There is no Ray, no such cluster, or the settings cannot be given to other processes.
+    """
+    async with connected(cluster, workers=workers), beside() as tasks:
+        blocks = Blocks(settings, folder=folder, tracker=tracker, lacks=lacks, workers=workers)
+        tasks.start_soon(blocks.run)
+        yield blocks

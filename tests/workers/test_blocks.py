@@ -1,0 +1,178 @@
+"""Runs whose personas are played in blocks by tasks on Ray: the same files as by one process, within one budget, and a task
+that dies costs nothing but what was in flight.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+
+from refinesynth import rules, synthesize
+from refinesynth.backends import Backend
+from refinesynth.errors import ConfigurationError, RunStopped
+from refinesynth.rehearsal import Rehearsal
+from refinesynth.run import RunFolder
+from refinesynth.run.blocks import blocks_of
+from refinesynth.settings.curation import Curation
+from refinesynth.synthesis import Progress
+from refinesynth.synthesis.workers.blocks import share_of_limits
+from refinesynth.trajectory import Draft
+
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in ("trajectories.jsonl", "rejected.jsonl")]
+
+
+def family(pid: int) -> Iterator[int]:
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield int(child)
+            yield from family(int(child))
+
+
+def tasks_at_work() -> list[int]:
+    """Processes of this one that play a block now."""
+    return [pid for pid in family(os.getpid()) if b"ray::play_block" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def assert_nothing_was_paid_twice(folder: Path) -> None:
+    run = RunFolder.open(folder)
+    needed = sum(line.usage.requests for line in (*run.episodes(), *run.waiting_lines()))
+    assert sum(row.requests for row in run.spent()) == needed + sum(one.requests for one in run.outstanding())
+
+
+async def slowly(**request: Any) -> object:
+    """The rehearsal, so slow that something is always under way."""
+    await anyio.sleep(0.1)
+    return await Rehearsal()(**request)
+
+
+class Enough(Exception):
+    """Raised to break a run off, with episodes in flight."""
+
+
+def after(finished: int, act: Callable[[], None]) -> Callable[[Progress], None]:
+    """Act once, when so many episodes have ended."""
+    left = [act]
+
+    def look(moment: Progress) -> None:
+        assert moment.in_flight == moment.started - moment.finished
+        if moment.finished >= finished and left:
+            left.pop()()
+
+    return look
+
+
+def stop() -> None:
+    raise Enough
+
+
+@pytest.mark.representative
+async def test_a_run_broken_off_is_continued_by_any_number_of_workers_to_the_same_files_and_nothing_is_paid_twice(
+    tmp_path: Path,
+) -> None:
+    asked: dict[str, Any] = {"concurrency": 6, "output": tmp_path / "run"}
+    await synthesize(n=24, concurrency=6, output=tmp_path / "whole")
+    with pytest.raises(Enough):
+        await synthesize(n=24, workers=2, call=slowly, on_progress=after(2, stop), **asked)
+    assert tasks_at_work() == []
+    assert not blocks_of(tmp_path / "run").exists()
+    assert RunFolder.open(tmp_path / "run").outstanding(), "nothing was broken off, and this shows nothing"
+    for n, workers in ((8, 1), (12, 3), (24, 2)):
+        result = await synthesize(n=n, workers=workers, **asked)
+        assert len(result) == n
+        assert_nothing_was_paid_twice(tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+async def test_several_trajectories_by_mixed_models_are_curated_alike_in_any_number_of_workers(tmp_path: Path) -> None:
+    # About every fifth script of the rehearsal begins in these words.
+    known = next(iter(await synthesize(n=1, output=tmp_path / "known"))).script.introduction
+    (tmp_path / "known.jsonl").write_bytes(orjson.dumps({"text": known}) + b"\n")
+    asked: dict[str, Any] = {
+        "n": 8,
+        "backend": {"default": "rehearsal", "player": ["rehearsal", "rehearsal:natural_mistake=0.5"]},
+        "episodes_per_script": 2,
+        "branches": 2,
+        "curation": Curation(contamination=(str(tmp_path / "known.jsonl"),), contaminated="refuse"),
+    }
+    one = await synthesize(output=tmp_path / "one", concurrency=1, **asked)
+    two = await synthesize(output=tmp_path / "two", concurrency=40, workers=2, **asked)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert (two.by_rule, len(two)) == (one.by_rule, len(one))
+    assert "Contaminated" in one.by_rule, "nothing was curated, and this shows nothing"
+
+
+async def test_tasks_that_are_killed_are_replaced_and_what_they_had_paid_for_is_not_paid_again(tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill() -> None:
+        for pid in tasks_at_work():
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+
+    await synthesize(n=20, concurrency=6, output=tmp_path / "whole")
+    asked: dict[str, Any] = {"n": 20, "concurrency": 6, "output": tmp_path / "run"}
+    await synthesize(workers=2, call=slowly, on_progress=after(1, kill), **asked)
+    assert killed
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert_nothing_was_paid_twice(tmp_path / "run")
+    assert not blocks_of(tmp_path / "run").exists()
+
+
+async def die(**_: object) -> object:
+    os._exit(1)
+
+
+async def test_tasks_that_always_die_are_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.synthesis.workers.blocks._LIVES", 2)
+    with pytest.raises(RunStopped, match="2 workers died one after the other, the last one so: "):
+        await synthesize(n=2, workers=2, call=die, output=tmp_path / "run")
+
+
+@pytest.mark.parametrize("budget", ["200ktok", "60ktok"])
+async def test_all_workers_keep_to_one_budget_and_a_higher_one_goes_on(budget: str, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"n": 12, "concurrency": 6, "workers": 2, "deadline": None, "output": tmp_path / "run"}
+    result = await synthesize(budget=budget, **asked)
+    most = int(budget.removesuffix("ktok")) * 1_000
+    spent = sum(row.input_tokens + row.output_tokens for row in RunFolder.open(tmp_path / "run").spent())
+    assert len(result) < 12
+    assert most * 0.6 < spent <= most + 2 * 8_192
+    assert "budget" in (result.shortfall or "")
+    await synthesize(budget="20Mtok", **asked)
+    await synthesize(n=12, concurrency=6, output=tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert_nothing_was_paid_twice(tmp_path / "run")
+
+
+async def refused(**_: object) -> object:
+    raise ValueError("nobody knows this model")
+
+
+async def test_what_no_worker_could_do_better_is_raised_and_a_rule_may_be_written_where_it_is_needed(
+    tmp_path: Path,
+) -> None:
+    def every(draft: Draft) -> Iterator[rules.Violation]:
+        yield rules.Violation(rule="every", turn=0, code="every", message=f"{len(draft.turns)} turns")
+
+    result = await synthesize(n=1, workers=2, rules=every, early_stop=2, output=tmp_path / "strict")
+    assert set(result.by_rule) >= {"every"}
+    with pytest.raises(RunStopped, match="nobody knows this model"):
+        await synthesize(n=2, workers=2, call=refused, output=tmp_path / "refused")
+    lock = Lock()
+
+    def locked(draft: Draft) -> Iterator[rules.Violation]:
+        with lock:
+            yield from every(draft)
+
+    with pytest.raises(ConfigurationError, match="the settings cannot be given to another process"):
+        await synthesize(n=2, workers=2, rules=locked, output=tmp_path / "locked")
+    assert tasks_at_work() == []
