@@ -1,5 +1,5 @@
 """One run on two nodes, of which workers, nodes and the command itself are killed again and again: nothing lost, nothing
-twice, and asked again at most what was in flight, and what was on the disks that went with nodes.
+twice, and asked again at most what was in flight, and what was not reported yet on the disks that went with nodes.
 
 python -m bench.chaos [--quick]
 """
@@ -23,11 +23,11 @@ import orjson
 
 from bench.figures import Figure, Section
 from bench.measuring import program
-from bench.nodes import DISK, Cluster, Node, cluster
+from bench.nodes import Cluster, Node, cluster
 from bench.recording import people
-from refinesynth.journal import JournalReader
+from refinesynth.journal import JournalReader, Paid
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.run import RunFolder, worker_journals
+from refinesynth.run import RunFolder
 from refinesynth.serve import running
 from tests.faulty_server import faulty_app
 
@@ -63,8 +63,6 @@ def _section(folder: Path, ordeal: "_Ordeal", *, kills: int, n: int, seconds: fl
     again, by_itself = asked.total() - len(asked), whole.total() - len(whole)
     ids = [trajectory.id for trajectory in RunFolder.open(folder / "run").trajectories()]
     same = sum((folder / "run" / file).read_bytes() == (folder / "whole" / file).read_bytes() for file in FILES)
-    events = [orjson.loads(line) for line in (folder / "run" / "events.jsonl").read_bytes().splitlines()]
-    said = sum(event["requests"] for event in events if event["event"] == "journal_lost")
     of = ordeal.killed
     return Section(
         title="Chaos",
@@ -83,7 +81,7 @@ def _section(folder: Path, ordeal: "_Ordeal", *, kills: int, n: int, seconds: fl
                 what="requests made again",
                 value=again - by_itself,
                 goal=ordeal.in_flight + ordeal.on_disks,
-                note=f"{ordeal.in_flight:,} in flight, {ordeal.on_disks:,} of unfinished episodes on disks, of which the run said {said:,}",
+                note=f"{ordeal.in_flight:,} in flight, {ordeal.on_disks:,} on disks and not reported",
             ),
         ),
     )
@@ -126,7 +124,7 @@ class _Ordeal:
     in_flight: int = 0
     """Requests that killed processes had open."""
     on_disks: int = 0
-    """Completions of unfinished episodes that went with a disk."""
+    """Completions that went with a disk before they were in the run's journal."""
     killed: Counter[str] = field(default_factory=lambda: Counter(worker=0, node=0, command=0))
     given_up: int = 0
     """How often the run ended by itself, because too many workers had died; it goes on with the same command."""
@@ -136,7 +134,7 @@ class _Ordeal:
         """Have it played to its end, through so many kills, about one for each `every` answers."""
         for _ in range(2):
             self.nodes.add(cpus=WORKERS // 2)
-        away = ["--workers", str(WORKERS), "--cluster", self.nodes.address, "--journals", f"${DISK}/journals"]
+        away = ["--workers", str(WORKERS), "--cluster", self.nodes.address]
         what = ["node"] * max(1, kills // 10) + ["command"] * max(1, kills // 20)
         what += ["worker"] * (kills - len(what))
         self._chance.shuffle(what)
@@ -194,20 +192,22 @@ class _Ordeal:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if what == "node":
-            self.on_disks += self._unfinished(node)
+            self.on_disks += self._unreported(node)
             self.nodes.kill(node)
             self.nodes.add(cpus=WORKERS // 2)
 
-    def _unfinished(self, node: Node) -> int:
-        folder = RunFolder.open(self.folder / "run")
-        counted = folder.counted()
-        ended = {line.index for line in folder.waiting_lines()}
-        total = 0
-        for path in (path for place in (node.disk / "journals").glob("*") for path in worker_journals(place)):
-            with JournalReader.read(path) as journal:
-                left = journal.outstanding(start=counted.count if counted else 0)
-                total += sum(one.requests for one in left if one.index not in ended)
-        return total
+    def _unreported(self, node: Node) -> int:
+        with JournalReader.read(self.folder / "run" / "journal.sqlite") as run:
+            return sum(
+                run.recorded(paid.episode).get(paid.role, paid.step, paid.digest) is None
+                for path in node.disk.glob("*/block-*/journal.sqlite")
+                for paid in _paid(path)
+            )
+
+
+def _paid(path: Path) -> list[Paid]:
+    with JournalReader.read(path) as journal:
+        return [paid for _, paid in journal.paid_after(0, most=1_000_000)]
 
 
 def _connections(pid: int, port: int) -> int:

@@ -1,7 +1,7 @@
 """A run folder that is being written: what was paid for and what has ended is committed before it counts."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import cached_property
@@ -347,15 +347,19 @@ class EpisodeMemory:
         begun: bool,
         elsewhere: Sequence[JournalReader] = (),
         known: Sequence[Paid] = (),
+        had_ended: bool = False,
+        on_kept: Callable[[Sequence[Paid]], None] | None = None,
     ) -> None:
         """The memory of the episode with this id; `begun` says whether an earlier process may have begun it.
 
-        What is kept goes to `journal`; it and those `elsewhere` are asked what was paid for before. `known` was read
-        by another process.
+        What is kept goes to `journal`, and then to `on_kept`; the journal and those `elsewhere` are asked what was paid
+        for before. `known` and `had_ended` were read by another process.
         """
         self._journal = journal
         self._episode = episode
         self._known = known
+        self._had_ended = had_ended
+        self._on_kept = on_kept
         self._asked = (journal, *elsewhere) if begun else ()
 
     @property
@@ -366,7 +370,7 @@ class EpisodeMemory:
             StorageError: The journal cannot be read.
         """
         below = max((journal.ended_below for journal in self._asked), default=0)
-        return any(paid.index < below for paid in self._recorded)
+        return self._had_ended or any(paid.index < below for paid in self._recorded)
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         """What this request was answered with before; None if it was not made.
@@ -383,6 +387,8 @@ class EpisodeMemory:
             StorageError: It could not be.
         """
         await self._journal.keep(*paid)
+        if self._on_kept is not None:
+            self._on_kept(paid)
         if _LOG.isEnabledFor(logging.DEBUG):
             for one in paid:
                 _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": _facts(one)})

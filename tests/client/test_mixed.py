@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from refinesynth.synthesis.workers.worker import share
 
 from refinesynth.backends import Backend, BackendSpec, Role, resolve_roles
 from refinesynth.backends.backend import Mixed
@@ -18,7 +19,6 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.setup import prices_of
-from refinesynth.synthesis.workers.worker import share
 
 ONE = Backend(model="openai/one", temperature=0.5, max_in_flight=8)
 TWO = Backend(model="openai/two", base_url="http://127.0.0.1:8000/v1", max_in_flight=4)

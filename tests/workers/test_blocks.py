@@ -14,14 +14,12 @@ import orjson
 import pytest
 
 from refinesynth import rules, synthesize
-from refinesynth.backends import Backend
 from refinesynth.errors import ConfigurationError, RunStopped
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.run.blocks import blocks_of
 from refinesynth.settings.curation import Curation
 from refinesynth.synthesis import Progress
-from refinesynth.synthesis.workers.blocks import share_of_limits
 from refinesynth.trajectory import Draft
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]

@@ -12,20 +12,27 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import format_exception_only
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from refinesynth._version import __version__
+from refinesynth.backends import Backend, Completion, Role
+from refinesynth.client import close_models, open_models
 from refinesynth.client.beside import beside
 from refinesynth.client.budget.budget import Budget
+from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.lacks import Lacks
+from refinesynth.client.several import limiters_in
 from refinesynth.client.tracing import Tracing, traced
+from refinesynth.client.watch import Calls, watch
+from refinesynth.episode import EpisodeSettings, episode_id, play_episode
 from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.journal import Journal, Paid
@@ -38,15 +45,6 @@ from refinesynth.synthesis.progress import How, room_of, troubles_of
 from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Persona
 
-if TYPE_CHECKING:
-    from pydantic_ai.models import Model
-
-    from refinesynth.backends import Backend, Completion, Role
-    from refinesynth.client.budget.tracker import BudgetTracker
-    from refinesynth.client.lacks import Lacks
-    from refinesynth.client.watch import Calls
-    from refinesynth.episode import EpisodeSettings
-
 BLOCKS = "REFINESYNTH_BLOCKS"
 """Variable of a machine's environment that names the folder for blocks; by default the run's, or else a temporary one."""
 
@@ -55,11 +53,11 @@ BLOCKS = "REFINESYNTH_BLOCKS"
 class BlockSettings:
     """Settings that all blocks of a run share; can be pickled if its rules and its completion function can."""
 
-    settings: "EpisodeSettings"
-    backends: "Mapping[Role, Backend]"
+    settings: EpisodeSettings
+    backends: Mapping[Role, Backend]
     """Each with one worker's part of its limits."""
-    fallback: "Backend | None"
-    call: "Completion | None"
+    fallback: Backend | None
+    call: Completion | None
     most: int
     """Most episodes of a block in flight."""
     fewest: int
@@ -117,7 +115,7 @@ class Block:
 class Report:
     """News of a block since its last report."""
 
-    block: int
+    block: int = 0
     folder: str = ""
     """Name of the block's folder, to be removed by the driver; empty if it is not in the run's folder."""
     how: How = field(default_factory=How)
@@ -185,8 +183,14 @@ class _Playing(logging.Handler):
         self._settings = settings
         self._block = block
         self._mailbox = mailbox
-        self._report = Report(block=block.number)
+        self._calls = Calls()
+        self._lacks = Lacks()
+        self._models = open_models(
+            settings.backends, call=settings.call, fallback=settings.fallback, calls=self._calls, lacks=self._lacks
+        )
+        self._tracker = BudgetTracker(block.budget)
         self._folder = ""
+        self._report = Report()
         self._in_flight = 0
         self._ended = anyio.Event()
         self._out_of_money = False
@@ -196,38 +200,31 @@ class _Playing(logging.Handler):
         self._report.said.append((record.levelno, facts_of(record)))
 
     async def run(self) -> None:
-        # Imported here: they bring pydantic-ai with them.
-        from refinesynth.client import close_models, open_models
-        from refinesynth.client.budget.tracker import BudgetTracker
-        from refinesynth.client.lacks import Lacks
-        from refinesynth.client.watch import Calls, watch
+        """Play it.
 
-        settings, calls, lacks = self._settings, Calls(), Lacks()
+        Raises:
+            RefinesynthError: No episode can go on.
+        """
         logger = logging.getLogger(LOGGER)
-        logger.setLevel(settings.log_level)
+        logger.setLevel(self._settings.log_level)
         logger.addHandler(self)
         calm_collector()
-        try:
-            with ExitStack() as until:
-                journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
-                if not settings.here:
-                    await self._take_over(journal)
-                await lacks.learn(self._block.lacks)
-                models = open_models(
-                    settings.backends, call=settings.call, fallback=settings.fallback, calls=calls, lacks=lacks
-                )
-                try:
-                    with traced(settings.tracing):
-                        async with beside() as tasks:
-                            tasks.start_soon(watch, calls)
-                            tasks.start_soon(self._report_often, calls, lacks, models)
-                            await self._play_all(journal, models, BudgetTracker(self._block.budget))
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await self._send(calls, lacks, models)
-                        await close_models(models.values())
-        finally:
-            logger.removeHandler(self)
+        with ExitStack() as until:
+            until.callback(logger.removeHandler, self)
+            until.enter_context(traced(self._settings.tracing))
+            journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
+            if not self._settings.here:
+                await self._take_over(journal)
+            await self._lacks.learn(self._block.lacks)
+            try:
+                async with beside() as tasks:
+                    tasks.start_soon(watch, self._calls)
+                    tasks.start_soon(self._send_often)
+                    await self._play_all(journal)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._send()
+                    await close_models(self._models.values())
         if self._failure is not None:
             raise self._failure
 
@@ -259,15 +256,13 @@ class _Playing(logging.Handler):
 
         await collect(self._settings.parent, keep)
 
-    async def _play_all(self, journal: Journal, models: "Mapping[Role, Model]", tracker: "BudgetTracker") -> None:
-        from refinesynth.client.several import limiters_in
-
-        room = Room(self._settings.most, self._settings.fewest, lambda: limiters_in(models.values()))
+    async def _play_all(self, journal: Journal) -> None:
+        room = Room(self._settings.most, self._settings.fewest, lambda: limiters_in(self._models.values()))
         async with anyio.create_task_group() as tasks:
 
             async def play(episode: ToPlay) -> None:
                 try:
-                    await self._play(episode, journal, models, tracker)
+                    await self._play(episode, journal)
                 except BudgetSpent:
                     self._out_of_money = True
                 except Exception as error:  # noqa: BLE001 - raised by `run`
@@ -286,56 +281,36 @@ class _Playing(logging.Handler):
                 self._in_flight += 1
                 tasks.start_soon(play, episode)
 
-    async def _play(
-        self, episode: ToPlay, journal: Journal, models: "Mapping[Role, Model]", tracker: "BudgetTracker"
-    ) -> None:
-        from refinesynth.episode import episode_id, play_episode
+    async def _play(self, episode: ToPlay, journal: Journal) -> None:
+        settings = self._settings.settings
+        name = episode_id(episode.persona, index=episode.index, settings=settings)
 
-        name = episode_id(episode.persona, index=episode.index, settings=self._settings.settings)
-        with tracker.episode(episode.index) as paying:
+        def report(paid: Sequence[Paid]) -> None:
+            self._report.paid += paid
+
+        memory = EpisodeMemory(journal, name, begun=False, known=episode.known, had_ended=episode.ended, on_kept=report)
+        with self._tracker.episode(episode.index) as paying:
             outcome = await play_episode(
                 episode.persona,
                 index=episode.index,
-                settings=self._settings.settings,
-                models=models,
-                memory=_Reported(journal, name, episode, self._report_paid),
+                settings=settings,
+                models=self._models,
+                memory=memory,
                 tracker=paying,
             )
         journal.over(episode.index)
         self._report.finished.append(Finished.of(outcome))
 
-    def _report_paid(self, paid: Sequence[Paid]) -> None:
-        self._report.paid += paid
-
-    async def _report_often(self, calls: "Calls", lacks: "Lacks", models: "Mapping[Role, Model]") -> None:
+    async def _send_often(self) -> None:
         while True:
-            await self._send(calls, lacks, models)
+            await self._send()
             await anyio.sleep(self._settings.report_every)
 
-    async def _send(self, calls: "Calls", lacks: "Lacks", models: "Mapping[Role, Model]") -> None:
-        from refinesynth.client.several import limiters_in
-
-        limiters = limiters_in(models.values())
-        report, self._report = self._report, Report(block=self._block.number)
-        report.folder, report.lacks = self._folder, lacks.to_json()
-        report.how = How(calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight)
+    async def _send(self) -> None:
+        limiters = limiters_in(self._models.values())
+        report, self._report = self._report, Report()
+        report.block, report.folder, report.lacks = self._block.number, self._folder, self._lacks.to_json()
+        report.how = How(self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight)
         # Not to be broken off: what was paid is in no other report.
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._mailbox.put_nowait_batch, [report])
-
-
-class _Reported(EpisodeMemory):
-    """The memory of one episode, which reports what is kept."""
-
-    def __init__(self, journal: Journal, name: str, episode: ToPlay, report: Callable[[Sequence[Paid]], None]) -> None:
-        super().__init__(journal, name, begun=False, known=episode.known)
-        self._had_ended = episode.ended
-        self._report = report
-
-    @property
-    def ended(self) -> bool:
-        return self._had_ended
-
-    async def keep(self, *paid: Paid) -> None:
-        await super().keep(*paid)
-        self._report(paid)

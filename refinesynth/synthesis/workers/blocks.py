@@ -225,65 +225,62 @@ class Blocks:
             self._changed.set()
 
     async def _in_a_task(self, out: _Out) -> None:
-        settings = self._settings.settings
+        ref = self._submit(out)
+        try:
+            error: Exception | None = await answered(ref)
+        except ray().exceptions.RayError as death:
+            await self._collect()
+            self._deaths += 1
+            if self._deaths >= _LIVES:
+                raise RunStopped(
+                    f"{_LIVES} workers died one after the other, the last one so: {_in_a_line(death)} Where it was killed for want of memory, "
+                    f"give the run more, or lower concurrency or workers."
+                ) from death
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(ConnectionError, ray().exceptions.RayError):
+                await _cancel(ref)
+                await self._collect()
+            raise
+        else:
+            await self._hear()
+            if out.folder:
+                shutil.rmtree(blocks_of(self._folder.path) / out.folder, ignore_errors=True)
+            if error is not None:
+                raise error
+            if out.left and out.share.everything:
+                raise self._shares.spent()
+            for episode in out.left:
+                episode.tries += 1
+        self._waiting += out.left
+
+    def _submit(self, out: _Out) -> Any:
+        """Have a task play a block; its reference."""
         to_play: list[ToPlay] = []
         for one in out.left:
-            name = episode_id(one.persona, index=one.index, settings=settings)
+            name = episode_id(one.persona, index=one.index, settings=self._settings.settings)
             memory = self._folder.memory(name, one.index, again=one.begun)
             one.begun = True
             to_play.append(ToPlay(one.index, one.persona, memory.everything(), memory.ended))
         block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget, lacks=self._lacks.to_json())
-        # Played again by this process and not by Ray, with what was paid for by then.
+        # A task that dies is replaced here and not by Ray, with what was paid for by then.
         options = {"num_cpus": _cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
-        task = ray().remote(**options)(play_block)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        ref = task.remote(
-            self._pickled,
-            pickle.dumps(block),
-            self._mailbox,
-            version=__version__,
-            environment=environment,
-            paths=sys.path,
-        )
-        try:
-            error: Exception | None = await answered(ref)
-        except ray().exceptions.RayError as death:
-            await self._hear()
-            await self._again(out, _in_a_line(death))
-            return
-        except BaseException:
-            with anyio.CancelScope(shield=True), suppress(ConnectionError, ray().exceptions.RayError):
-                await _cancel(ref)
-                await self._hear()
-                self._remove(out)
-            raise
-        await self._hear()
-        self._remove(out)
-        if error is not None:
-            raise error
-        if out.left and not out.share.amounts:
-            await self._again(out, "it ended by itself.")
-        elif out.left and out.share.everything:
-            raise self._shares.spent()
-        for episode in out.left:
-            episode.tries += 1
-        self._waiting += out.left
-
-    async def _again(self, out: _Out, why: str) -> None:
-        """Have a block played again whose task died, with what was paid for in it."""
-        await collect(blocks_of(self._folder.path), self._take_over)
-        self._deaths += 1
-        if self._deaths >= _LIVES:
-            raise RunStopped(
-                f"{_LIVES} workers died one after the other, the last one so: {why} Where it was killed for want of memory, "
-                f"give the run more, or lower concurrency or workers."
+        return (
+            ray()
+            .remote(**options)(play_block)
+            .remote(
+                self._pickled,
+                pickle.dumps(block),
+                self._mailbox,
+                version=__version__,
+                environment={name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+                paths=sys.path,
             )
-        self._waiting += out.left
+        )
 
-    def _remove(self, out: _Out) -> None:
-        """Remove the folder of a block that has ended, now that all of it is in the run's."""
-        if out.folder:
-            shutil.rmtree(blocks_of(self._folder.path) / out.folder, ignore_errors=True)
+    async def _collect(self) -> None:
+        """Take over all that was paid for in blocks that died."""
+        await self._hear()
+        await collect(blocks_of(self._folder.path), self._take_over)
 
     # Reports.
 
@@ -298,6 +295,7 @@ class Blocks:
         def fetch() -> list[Report]:
             return self._mailbox.get_nowait_batch(count) if (count := self._mailbox.size()) else []
 
+        reports: list[Report] = []
         with anyio.CancelScope(shield=True):
             async with self._hearing:
                 reports = await anyio.to_thread.run_sync(fetch)
