@@ -1,5 +1,5 @@
 """One run on two nodes, of which workers, nodes and the command itself are killed again and again: nothing lost, nothing
-twice, and asked again at most what was in flight, and what was not reported yet on the disks that went with nodes.
+twice, and asked again at most what was in flight.
 
 python -m bench.chaos [--quick]
 """
@@ -23,9 +23,8 @@ import orjson
 
 from bench.figures import Figure, Section
 from bench.measuring import program
-from bench.nodes import Cluster, Node, cluster
+from bench.nodes import Cluster, cluster
 from bench.recording import people
-from refinesynth.journal import JournalReader, Paid
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.serve import running
@@ -67,7 +66,7 @@ def _section(folder: Path, ordeal: "_Ordeal", *, kills: int, n: int, seconds: fl
     return Section(
         title="Chaos",
         how=f"A live run of {n:,} by {WORKERS} workers on two nodes, {IN_FLIGHT} episodes in flight, against a server that answers after "
-        f"{LATENCY * 1000:.0f} ms. At random moments (seed {SEED}) a worker was killed, or a node with its disk, in whose place comes an empty "
+        f"{LATENCY * 1000:.0f} ms. At random moments (seed {SEED}) a worker was killed, or a node, in whose place comes another "
         f"one, or the command, which is then given again. In flight is what the killed processes had open to the server.",
         figures=(
             Figure(what="kills (kill -9)", value=of.total(), goal=kills, aim="at least", note=f"in {seconds:.0f} s"),
@@ -80,8 +79,8 @@ def _section(folder: Path, ordeal: "_Ordeal", *, kills: int, n: int, seconds: fl
             Figure(
                 what="requests made again",
                 value=again - by_itself,
-                goal=ordeal.in_flight + ordeal.on_disks,
-                note=f"{ordeal.in_flight:,} in flight, {ordeal.on_disks:,} on disks and not reported",
+                goal=ordeal.in_flight,
+                note="beside those in flight",
             ),
         ),
     )
@@ -123,8 +122,6 @@ class _Ordeal:
     port: int
     in_flight: int = 0
     """Requests that killed processes had open."""
-    on_disks: int = 0
-    """Completions that went with a disk before they were in the run's journal."""
     killed: Counter[str] = field(default_factory=lambda: Counter(worker=0, node=0, command=0))
     given_up: int = 0
     """How often the run ended by itself, because too many workers had died; it goes on with the same command."""
@@ -192,22 +189,8 @@ class _Ordeal:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if what == "node":
-            self.on_disks += self._unreported(node)
             self.nodes.kill(node)
             self.nodes.add(cpus=WORKERS // 2)
-
-    def _unreported(self, node: Node) -> int:
-        with JournalReader.read(self.folder / "run" / "journal.sqlite") as run:
-            return sum(
-                run.recorded(paid.episode).get(paid.role, paid.step, paid.digest) is None
-                for path in node.disk.glob("*/block-*/journal.sqlite")
-                for paid in _paid(path)
-            )
-
-
-def _paid(path: Path) -> list[Paid]:
-    with JournalReader.read(path) as journal:
-        return [paid for _, paid in journal.paid_after(0, most=1_000_000)]
 
 
 def _connections(pid: int, port: int) -> int:

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, each with a disk of its own, that may be killed and replaced."""
+"""A Ray cluster of several nodes on this machine that may be killed and replaced."""
 
 import os
 import secrets
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.command import family
-from refinesynth.synthesis.workers.block import BLOCKS
 
 _TRIES = 3
 """Ray gives up if it has not started within 30 s, which happens where much else goes on."""
@@ -29,19 +28,17 @@ class Node:
     """A node that runs."""
 
     started: subprocess.Popen[str]
-    disk: Path
 
     def workers(self) -> list[int]:
         """The processes of workers on it."""
         return [pid for pid in family(self.started.pid) if _is_worker(pid)]
 
     def kill(self) -> None:
-        """Kill all its processes, and remove its disk. Returns when they have ended."""
+        """Kill all its processes. Returns when they have ended."""
         for pid in list(family(self.started.pid)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.started.communicate()
-        shutil.rmtree(self.disk, ignore_errors=True)
 
 
 @dataclass
@@ -53,19 +50,16 @@ class Cluster:
     client: str
     """For who is on none of its machines."""
     environment: dict[str, str]
-    folder: Path
     head: Node
     nodes: list[Node] = field(default_factory=list[Node])
 
     def add(self, *, cpus: int) -> Node:
         """One more node. Returns when it is there."""
-        disk = Path(tempfile.mkdtemp(prefix="disk-", dir=self.folder))
-        where = (f"--address={self.address}", f"--num-cpus={cpus}")
-        self.nodes.append(_start(where, self.environment | {BLOCKS: str(disk)}, disk))
+        self.nodes.append(_start((f"--address={self.address}", f"--num-cpus={cpus}"), self.environment))
         return self.nodes[-1]
 
     def kill(self, node: Node) -> None:
-        """One node less, and its disk."""
+        """One node less."""
         self.nodes.remove(node)
         node.kill()
 
@@ -93,16 +87,17 @@ def cluster() -> Generator[Cluster]:
     port, client = _free_port(), _free_port()
     where = ("--head", f"--port={port}", f"--ray-client-server-port={client}")
     what = ("--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}")
-    head = _start((*where, *what), here | access, folder)
-    running = Cluster(f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}", here | access, folder, head)
+    head = _start((*where, *what), here | access)
+    running = Cluster(f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}", here | access, head)
     try:
         yield running
     finally:
         for node in (*running.nodes, head):
             node.kill()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(where: tuple[str, ...], environment: Mapping[str, str], disk: Path) -> Node:
+def _start(where: tuple[str, ...], environment: Mapping[str, str]) -> Node:
     ray = Path(sys.executable).with_name("ray")
     said = ""
     for _ in range(_TRIES):
@@ -118,7 +113,7 @@ def _start(where: tuple[str, ...], environment: Mapping[str, str], disk: Path) -
         for line in started.stdout:
             said += line
             if _STARTED in line:
-                return Node(started, disk)
+                return Node(started)
         started.wait()
     raise RuntimeError(f"Ray does not start on this machine: {said}")
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import BATCHES, Committed, Entry, Journal, JournalReader, Paid, Recorded, SpentRow
@@ -24,9 +23,6 @@ from refinesynth.text.jsontext import write_json
 if TYPE_CHECKING:
     from refinesynth.client.batch.record import BatchRecord
     from refinesynth.client.lacks import Lacks
-
-_NAME = "name"
-"""The journal's note of the run's name."""
 
 
 class RunWriter(RunFolder):
@@ -134,16 +130,6 @@ class RunWriter(RunFolder):
         """
         known = {episode: self._records.recorded(episode) for episode in {one.episode for one in paid}}
         return [one for one in paid if known[one.episode].get(one.role, one.step, one.digest) is None]
-
-    async def name(self) -> str:
-        """A name that no other run has. Returns when it is committed.
-
-        Raises:
-            StorageError: It cannot be written, or the journal cannot be read.
-        """
-        if self._records.note(_NAME) is None:
-            await self._records.keep_note(_NAME, uuid4().hex.encode())
-        return (self._records.note(_NAME) or b"").decode()
 
     def open_lacks(self, lacks: "Lacks") -> None:
         """Let what is known of servers be known here, and kept.

@@ -259,7 +259,7 @@ class Players:
 
         folder.open_batches(None)
         async with open_blocks(
-            await self._block_settings(folder),
+            self._block_settings(folder),
             folder=folder,
             tracker=tracker,
             lacks=self.lacks,
@@ -297,7 +297,7 @@ class Players:
             )
         return _counted(Finished.of(outcome), tracker)
 
-    async def _block_settings(self, folder: RunWriter) -> "BlockSettings":
+    def _block_settings(self, folder: RunWriter) -> "BlockSettings":
         from refinesynth.synthesis.workers.block import BlockSettings
         from refinesynth.synthesis.workers.blocks import REPORTS, share_of_limits
 
@@ -313,7 +313,6 @@ class Players:
             # By its whole path: a worker has a working folder of its own.
             folder=folder.path.resolve(),
             host=gethostname(),
-            run=await folder.name(),
             report_every=max(0.1, asked.workers / REPORTS),
             log_level=LEVELS[asked.log_level],
             tracing=self.request.tracing,

@@ -2,13 +2,12 @@
 
 Each completion is committed to a journal in the block's own folder before it is used, and reported a moment later. The
 folder is below the run's on the machine that has the run, so nothing that was paid for is lost with a task that is
-killed there; elsewhere it is a temporary one.
+killed there; elsewhere it is a temporary one, and what was not reported is lost with the task.
 """
 
 import logging
 import os
 import pickle
-import shutil
 import socket
 import sys
 import tempfile
@@ -37,16 +36,13 @@ from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.journal import Journal, Paid
 from refinesynth.run import EpisodeMemory, Finished
-from refinesynth.run.blocks import blocks_of, collect
+from refinesynth.run.blocks import blocks_of
 from refinesynth.run.folder import JOURNAL
 from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.progress import How, room_of, troubles_of
 from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Persona
-
-BLOCKS = "REFINESYNTH_BLOCKS"
-"""Variable of a machine's environment that names the folder for blocks; by default the run's, or else a temporary one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +62,6 @@ class BlockSettings:
     """The run's folder, absolute."""
     host: str
     """The machine that has it."""
-    run: str
-    """A name that no other run has."""
     report_every: float
     """Seconds between two reports."""
     log_level: int = logging.INFO
@@ -76,14 +70,8 @@ class BlockSettings:
 
     @property
     def here(self) -> bool:
-        """True if this machine has the run's folder, and blocks are not to be elsewhere."""
-        return BLOCKS not in os.environ and socket.gethostname() == self.host and self.folder.is_dir()
-
-    @property
-    def parent(self) -> Path:
-        """Folder of the blocks' folders on this machine."""
-        elsewhere = Path(os.environ.get(BLOCKS, tempfile.gettempdir())) / f"refinesynth-{self.run}"
-        return blocks_of(self.folder) if self.here else elsewhere
+        """True on the machine that has the run's folder."""
+        return socket.gethostname() == self.host and self.folder.is_dir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +110,6 @@ class Report:
     """State of its backends now."""
     lacks: bytes = b"{}"
     paid: list[Paid] = field(default_factory=list[Paid])
-    found: list[Paid] = field(default_factory=list[Paid])
-    """Completions of blocks that died on this machine; some may have been reported."""
     finished: list[Finished] = field(default_factory=list[Finished])
     said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
     """Level and facts of what was logged."""
@@ -213,8 +199,6 @@ class _Playing(logging.Handler):
             until.callback(logger.removeHandler, self)
             until.enter_context(traced(self._settings.tracing))
             journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
-            if not self._settings.here:
-                await self._take_over(journal)
             await self._lacks.learn(self._block.lacks)
             try:
                 async with beside() as tasks:
@@ -234,27 +218,18 @@ class _Playing(logging.Handler):
         Raises:
             StorageError: There can be none.
         """
-        parent = self._settings.parent
         try:
-            parent.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="new-", dir=parent))
-            until.callback(lambda: self._settings.here or shutil.rmtree(folder, ignore_errors=True))
-            until.enter_context(FolderLock(folder))
-            # Under this name others look for blocks that died; from the beginning it is locked.
-            folder = folder.rename(parent / folder.name.replace("new-", "block-"))
+            if not self._settings.here:
+                return Path(until.enter_context(tempfile.TemporaryDirectory(prefix="refinesynth-")))
+            parent = blocks_of(self._settings.folder)
+            parent.mkdir(exist_ok=True)
+            new = Path(tempfile.mkdtemp(prefix="new-", dir=parent))
+            until.enter_context(FolderLock(new))
+            # Under this name the driver looks for blocks that died; from the beginning it is locked.
+            self._folder = new.name.replace("new-", "block-")
+            return new.rename(parent / self._folder)
         except OSError as error:
-            raise StorageError(
-                f"{socket.gethostname()} cannot keep a block of the run in {str(parent)!r}: {error}. Make room, or set {BLOCKS}"
-            ) from error
-        self._folder = folder.name if self._settings.here else ""
-        return folder
-
-    async def _take_over(self, journal: Journal) -> None:
-        async def keep(paid: Sequence[Paid]) -> None:
-            await journal.keep(*paid)
-            self._report.found += paid
-
-        await collect(self._settings.parent, keep)
+            raise StorageError(f"{socket.gethostname()} cannot keep the journal of a block: {error}") from error
 
     async def _play_all(self, journal: Journal) -> None:
         room = Room(self._settings.most, self._settings.fewest, lambda: limiters_in(self._models.values()))

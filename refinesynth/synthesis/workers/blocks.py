@@ -280,7 +280,7 @@ class Blocks:
     async def _collect(self) -> None:
         """Take over all that was paid for in blocks that died."""
         await self._hear()
-        await collect(blocks_of(self._folder.path), self._take_over)
+        await collect(blocks_of(self._folder.path), self._keep_unreported)
 
     # Reports.
 
@@ -308,7 +308,6 @@ class Blocks:
         for level, facts in report.said:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
         await self._lacks.learn(report.lacks)
-        await self._take_over(report.found)
         await self._folder.keep(report.paid)
         for paid in report.paid:
             self._count(paid, out)
@@ -320,8 +319,8 @@ class Blocks:
             out.episodes[finished.index].end(finished)
             self._deaths = 0
 
-    async def _take_over(self, found: Sequence[Paid]) -> None:
-        """Keep completions of blocks that died; they may have been reported before."""
+    async def _keep_unreported(self, found: Sequence[Paid]) -> None:
+        """Keep those completions of a block that died which it has not reported."""
         new = self._folder.unknown(found)
         await self._folder.keep(new)
         for paid in new:
