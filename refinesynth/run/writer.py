@@ -117,9 +117,15 @@ class RunWriter(RunFolder):
         """Take over what was paid for in blocks that were killed. Returns when it is committed.
 
         Raises:
+            RunFolderError: Their folder is a link.
             StorageError: It cannot be written.
         """
-        await collect(blocks_of(self.path), self.keep)
+        blocks = blocks_of(self.path)
+        if blocks.is_symlink():
+            raise RunFolderError(
+                f"{str(blocks)!r} is a link, and a run reads and writes its own folder alone; remove it"
+            )
+        await collect(blocks, self.keep)
         self._begun = max(self._begun, self._records.started())
 
     def unknown(self, paid: Sequence[Paid]) -> list[Paid]:

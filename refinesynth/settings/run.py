@@ -171,6 +171,11 @@ class RunSettings(PlaySettings):
             first = error.errors(include_url=False)[0]
             raise ConfigurationError(_problem(first, given, cls.model_fields, names or {})) from None
 
+    @property
+    def on_ray(self) -> bool:
+        """True if tasks on Ray play, and not this process."""
+        return self.workers > 1 or self.cluster is not None
+
     def wanted(self) -> int:
         """Trajectories to make here: `n`, or a shard's share of it.
 

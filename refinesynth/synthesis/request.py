@@ -66,7 +66,7 @@ class Request:
         if "grounding" in settings.model_fields_set and not plays.find(settings.play).executed:
             raise InputError(f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone")
         settings = settings.model_copy(update={"n": settings.wanted()})
-        if settings.workers > 1 or settings.cluster is not None:
+        if settings.on_ray:
             check_installed("cluster", "ray")
         Budget.of(settings.budget)
         return cls(settings=settings, **own)
@@ -91,7 +91,7 @@ class Request:
         from refinesynth.client.batch.collecting import Batches, refuse_unbatched
 
         asked = self.settings
-        if asked.workers > 1 or asked.cluster is not None or self.call is not None:
+        if asked.on_ray or self.call is not None:
             raise ConfigurationError(
                 "batch is for a run in one process that asks its backends itself; leave out workers, cluster and call"
             )

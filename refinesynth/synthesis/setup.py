@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -37,12 +37,8 @@ if TYPE_CHECKING:
 
     from refinesynth.backends import Backend, Role
     from refinesynth.client.account import Price
-    from refinesynth.client.batch.collecting import Batches
     from refinesynth.client.budget.tracker import BudgetTracker
-    from refinesynth.client.lacks import Lacks
-    from refinesynth.client.watch import Calls
     from refinesynth.diversity import Overlap
-    from refinesynth.episode import EpisodeSettings
     from refinesynth.synthesis.curating import Curator
     from refinesynth.synthesis.workers.block import BlockSettings
 
@@ -96,85 +92,72 @@ async def begin(
     # Imported here: most runs have no store.
     from refinesynth.stores import opened_output
 
-    async with opened_output(request.settings.output, fresh=request.fresh) as output:
-        here = replace(request, settings=request.settings.model_copy(update={"output": output.path}))
+    async with AsyncExitStack() as until:
+        output = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
+        asked = request.settings.model_copy(update={"output": output.path})
+        request = replace(request, settings=asked)
+        has_enough = request.has_enough()
 
-        def may_begin() -> bool:
-            return output.has_room() and (has_room is None or has_room())
-
-        async with _begun_in_folder(here, on_accepted=on_accepted, has_room=may_begin) as run:
-            if not run.pool.reached:
-                await output.begin(run.pool.wake)
-            yield run
-
-
-@asynccontextmanager
-async def _begun_in_folder(
-    request: Request, *, on_accepted: Callable[[Trajectory], None] | None, has_room: Callable[[], bool]
-) -> AsyncGenerator[Begun, None]:
-    asked, players = request.settings, Players.of(request)
-    every = [*players.backends.values(), *filter(None, [players.fallback])]
-    if request.call is None and not request.has_enough():
-        _refuse_missing_keys(every)
-    budget = Budget.of(asked.budget)
-    prices = prices_of(every, budget, injected=request.call is not None)
-    async with open_source(asked.personas, asked.scripts, column=asked.column) as personas:
+        # What is asked for can be had.
+        players = Players(request)
+        every = [*players.backends.values(), *filter(None, [players.fallback])]
+        if request.call is None and not has_enough:
+            _refuse_missing_keys(every)
+        budget = Budget.of(asked.budget)
+        prices = prices_of(every, budget, injected=request.call is not None)
+        personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
         if asked.shard is not None:
             personas.only_every(asked.shard.of, first=asked.shard.index)
         curator = None
-        if not request.has_enough():
+        if not has_enough:
             await personas.look()
             request.refuse_without_player(players.models)
             curator = await _curator(request)
-        folder = RunWriter.claim(
-            asked.output or next_run_folder(),
-            request.record(
-                players.settings, players.asked_backends, fallback=players.asked_fallback, personas=personas.description
-            ),
-            fresh=request.fresh,
-            log_level=LEVELS[asked.log_level],
+
+        # The folder, and what it says of earlier processes.
+        config = request.record(
+            players.settings, players.asked_backends, fallback=players.asked_fallback, personas=personas.description
         )
-        try:
-            await folder.collect_blocks()
-            tracker = tracker_of(
-                budget, prices, spent=folder.spent(), stats=folder.committed, waiting=folder.waiting_lines()
-            )
-            if curator is not None:
-                # At any level: the report counts them.
-                curator.report = partial(_report, folder.milestones)
-                read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
-                await anyio.to_thread.run_sync(read)
-            async with players.open(folder, tracker) as ready:
-                most = most_of(asked.concurrency, workers=asked.workers)
-                # A batch has room for all.
-                fewest = FEWEST if asked.concurrency == "auto" and players.batches is None else most
-                probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
-                pool = Pool(
-                    play=ready.play,
-                    personas=personas,
-                    folder=folder,
-                    n=asked.n,
-                    concurrency=Room(
-                        ready.ahead * most,
-                        ready.ahead * fewest,
-                        probe.limiters,
-                        lambda: ready.ahead * ready.elsewhere().room,
-                    ),
-                    queued=ready.queued,
-                    on_progress=request.on_progress,
-                    on_accepted=on_accepted,
-                    has_room=has_room,
-                    may_start=tracker.may_start,
-                    surroundings=probe.look,
-                    curate=None if curator is None else curator.curate,
-                    per_episode=asked.branches * asked.episodes_per_script,
-                    early_stop=asked.early_stop,
-                )
-                if not pool.reached:
-                    _log_start(folder, personas)
-                yield Begun(pool, folder, personas, tracker, asked.early_stop)
-        finally:
-            folder.close()
+        place, log_level = asked.output or next_run_folder(), LEVELS[asked.log_level]
+        folder = RunWriter.claim(place, config, fresh=request.fresh, log_level=log_level)
+        until.callback(folder.close)
+        await folder.collect_blocks()
+        tracker = tracker_of(
+            budget, prices, spent=folder.spent(), stats=folder.committed, waiting=folder.waiting_lines()
+        )
+        if curator is not None:
+            # At any level: the report counts them.
+            curator.report = partial(_report, folder.milestones)
+            read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
+            await anyio.to_thread.run_sync(read)
+
+        # Those who play, and how many episodes at once.
+        ready = await until.enter_async_context(players.open(folder, tracker))
+        most = most_of(asked.concurrency, workers=asked.workers)
+        # A batch has room for all.
+        fewest = FEWEST if asked.concurrency == "auto" and players.batches is None else most
+        ahead = AHEAD if asked.on_ray else 1
+        probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
+        pool = Pool(
+            play=ready.play,
+            personas=personas,
+            folder=folder,
+            n=asked.n,
+            concurrency=Room(ahead * most, ahead * fewest, probe.limiters, lambda: ahead * ready.elsewhere().room),
+            on_progress=request.on_progress,
+            on_accepted=on_accepted,
+            has_room=lambda: output.has_room() and (has_room is None or has_room()),
+            may_start=tracker.may_start,
+            surroundings=probe.look,
+            queued=ready.queued,
+            curate=None if curator is None else curator.curate,
+            per_episode=asked.branches * asked.episodes_per_script,
+            early_stop=asked.early_stop,
+        )
+        if not pool.reached:
+            _log_start(folder, personas)
+            await output.begin(pool.wake)
+        yield Begun(pool, folder, personas, tracker, asked.early_stop)
 
 
 class Ready(NamedTuple):
@@ -186,50 +169,29 @@ class Ready(NamedTuple):
     """State of the backends, as the workers see them."""
     queued: Callable[[], int] = int
     """Episodes that were handed over to workers and wait there."""
-    ahead: int = 1
-    """Episodes to hand over for each that may be in flight."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Players:
-    """Models and settings that play episodes, in this process or by tasks on Ray."""
+    """Models and settings that play episodes, in this process or by tasks on Ray; nothing is opened yet."""
 
-    request: Request
-    settings: "EpisodeSettings"
-    asked_backends: "Mapping[Role, Backend]"
-    asked_fallback: "Backend | None"
-    backends: "Mapping[Role, Backend]"
-    """As they were asked for, each with the path by which its requests travel."""
-    fallback: "Backend | None"
-    calls: "Calls"
-    """The requests of `models` that are in flight."""
-    lacks: "Lacks"
-    """Features that the servers of `models` turn out not to have."""
-    batches: "Batches | None"
-    """Those that `models` ask in; None if in none."""
-
-    @classmethod
-    def of(cls, request: Request) -> "Players":
-        """Make the players of a request; nothing is opened yet."""
+    def __init__(self, request: Request) -> None:
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.client.http.choosing import routed
         from refinesynth.client.lacks import Lacks
         from refinesynth.client.watch import Calls
 
-        settings = request.episodes()
-        backends, fallback = request.backends(settings)
+        self._request = request
+        self.settings = request.episodes()
+        self.asked_backends, self.asked_fallback = request.backends(self.settings)
         most = most_of(request.settings.concurrency, workers=request.settings.workers)
-        return cls(
-            request=request,
-            settings=settings,
-            asked_backends=backends,
-            asked_fallback=fallback,
-            backends={role: routed(backend, in_flight=most) for role, backend in backends.items()},
-            fallback=None if fallback is None else routed(fallback, in_flight=most),
-            calls=Calls(),
-            lacks=Lacks(),
-            batches=request.batches(backends),
-        )
+        self.backends = {role: routed(backend, in_flight=most) for role, backend in self.asked_backends.items()}
+        """As they were asked for, each with the path by which its requests travel."""
+        self.fallback = None if self.asked_fallback is None else routed(self.asked_fallback, in_flight=most)
+        self.calls = Calls()
+        """The requests of `models` that are in flight."""
+        self.batches = request.batches(self.asked_backends)
+        """Those that `models` ask in; None if in none."""
+        self._lacks = Lacks()
 
     @cached_property
     def models(self) -> "Mapping[Role, Model]":
@@ -238,49 +200,38 @@ class Players:
 
         return open_models(
             self.backends,
-            call=self.request.call,
+            call=self._request.call,
             fallback=self.fallback,
             calls=self.calls,
-            lacks=self.lacks,
+            lacks=self._lacks,
             batches=self.batches,
         )
 
     @asynccontextmanager
     async def open(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator[Ready, None]:
         """Give a function that plays one episode, as long as the block runs."""
-        asked = self.request.settings
-        folder.open_lacks(self.lacks)
-        if asked.workers == 1 and asked.cluster is None:
-            async with self._opened_here(folder):
-                yield Ready(partial(self._play_here, folder, tracker))
-            return
-        # Imported here: it brings pydantic-ai with it.
-        from refinesynth.synthesis.workers import open_blocks
-
-        folder.open_batches(None)
-        async with open_blocks(
-            self._block_settings(folder),
-            folder=folder,
-            tracker=tracker,
-            lacks=self.lacks,
-            workers=asked.workers,
-            cluster=asked.cluster,
-        ) as blocks:
-
-            async def play(index: int, persona: Persona) -> Finished:
-                return _counted(await blocks.play(index, persona), tracker)
-
-            yield Ready(play, blocks.how, blocks.queued, AHEAD)
-
-    @asynccontextmanager
-    async def _opened_here(self, folder: RunWriter) -> AsyncGenerator[None, None]:
+        # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
+        from refinesynth.client.beside import beside
+        from refinesynth.client.watch import watch
 
+        asked = self._request.settings
+        folder.open_lacks(self._lacks)
         folder.open_batches(self.batches and self.batches.record)
+        if asked.on_ray:
+            from refinesynth.synthesis.workers import open_blocks
+
+            settings, lacks = self._block_settings(folder), self._lacks
+            async with open_blocks(
+                settings, folder=folder, tracker=tracker, lacks=lacks, workers=asked.workers, cluster=asked.cluster
+            ) as blocks:
+                yield Ready(blocks.play, blocks.how, blocks.queued)
+            return
         try:
-            with traced(self.request.tracing):
-                async with watched(self.calls), self.batches.running() if self.batches else nullcontext():
-                    yield
+            with traced(self._request.tracing):
+                async with beside() as tasks, self.batches.running() if self.batches else nullcontext():
+                    tasks.start_soon(watch, self.calls)
+                    yield Ready(partial(self._play_here, folder, tracker))
         finally:
             if "models" in vars(self):
                 with anyio.CancelScope(shield=True):
@@ -295,19 +246,21 @@ class Players:
             outcome = await play_episode(
                 persona, index=index, settings=self.settings, models=self.models, memory=memory, tracker=paying
             )
-        return _counted(Finished.of(outcome), tracker)
+        finished = Finished.of(outcome)
+        tracker.ended(finished.line.spent)
+        return finished
 
     def _block_settings(self, folder: RunWriter) -> "BlockSettings":
         from refinesynth.synthesis.workers.block import BlockSettings
         from refinesynth.synthesis.workers.blocks import REPORTS, share_of_limits
 
-        asked = self.request.settings
+        asked = self._request.settings
         most = max(1, most_of(asked.concurrency, workers=asked.workers) // asked.workers)
         return BlockSettings(
             settings=self.settings,
             backends={role: share_of_limits(backend, asked.workers) for role, backend in self.backends.items()},
             fallback=None if self.fallback is None else share_of_limits(self.fallback, asked.workers),
-            call=self.request.call,
+            call=self._request.call,
             most=most,
             fewest=min(most, FEWEST) if asked.concurrency == "auto" else most,
             # By its whole path: a worker has a working folder of its own.
@@ -315,24 +268,8 @@ class Players:
             host=gethostname(),
             report_every=max(0.1, asked.workers / REPORTS),
             log_level=LEVELS[asked.log_level],
-            tracing=self.request.tracing,
+            tracing=self._request.tracing,
         )
-
-
-def _counted(finished: Finished, tracker: "BudgetTracker") -> Finished:
-    tracker.ended(finished.line.spent)
-    return finished
-
-
-@asynccontextmanager
-async def watched(calls: "Calls") -> AsyncGenerator[None, None]:
-    """While the block runs, say so when a request takes too long, or nothing is answered."""
-    from refinesynth.client.beside import beside
-    from refinesynth.client.watch import watch
-
-    async with beside() as tasks:
-        tasks.start_soon(watch, calls)
-        yield
 
 
 def _refuse_missing_keys(backends: "Iterable[Backend]") -> None:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from refinesynth.synthesis.workers.worker import share
 
 from refinesynth.backends import Backend, BackendSpec, Role, resolve_roles
 from refinesynth.backends.backend import Mixed
@@ -19,6 +18,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.setup import prices_of
+from refinesynth.synthesis.workers.blocks import share_of_limits
 
 ONE = Backend(model="openai/one", temperature=0.5, max_in_flight=8)
 TWO = Backend(model="openai/two", base_url="http://127.0.0.1:8000/v1", max_in_flight=4)
@@ -70,7 +70,7 @@ def test_a_list_that_names_nothing_is_said(given_: object) -> None:
 
 def test_every_part_has_its_share_of_its_limits_and_its_price() -> None:
     mixture = Mixed.of([ONE, TWO])
-    assert share(mixture, 2).each == (share(ONE, 2), share(TWO, 2))
+    assert share_of_limits(mixture, 2).each == (share_of_limits(ONE, 2), share_of_limits(TWO, 2))
     priced = TWO.model_copy(update={"input_price": 1.0, "output_price": 2.0})
     with pytest.raises(ConfigurationError, match="openai/three"):
         prices_of([Mixed.of([priced, THREE])], Budget.of("5usd"), injected=True)

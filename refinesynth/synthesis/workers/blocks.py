@@ -131,9 +131,10 @@ class Blocks:
             self._waiting.append(episode)
             self._changed.set()
             await episode.done.wait()
-        if isinstance(episode.result, Finished):
-            return episode.result
-        raise episode.result
+        if isinstance(episode.result, Exception):
+            raise episode.result
+        self._tracker.ended(episode.result.line.spent)
+        return episode.result
 
     def how(self) -> How:
         """State of the backends, of all blocks together, each trouble once however many have it."""

@@ -27,6 +27,8 @@ _SURROUNDINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # It keeps 3 kB of each of the last 100,000 calls for a dashboard, of which there is none.
     "RAY_task_events_report_interval_ms": "0",
+    # After a connection is lost, Ray would start another cluster, here.
+    "RAY_ENABLE_AUTO_CONNECT": "0",
     # What the driver would print of other processes, in the middle of the board. What matters of it, the run says.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
