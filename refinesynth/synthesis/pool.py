@@ -271,7 +271,7 @@ class Pool:
                         with anyio.move_on_after(self._room.look_again):
                             await self._changed.wait()
                     self._started += 1
-                    self._report()
+                    self.report()
                     if self._in_flight > workers:
                         workers += 1
                         more_work()
@@ -287,7 +287,7 @@ class Pool:
         """Return True while the persona is not to be started yet."""
         before, self._bound = self._bound, self._bound_of(index)
         if self._bound not in {before, None}:
-            self._report()
+            self.report()
         return self._bound is not None
 
     def _bound_of(self, index: int) -> Bound | None:
@@ -332,13 +332,13 @@ class Pool:
                     finished = await self._play(index, persona)
                 except BudgetSpent:
                     self._started -= 1
-                    self._report()
+                    self.report()
                     self.wake()
                     continue
                 if finished.doubtful:
                     self._finished.add(finished.line)
                     self._doubtful.append(finished)
-                    self._report()
+                    self.report()
                     self.wake()
                     continue
                 # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
@@ -358,14 +358,14 @@ class Pool:
             await self._folder.keep_waiting(finished)
         if not finished.doubtful:
             self._finished.add(finished.line)
-        self._report()
+        self.report()
         committed = self._folder.committed.episodes
         await self._commit_waiting()
         self._folder.log.info(
             "episode_finished", **finished.line.model_dump(mode="json", exclude={"persona", "violations", "wasted"})
         )
         if committed != self._folder.committed.episodes:
-            self._report()
+            self.report()
         self.wake()
         if self._over:
             self._scope.cancel()
@@ -437,7 +437,8 @@ class Pool:
                 if self._on_accepted is not None:
                     self._on_accepted(Trajectory.from_json(trajectory))
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Show the progress."""
         if self._on_progress is not None:
             self._on_progress(self.progress)
 

@@ -132,7 +132,10 @@ async def begin(
             await anyio.to_thread.run_sync(read)
 
         # Those who play, and how many episodes at once.
-        ready = await until.enter_async_context(players.open(folder, tracker))
+        def on_change() -> None:
+            pool.report()
+
+        ready = await until.enter_async_context(players.open(folder, tracker, on_change=on_change))
         most = most_of(asked.concurrency, workers=asked.workers)
         # A batch has room for all.
         fewest = FEWEST if asked.concurrency == "auto" and players.batches is None else most
@@ -208,8 +211,12 @@ class Players:
         )
 
     @asynccontextmanager
-    async def open(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator[Ready, None]:
-        """Give a function that plays one episode, as long as the block runs."""
+    async def open(
+        self, folder: RunWriter, tracker: "BudgetTracker", *, on_change: Callable[[], None]
+    ) -> AsyncGenerator[Ready, None]:
+        """Give a function that plays one episode, as long as the block runs. `on_change` is called when others are in
+        flight than before, though none has begun or ended here.
+        """
         # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
         from refinesynth.client.beside import beside
@@ -221,9 +228,14 @@ class Players:
         if asked.on_ray:
             from refinesynth.synthesis.workers import open_blocks
 
-            settings, lacks = self._block_settings(folder), self._lacks
             async with open_blocks(
-                settings, folder=folder, tracker=tracker, lacks=lacks, workers=asked.workers, cluster=asked.cluster
+                self._block_settings(folder),
+                folder=folder,
+                tracker=tracker,
+                lacks=self._lacks,
+                on_change=on_change,
+                workers=asked.workers,
+                cluster=asked.cluster,
             ) as blocks:
                 yield Ready(blocks.play, blocks.how, blocks.queued)
             return

@@ -57,14 +57,14 @@ class Enough(Exception):
     """Raised to break a run off, with episodes in flight."""
 
 
-def after(finished: int, act: Callable[[], None]) -> Callable[[Progress], None]:
-    """Act once, when so many episodes have ended."""
-    left = [act]
+def after(finished: int, act: Callable[[], object]) -> Callable[[Progress], None]:
+    """Act when so many episodes have ended, until it has come to something."""
+    done: object = False
 
     def look(moment: Progress) -> None:
-        assert moment.in_flight == moment.started - moment.finished
-        if moment.finished >= finished and left:
-            left.pop()()
+        assert 0 <= moment.in_flight == moment.started - moment.finished
+        nonlocal done
+        done = done or (moment.finished >= finished and act())
 
     return look
 
@@ -112,10 +112,11 @@ async def test_several_trajectories_by_mixed_models_are_curated_alike_in_any_num
 async def test_tasks_that_are_killed_are_replaced_and_what_they_had_paid_for_is_not_paid_again(tmp_path: Path) -> None:
     killed: list[int] = []
 
-    def kill() -> None:
+    def kill() -> object:
         for pid in tasks_at_work():
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
+        return killed
 
     await synthesize(n=20, concurrency=6, output=tmp_path / "whole")
     asked: dict[str, Any] = {"n": 20, "concurrency": 6, "output": tmp_path / "run"}

@@ -6,7 +6,7 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -95,13 +95,21 @@ class Blocks:
     """Plays episodes in other processes; `run` has to go on beside."""
 
     def __init__(
-        self, settings: BlockSettings, *, folder: RunWriter, tracker: BudgetTracker, lacks: Lacks, workers: int
+        self,
+        settings: BlockSettings,
+        *,
+        folder: RunWriter,
+        tracker: BudgetTracker,
+        lacks: Lacks,
+        on_change: Callable[[], None],
+        workers: int,
     ) -> None:
         self._settings = settings
         self._pickled = _pickled(settings)
         self._folder = folder
         self._tracker = tracker
         self._lacks = lacks
+        self._on_change = on_change
         self._workers = workers
         self._shares = Shares(tracker)
         self._waiting: list[_Episode] = []
@@ -115,6 +123,8 @@ class Blocks:
         self._mailbox: Any = None
         self._hearing = anyio.Lock()
         self._failure: Exception | None = None
+        self._lost = False
+        """True once the cluster is, when Ray is asked nothing more: it may not answer."""
 
     async def play(self, index: int, persona: Persona) -> Finished:
         """One episode, in some block.
@@ -167,8 +177,9 @@ class Blocks:
                 for task in (self._listen, self._look_after, self._send_out):
                     tasks.start_soon(self._guarded, task)
         finally:
-            with anyio.CancelScope(shield=True), suppress(Exception):
-                await anyio.to_thread.run_sync(self._mailbox.shutdown, True)
+            if not self._lost:
+                with anyio.CancelScope(shield=True), suppress(Exception):
+                    await anyio.to_thread.run_sync(self._mailbox.shutdown, True)
             with suppress(OSError):
                 blocks_of(self._folder.path).rmdir()
 
@@ -177,7 +188,10 @@ class Blocks:
         try:
             await task(*given)
         except Exception as error:  # noqa: BLE001 - raised by `play`
-            self._fail(_lost() if isinstance(error, ConnectionError | ray().exceptions.RayError) else error)
+            # Once a connection is lost, Ray raises errors of any class.
+            lost = isinstance(error, ConnectionError | ray().exceptions.RayError) or not ray().is_initialized()
+            self._lost = self._lost or lost
+            self._fail(_lost() if lost else error)
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
@@ -238,9 +252,10 @@ class Blocks:
                     f"give the run more, or lower concurrency or workers."
                 ) from death
         except BaseException:
-            with anyio.CancelScope(shield=True), suppress(ConnectionError, ray().exceptions.RayError):
-                await _cancel(ref)
-                await self._collect()
+            if not self._lost:
+                with anyio.CancelScope(shield=True), suppress(Exception):
+                    await _cancel(ref)
+                    await self._collect()
             raise
         else:
             await self._hear()
@@ -315,10 +330,13 @@ class Blocks:
         if out is None:
             # Given up as dead; what it has paid for counts.
             return
+        before = out.how.in_flight
         out.begun, out.how, out.folder = True, report.how, report.folder
         for finished in report.finished:
             out.episodes[finished.index].end(finished)
             self._deaths = 0
+        if report.how.in_flight != before:
+            self._on_change()
 
     async def _keep_unreported(self, found: Sequence[Paid]) -> None:
         """Keep those completions of a block that died which it has not reported."""
@@ -451,6 +469,7 @@ async def open_blocks(
     folder: RunWriter,
     tracker: BudgetTracker,
     lacks: Lacks,
+    on_change: Callable[[], None],
     workers: int,
     cluster: str | None = None,
 ) -> AsyncGenerator[Blocks, None]:
@@ -461,6 +480,6 @@ async def open_blocks(
         ConfigurationError: There is no Ray, no such cluster, or the settings cannot be given to other processes.
     """
     async with connected(cluster, workers=workers), beside() as tasks:
-        blocks = Blocks(settings, folder=folder, tracker=tracker, lacks=lacks, workers=workers)
+        blocks = Blocks(settings, folder=folder, tracker=tracker, lacks=lacks, on_change=on_change, workers=workers)
         tasks.start_soon(blocks.run)
         yield blocks
