@@ -6,6 +6,12 @@ from typing import Annotated
 import typer
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.personas_report import show_dedup, show_sample, show_stats, until_stopped
+from refinesynth.personas import Similar, write_records
+from refinesynth.personas import dedup as deduplicate
+from refinesynth.personas import sample as draw
+from refinesynth.personas import stats as describe
+from refinesynth.personas.deduplicating import check_output
 
 personas = typer.Typer(
     name="personas",
@@ -49,10 +55,6 @@ def stats(
     json: AsJson = False,
 ) -> None:
     """Say what personas there are: how many, how long, how much alike, of which domains."""
-    from refinesynth.cli.personas_report import show_stats, until_stopped
-    from refinesynth.personas import Similar
-    from refinesynth.personas import stats as describe
-
     similar = Similar(threshold=threshold)
     found = until_stopped(
         lambda tell: describe(files or None, column=column, similar=similar, near=near, by=by, on_progress=tell)
@@ -79,10 +81,6 @@ def dedup(
 
     By MinHash with Persona Hub's settings. The output appears whole or not at all.
     """
-    from refinesynth.cli.personas_report import show_dedup, until_stopped
-    from refinesynth.personas import Similar
-    from refinesynth.personas import dedup as deduplicate
-
     similar = Similar(threshold, ngrams, permutations)
     report = until_stopped(
         lambda tell: deduplicate(
@@ -125,11 +123,6 @@ def sample(
 
     Exits with 1 if there are fewer than asked for; these are written.
     """
-    from refinesynth.cli.personas_report import show_sample, until_stopped
-    from refinesynth.personas import Similar, write_records
-    from refinesynth.personas import sample as draw
-    from refinesynth.personas.deduplicating import check_output
-
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
     drawn = until_stopped(

@@ -1,19 +1,22 @@
 """`refinesynth verify`: check again what is on disk."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.options import chain
+from refinesynth.cli.recheck import Checked, RecordKind, Recount, recheck
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.status import AsJson
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from refinesynth.cli.recheck import Checked, RecordKind, Recount
-    from refinesynth.rules import Rule
+from refinesynth.cli.stored import REFUSED, Unreadable, file_of, is_run, lines
+from refinesynth.cli.terminal import notes, output, styled
+from refinesynth.rules import Rule, rejects
+from refinesynth.run import RunConfig
+from refinesynth.text.jsontext import write_json
+from refinesynth.text.printable import one_line, printable
 
 DraftRules = Annotated[
     str | None,
@@ -34,10 +37,6 @@ def verify(
 
     Exits with 1 when a trajectory that was kept fails now, or a line cannot be read.
     """
-    from refinesynth.cli.recheck import Recount, recheck
-    from refinesynth.cli.stored import REFUSED, Unreadable, file_of, is_run, lines
-    from refinesynth.cli.terminal import notes, output
-
     files = [file_of(source), *([source / REFUSED] if is_run(source) else [])]
     drafts_by, scripts_by = _rules_for(source, rules, script_rules)
     console, count, changes = output(), Recount(), list[dict[str, Any]]()
@@ -58,11 +57,8 @@ def verify(
         raise typer.Exit(ExitCode.FELL_SHORT)
 
 
-def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> "tuple[Rule, Rule]":
+def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tuple[Rule, Rule]:
     """What the user asks for, else what the run was made with, else the defaults of a run."""
-    from refinesynth.cli.options import chain
-    from refinesynth.run import RunConfig
-
     config = (source if source.is_dir() else source.parent) / "config.json"
     if (rules is None or script_rules is None) and config.is_file():
         made_with = RunConfig.load(config)
@@ -76,9 +72,7 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> "tu
     )
 
 
-def _change(item: "Checked") -> str:
-    from refinesynth.rules import rejects
-    from refinesynth.text.printable import one_line
+def _change(item: Checked) -> str:
 
     if item.accepted_now:
         return one_line(f"{item.id}  {item.stage}: refused then, accepted now")
@@ -90,7 +84,7 @@ def _change(item: "Checked") -> str:
     return one_line(f"{item.id}  {item.stage}: accepted then, refused now: {why}")
 
 
-def _as_object(item: "Checked") -> dict[str, Any]:
+def _as_object(item: Checked) -> dict[str, Any]:
     return {
         "id": item.id,
         "stage": item.stage,
@@ -100,9 +94,7 @@ def _as_object(item: "Checked") -> dict[str, Any]:
     }
 
 
-def _as_json(count: "Recount", changes: list[dict[str, Any]], rules: "Rule") -> str:
-    from refinesynth.text.jsontext import write_json
-    from refinesynth.text.printable import printable
+def _as_json(count: Recount, changes: list[dict[str, Any]], rules: Rule) -> str:
 
     value = {
         "seen": count.seen,
@@ -116,10 +108,7 @@ def _as_json(count: "Recount", changes: list[dict[str, Any]], rules: "Rule") -> 
     return printable(write_json(value).decode())
 
 
-def _table(count: "Recount") -> "Table":
-    from rich.table import Table
-
-    from refinesynth.cli.terminal import styled
+def _table(count: Recount) -> Table:
 
     table = Table.grid(padding=(0, 2))
     table.add_column()
