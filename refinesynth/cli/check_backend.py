@@ -53,7 +53,6 @@ def check_backend(
 
 
 async def _check(backend: Backend, play: str, *, on_progress: Callable[[Progress], None]) -> bool:
-
     def say(line: str) -> None:
         output().print(one_line(line, most=_MOST), soft_wrap=True)
 
@@ -74,7 +73,6 @@ def _became(probe: Probe) -> str:
 
 
 def _lines(found: BackendCheck) -> Iterator[str]:
-
     yield "key and model: accepted"
     yield f"seed: {'refused' if Lack.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
     yield f"usage: {'not reported with every answer; such tokens are estimated' if any(probe.estimated for probe in found.probes) else 'reported'}"
@@ -99,7 +97,6 @@ def _lines(found: BackendCheck) -> Iterator[str]:
 
 
 def _episode(played: Estimate) -> str:
-
     usage, paid = played.paid.usage, played.paid.cost_usd
     return (
         f"an episode: {counted(usage.requests, 'request')}, {compact(usage.input_tokens)} tokens in "

@@ -286,7 +286,6 @@ def _beside(output: Path) -> Path:
 
 
 def _summary(report: ExportReport) -> str:
-
     left_out = f", {report.left_out:,} left out" if report.left_out else ""
     begin = f"{report.path}: {counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
     if report.masking == "world":
@@ -323,7 +322,6 @@ def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]
 
 
 def _of_run(source: Path) -> dict[str, Any]:
-
     if not is_run(source):
         return {}
     result = SynthesisResult.open(source)

@@ -12,7 +12,7 @@ from anyio import CancelScope
 
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.personas_report import progress_line
+from refinesynth.cli.screen import progress_line
 from refinesynth.cli.terminal import notes, output
 from refinesynth.imports import import_trajectories
 from refinesynth.synthesis import SynthesisResult
@@ -95,5 +95,4 @@ def _tell(result: SynthesisResult) -> None:
 
 
 def _say(text: str) -> None:
-
     notes().print(text, soft_wrap=True)

@@ -52,7 +52,6 @@ def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
 
 
 def _add(table: Table, folder: RunFolder, found: RunStatus) -> None:
-
     accepted = f"{found.accepted:,} of {found.n:,}"
     cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
     models = ", ".join(dict.fromkeys(model_of(one.model) for one in found.spent))

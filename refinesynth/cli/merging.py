@@ -65,7 +65,6 @@ def sample(
 def _write(
     runs: Sequence[Path], output: Path, *, fresh: bool, keep: Keep | None = None, rules: str | None = None
 ) -> None:
-
     merged = anyio.run(partial(merge_runs, runs, output, keep=keep, rules=rules, fresh=fresh))
     said = f"{merged.path}: {counted(merged.trajectories, 'trajectory', 'trajectories')}"
     if merged.duplicates:

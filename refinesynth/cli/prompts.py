@@ -69,7 +69,6 @@ def show(
 
 
 def _role(given: str, known: tuple[Role, ...], play: str) -> Role:
-
     name = given.strip().casefold().replace("-", "_")
     asked = [*(role.value for role in known), *(["judge"] if Role.JUDGE not in known else [])]
     if name not in asked:
@@ -78,7 +77,6 @@ def _role(given: str, known: tuple[Role, ...], play: str) -> Role:
 
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
-
     parts = list(_parts(request))
     counts = [(name, count_tokens(text)) for name, text in parts]
     total = sum(count for _, count in counts)

@@ -63,7 +63,6 @@ def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: 
 
 
 def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory | Refused]:
-
     if wanted is not None:
         return by_id(lines(path), wanted)
     line = at_random(lines(path)) if any_one else next(lines(path), None)
@@ -76,7 +75,6 @@ def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory
 
 
 def _all(path: Path) -> Iterator[Trajectory | Refused]:
-
     for line in lines(path):
         record = line.read()
         if isinstance(record, Unreadable):

@@ -71,7 +71,6 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 
 
 def _overview(found: RunStatus) -> Table:
-
     table = labelled(width=10)
     totals = found.totals
     style = {"running": "bold cyan", "complete": "bold green"}.get(found.state, "bold yellow")
@@ -193,7 +192,6 @@ def _shares(steps: Counter[int]) -> str:
 
 
 def _in_flight(found: RunStatus) -> RenderableType | None:
-
     if not found.outstanding:
         return None
     table = labelled(width=10)

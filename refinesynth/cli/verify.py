@@ -73,7 +73,6 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tup
 
 
 def _change(item: Checked) -> str:
-
     if item.accepted_now:
         return one_line(f"{item.id}  {item.stage}: refused then, accepted now")
     why = ", ".join(
@@ -95,7 +94,6 @@ def _as_object(item: Checked) -> dict[str, Any]:
 
 
 def _as_json(count: Recount, changes: list[dict[str, Any]], rules: Rule) -> str:
-
     value = {
         "seen": count.seen,
         "changed": count.changed,
@@ -109,7 +107,6 @@ def _as_json(count: Recount, changes: list[dict[str, Any]], rules: Rule) -> str:
 
 
 def _table(count: Recount) -> Table:
-
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
@@ -10,10 +10,11 @@ from rich.console import RenderableType
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import notes, styled
 from refinesynth.errors import InputError
-from refinesynth.evaluate.viewing import opening
-from refinesynth.evaluate.viewing.logs import Progress, write_logs
 from refinesynth.extras import check_installed
 from refinesynth.text.figures import counted
+
+if TYPE_CHECKING:
+    from refinesynth.evaluate.viewing.logs import Progress
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, or one with logs of `evaluate`.")]
 
@@ -37,6 +38,7 @@ def view(
     """
     is_run = _is_run(folder)
     check_installed("evaluate", "inspect_ai")
+    from refinesynth.evaluate.viewing import opening
 
     # What cannot be done is said before anything is written.
     if bundle is not None:
@@ -71,9 +73,11 @@ def _is_run(folder: Path) -> bool:
 
 def _written(folder: Path) -> Path:
     """Write a run's logs, and show how far that is where it takes a while."""
+    from refinesynth.evaluate.viewing.logs import Progress, write_logs
+
     last = Progress(0, 1, 0)
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: "Progress") -> None:
         nonlocal last
         last = progress
 
