@@ -8,7 +8,7 @@ from rich.table import Table
 
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.status import AsJson, as_json
-from refinesynth.cli.terminal import notes, output, styled
+from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.journal.values import model_of
 from refinesynth.run import RunFolder
@@ -40,7 +40,7 @@ def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
             notes().print(f"refinesynth: {error}", soft_wrap=True)
             continue
         if json:
-            output().print(as_json(found), soft_wrap=True)
+            print_json(as_json(found))
         else:
             _add(table, folder, found)
     if table.row_count:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.screen import progress_line
-from refinesynth.cli.terminal import labelled, notes, styled
+from refinesynth.cli.terminal import labelled, notes, print_json, styled
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.personas import DedupReport, PersonaStats, Sample, Similar, write_records
 from refinesynth.personas import dedup as deduplicate
@@ -18,8 +18,7 @@ from refinesynth.personas import sample as draw
 from refinesynth.personas import stats as describe
 from refinesynth.personas.deduplicating import check_output
 from refinesynth.text.figures import counted
-from refinesynth.text.jsontext import write_json
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.printable import one_line
 
 personas = typer.Typer(
     name="personas",
@@ -176,7 +175,7 @@ _LISTED = 10
 def _show_stats(found: PersonaStats, *, json: bool) -> None:
     """Print what `stats` found."""
     if json:
-        _print_json(found.as_json())
+        print_json(found.as_json())
         return
     table = labelled(apart=2)
     table.add_row("personas", f"{found.personas:,}")
@@ -201,7 +200,7 @@ def _show_stats(found: PersonaStats, *, json: bool) -> None:
 def _show_dedup(report: DedupReport, *, json: bool) -> None:
     """Print what `dedup` did."""
     if json:
-        _print_json({**asdict(report), "output": str(report.output)})
+        print_json({**asdict(report), "output": str(report.output)})
         return
     console = standard_output()
     console.print(one_line(f"{report.output}: {report.kept:,} of {counted(report.read, 'persona')}"), soft_wrap=True)
@@ -215,7 +214,7 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
     if json:
         facts = {"output": str(path), "drawn": len(drawn.records)}
         names = ("read", "bad", "problems", "duplicates", "domains")
-        _print_json({**facts, **{name: getattr(drawn, name) for name in names}})
+        print_json({**facts, **{name: getattr(drawn, name) for name in names}})
     else:
         console = standard_output()
         console.print(
@@ -229,10 +228,6 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
         _print_problems(drawn.bad, drawn.problems)
     if len(drawn.records) < n:
         notes().print(f"{n:,} were asked for, and there are only {len(drawn.records):,}", soft_wrap=True)
-
-
-def _print_json(value: Mapping[str, Any]) -> None:
-    standard_output().print(printable(write_json(value).decode()), soft_wrap=True)
 
 
 def _print_problems(bad: int, problems: Sequence[str]) -> None:

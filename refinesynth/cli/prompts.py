@@ -10,15 +10,13 @@ import typer
 
 from refinesynth.backends import Role, resolve_roles
 from refinesynth.cli.plays import ListsPlays, PlayOption
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.terminal import notes, output, print_json
 from refinesynth.cli.tuning import BackendOption, Set, backend_spec, tuned
 from refinesynth.client.bills import TOKENIZER, count_tokens
 from refinesynth.episode import plays
 from refinesynth.episode.preview import preview, settings_of
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.personas import shipped
-from refinesynth.text.jsontext import write_json
-from refinesynth.text.printable import printable
 from refinesynth.trajectory import Persona
 
 prompts = typer.Typer(
@@ -82,7 +80,7 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     total = sum(count for _, count in counts)
     if json:
         shown = {"model": model, **request, "tokens": total, "tokenizer": TOKENIZER}
-        output().print(printable(write_json(shown).decode()), soft_wrap=True)
+        print_json(shown)
         return
     console = output()
     for name, text in parts:

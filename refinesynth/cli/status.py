@@ -14,14 +14,13 @@ from refinesynth.cli import spending as shares
 from refinesynth.cli.display import reasons
 from refinesynth.cli.fetch import run_here
 from refinesynth.cli.funnel import contamination
-from refinesynth.cli.terminal import labelled, output, styled
+from refinesynth.cli.terminal import labelled, output, print_json, styled
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder
 from refinesynth.run.figures import FEATURES, LONGER, UNREADABLE, Figures
 from refinesynth.run.status import RunStatus, Spread, Variety
 from refinesynth.text.figures import counted, dollars, duration
-from refinesynth.text.jsontext import write_json
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import lopsided
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
@@ -62,7 +61,7 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
     found = RunStatus.of(RunFolder.open(run))
     console = output()
     if json:
-        console.print(as_json(found), soft_wrap=True)
+        print_json(as_json(found))
         return
     parts = [_overview(found), _various(found), _in_flight(found), _paid(found), _went(found)]
     for part in parts:
@@ -246,10 +245,10 @@ def _went(found: RunStatus) -> RenderableType | None:
     return table
 
 
-def as_json(found: RunStatus) -> str:
-    """A run for programs, as one JSON object."""
+def as_json(found: RunStatus) -> dict[str, Any]:
+    """A run for programs."""
     holder = found.holder
-    value: dict[str, Any] = {
+    return {
         "folder": str(found.folder),
         "state": found.state,
         "why": found.why,
@@ -270,7 +269,6 @@ def as_json(found: RunStatus) -> str:
         "elapsed": found.elapsed,
         "last_event": dict(found.last_event),
     }
-    return printable(write_json(value).decode())
 
 
 def variety_json(variety: Variety) -> dict[str, Any]:

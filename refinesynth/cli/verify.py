@@ -12,11 +12,10 @@ from refinesynth.cli.recheck import Checked, RecordKind, Recount, recheck
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.status import AsJson
 from refinesynth.cli.stored import REFUSED, Unreadable, file_of, is_run, lines
-from refinesynth.cli.terminal import notes, output, styled
+from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.rules import Rule, rejects
 from refinesynth.run import RunConfig
-from refinesynth.text.jsontext import write_json
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.printable import one_line
 
 DraftRules = Annotated[
     str | None,
@@ -49,7 +48,7 @@ def verify(
             elif item.changed:
                 console.print(_change(item), soft_wrap=True)
     if json:
-        console.print(_as_json(count, changes, drafts_by), soft_wrap=True)
+        print_json(_report(count, changes, drafts_by))
     else:
         console.print(_table(count))
         console.print(f"checked by {drafts_by!r}", style="dim", soft_wrap=True)
@@ -93,8 +92,8 @@ def _as_object(item: Checked) -> dict[str, Any]:
     }
 
 
-def _as_json(count: Recount, changes: list[dict[str, Any]], rules: Rule) -> str:
-    value = {
+def _report(count: Recount, changes: list[dict[str, Any]], rules: Rule) -> dict[str, Any]:
+    return {
         "seen": count.seen,
         "changed": count.changed,
         "by_rule": count.by_rule,
@@ -103,7 +102,6 @@ def _as_json(count: Recount, changes: list[dict[str, Any]], rules: Rule) -> str:
         "changes": changes,
         "rules": repr(rules),
     }
-    return printable(write_json(value).decode())
 
 
 def _table(count: Recount) -> Table:
