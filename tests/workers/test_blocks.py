@@ -3,6 +3,8 @@ that dies costs nothing but what was in flight.
 """
 
 import os
+import pickle
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,17 +12,23 @@ from threading import Lock
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import orjson
 import pytest
+from stage import settings_for
 
-from refinesynth import rules, synthesize
-from refinesynth.errors import ConfigurationError, RunStopped
+from refinesynth import __version__, rules, synthesize
+from refinesynth.backends import Backend, resolve_roles
+from refinesynth.episode.plays import find
+from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.run.blocks import blocks_of
 from refinesynth.settings.curation import Curation
 from refinesynth.synthesis import Progress
-from refinesynth.trajectory import Draft
+from refinesynth.synthesis.workers.block import Block, BlockSettings, Report, ToPlay, play_block
+from refinesynth.synthesis.workers.blocks import share_of_limits
+from refinesynth.trajectory import Draft, Persona
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
 
@@ -175,3 +183,84 @@ async def test_what_no_worker_could_do_better_is_raised_and_a_rule_may_be_writte
     with pytest.raises(ConfigurationError, match="the settings cannot be given to another process"):
         await synthesize(n=2, workers=2, rules=locked, output=tmp_path / "locked")
     assert tasks_at_work() == []
+
+
+class Mailbox(list[Report]):
+    """Stands for Ray's queue."""
+
+    put_nowait_batch = list[Report].extend
+
+
+async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_temporary_folder_and_reports_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    mailbox, backends = Mailbox(), resolve_roles("rehearsal")
+    settings = BlockSettings(
+        settings=settings_for(seed=3),
+        backends={role: backends[role] for role in find("live").roles(settings_for(seed=3))},
+        fallback=None,
+        call=None,
+        most=2,
+        fewest=2,
+        folder=tmp_path / "run",
+        host="another",
+        report_every=0.01,
+    )
+    episodes = tuple(ToPlay(index, Persona(text=f"A clerk with {index} keys.")) for index in (4, 5, 9))
+    block = Block(number=1, episodes=episodes, budget=None, lacks=b"{}")
+
+    def play(version: str) -> Exception | None:
+        return play_block(
+            pickle.dumps(settings), pickle.dumps(block), mailbox, version=version, environment={}, paths=[]
+        )
+
+    assert await anyio.to_thread.run_sync(play, __version__) is None
+    finished = [one for report in mailbox for one in report.finished]
+    assert sorted(one.index for one in finished) == [4, 5, 9]
+    paid = sum(len(report.paid) for report in mailbox)
+    assert paid == sum(one.line.usage.requests for one in finished) > 0
+    assert {report.how.in_flight for report in mailbox} <= {0, 1, 2}
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - in one call
+    assert "install the same one on all machines" in str(await anyio.to_thread.run_sync(play, "0.0.1"))
+
+
+def test_limits_are_shared_out() -> None:
+    whole = Backend(model="gpt-4o", requests_per_minute=90, tokens_per_minute=None, max_in_flight=3)
+    part = share_of_limits(whole, 3)
+    assert (part.requests_per_minute, part.tokens_per_minute, part.max_in_flight) == (30, None, 1)
+    assert share_of_limits(whole, 1) is whole
+    with pytest.raises(ConfigurationError, match="3 requests at once, and 4 workers would each ask at least one"):
+        share_of_limits(whole, 4)
+
+
+async def test_without_ray_the_extra_is_named_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refinesynth.extras.find_spec", lambda name: None if name == "ray" else name)
+    either: list[dict[str, Any]] = [{"workers": 2}, {"cluster": "auto"}]
+    for asked in either:
+        with pytest.raises(ConfigurationError, match=r"refinesynth\[cluster\]"):
+            await synthesize(n=1, output=tmp_path / "run", **asked)
+    assert not (tmp_path / "run").exists()
+
+
+async def test_what_a_killed_block_had_paid_for_is_taken_over_by_a_run_in_one_process(tmp_path: Path) -> None:
+    whole = await synthesize(n=2, concurrency=2, output=tmp_path / "whole")
+    folder = blocks_of(tmp_path / "run") / "block-x"
+    folder.mkdir(parents=True)
+    shutil.copy(tmp_path / "whole" / "journal.sqlite", folder)
+    (tmp_path / "run" / "config.json").write_bytes((tmp_path / "whole" / "config.json").read_bytes())
+
+    async def nothing(**_: object) -> object:
+        raise AssertionError("it was paid for")
+
+    result = await synthesize(n=2, concurrency=2, output=tmp_path / "run", call=nothing)
+    assert len(result) == len(whole)
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert not folder.exists()
+    folder.parent.rmdir()
+    folder.parent.symlink_to(tmp_path / "whole")
+    with pytest.raises(RunFolderError, match="blocks' is a link"):
+        await synthesize(n=3, output=tmp_path / "run")

@@ -192,11 +192,12 @@ class _Playing(logging.Handler):
             RefinesynthError: No episode can go on.
         """
         logger = logging.getLogger(LOGGER)
-        logger.setLevel(self._settings.log_level)
-        logger.addHandler(self)
         calm_collector()
         with ExitStack() as until:
             until.callback(logger.removeHandler, self)
+            until.callback(logger.setLevel, logger.level)
+            logger.addHandler(self)
+            logger.setLevel(self._settings.log_level)
             until.enter_context(traced(self._settings.tracing))
             journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
             await self._lacks.learn(self._block.lacks)
