@@ -149,12 +149,13 @@ def test_a_run_of_the_command_line_takes_its_folder_and_number_from_the_file(tmp
 def test_former_names_are_taken_and_said(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("n: 1\nplay: narrated\npatience: 5\n")
-    for options in ([], ["--patience", "4", "--retry-failed"]):
+    for options in ([], ["--patience", "4", "--retry-failed", "--journals", "/nvme"]):
         done = invoke("run", "--config", str(path), "-o", str(tmp_path / "run"), *options)
         assert done.exit_code == ExitCode.OK
         said = " ".join(done.stderr.split())
         assert "! patience is now called early_stop; give that instead" in said
         assert ("! --retry-failed is gone and does nothing" in said) == bool(options)
+        assert ("! --journals is gone and does nothing" in said) == bool(options)
         assert ("! --patience is now called --early-stop; give that instead" in said) == bool(options)
     assert RunFolder.open(tmp_path / "run").config.early_stop == 4
     both = invoke("run", "--config", str(path), "-n", "2", "--patience", "4", "--early-stop", "0", "--show-config")

@@ -4,6 +4,8 @@ import errno
 import io
 import os
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +17,7 @@ from run_records import CONFIG, finished, outcome, write
 from samples import paid
 
 from refinesynth.errors import RunFolderError, StorageError
+from refinesynth.journal import Journal
 from refinesynth.run import (
     EpisodeLine,
     Finished,
@@ -78,6 +81,20 @@ async def test_what_was_paid_is_summed_for_unfinished_episodes_too(tmp_path: Pat
     (spent,) = read.spent()
     assert (spent.role, spent.model, spent.requests, spent.cost_usd) == ("player", "a-model", 2, 1.0)
     assert [one.episode for one in read.outstanding()] == ["000001"]
+
+
+async def test_what_workers_of_an_earlier_version_had_paid_for_is_summed_once_wherever_their_journals_are(
+    tmp_path: Path,
+) -> None:
+    path = (await write(tmp_path, True)).path
+    with closing(Journal.open(path / "journal-here-1.sqlite")) as journal:
+        await journal.keep(paid(7, step=1))
+        (sums,) = journal.spent()
+    journals = [{"path": f"/disk/journal-{host}-1.sqlite", "spent": [asdict(sums)]} for host in ("here", "gone")]
+    with closing(Journal.open(path / "journal.sqlite")) as journal:
+        await journal.keep_note("workers", orjson.dumps({"run": "run-1", "journals": journals}))
+    assert sum(row.requests for row in RunFolder.open(path).spent()) == 2
+    assert [one.index for one in RunFolder.open(path).outstanding()] == [7]
 
 
 @pytest.mark.parametrize("accepted", [True, False])
