@@ -238,7 +238,10 @@ def test_limits_are_shared_out() -> None:
 async def test_without_ray_the_extra_is_named_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refinesynth.extras.find_spec", lambda name: None if name == "ray" else name)
+    def found(name: str) -> str | None:
+        return None if name == "ray" else name
+
+    monkeypatch.setattr("refinesynth.extras.find_spec", found)
     either: list[dict[str, Any]] = [{"workers": 2}, {"cluster": "auto"}]
     for asked in either:
         with pytest.raises(ConfigurationError, match=r"refinesynth\[cluster\]"):
