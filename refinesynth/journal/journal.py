@@ -70,12 +70,6 @@ class Journal(JournalReader):
 
         await self._writer.put(fill)
 
-    def over(self, index: int) -> None:
-        """Nothing more will be paid for this episode: for a journal of completions alone, into which its end is not
-        entered.
-        """
-        self._begun.pop(index, None)
-
     def enter(self, entries: Sequence[Entry], *, totals: bytes | None = None) -> Awaitable[None]:
         """Commit episodes that have ended, and the sums up to them; in the order of the calls.
 

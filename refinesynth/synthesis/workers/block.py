@@ -274,7 +274,6 @@ class _Playing(logging.Handler):
                 memory=memory,
                 tracker=paying,
             )
-        journal.over(episode.index)
         self._report.finished.append(Finished.of(outcome))
 
     async def _send_often(self) -> None:
