@@ -38,9 +38,11 @@ _AT_ONCE = 64
 """Episodes that are committed in one go, before other tasks have their turn."""
 
 
-def window(concurrency: int) -> int:
-    """Most personas that are started ahead of the first unfinished one; bounds what waits to be committed."""
-    return max(_AHEAD_AT_LEAST, _AHEAD_PER_WORKER * concurrency)
+def window(concurrency: int, *, ahead: int = 1) -> int:
+    """Most personas that are started ahead of the first unfinished one; bounds what waits to be committed. Where `ahead`
+    times as many are handed over as are in flight, `concurrency` counts those.
+    """
+    return max(_AHEAD_AT_LEAST, max(_AHEAD_PER_WORKER // ahead, 2) * concurrency)
 
 
 class Pool:
@@ -296,7 +298,7 @@ class Pool:
             return Bound.MISSING
         if in_flight >= room:
             return self._room.bound(in_flight)
-        if index >= self._folder.committed.episodes + window(room):
+        if index >= self._folder.committed.episodes + window(room, ahead=self._room.ahead):
             return Bound.EARLIER
         if not self._may_start(in_flight):
             return Bound.BUDGET

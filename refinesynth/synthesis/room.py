@@ -47,6 +47,8 @@ class Room:
     """Of the servers that are asked here."""
     elsewhere: Callable[[], int] = int
     """Requests that servers take at once from workers of the run."""
+    ahead: int = 1
+    """Episodes that are handed over for each that may be in flight."""
 
     @property
     def look_again(self) -> float:
@@ -54,15 +56,15 @@ class Room:
         return math.inf if self.fewest == self.most else _LOOK_AGAIN
 
     def episodes(self) -> int:
-        """How many may be in flight now."""
+        """How many may be handed over now."""
         if self.fewest == self.most:
-            return self.most
+            return self.ahead * self.most
         taken = room_of(self.limiters()) + self.elsewhere()
-        return min(self.most, max(self.fewest, math.ceil(_SPARE * taken)))
+        return self.ahead * min(self.most, max(self.fewest, math.ceil(_SPARE * taken)))
 
     def bound(self, in_flight: int) -> Bound:
         """What keeps it from being more than so many, which are all that there is room for."""
-        if in_flight >= self.most:
+        if in_flight >= self.ahead * self.most:
             return Bound.ASKED if self.fewest == self.most else Bound.MEMORY
         states = [limiter.state for limiter in self.limiters()]
         paced = any(state.waiting and state.in_flight < (state.limit or math.inf) for state in states)

@@ -139,14 +139,15 @@ async def begin(
         most = most_of(asked.concurrency, workers=asked.workers)
         # A batch has room for all.
         fewest = FEWEST if asked.concurrency == "auto" and players.batches is None else most
-        ahead = AHEAD if asked.on_ray else 1
         probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
         pool = Pool(
             play=ready.play,
             personas=personas,
             folder=folder,
             n=asked.n,
-            concurrency=Room(ahead * most, ahead * fewest, probe.limiters, lambda: ahead * ready.elsewhere().room),
+            concurrency=Room(
+                most, fewest, probe.limiters, lambda: ready.elsewhere().room, AHEAD if asked.on_ray else 1
+            ),
             on_progress=request.on_progress,
             on_accepted=on_accepted,
             has_room=lambda: output.has_room() and (has_room is None or has_room()),
