@@ -16,9 +16,9 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
-from refinesynth.client.account import Account
 from refinesynth.client.budget.price_table import listed
 from refinesynth.client.http.openai_models import is_openais
+from refinesynth.client.session import Account
 
 _LOG = logging.getLogger("refinesynth.backends")
 

@@ -70,8 +70,7 @@ def open_model(
 
 def _rehearsal(backend: Backend) -> Completion:
     """The rehearsal in this process; it remembers the scenes of an episode as long as the episode's session lives."""
-    from refinesynth.client.account import current_account
-    from refinesynth.client.session import Session, SessionAccount
+    from refinesynth.client.session import Session, current_account
     from refinesynth.rehearsal import Faults, Rehearsal
     from refinesynth.rehearsal.memory import Scenes, among, scenes
 
@@ -79,12 +78,12 @@ def _rehearsal(backend: Backend) -> Completion:
     remembered: WeakKeyDictionary[Session, Scenes] = WeakKeyDictionary()
 
     async def call(**request: Any) -> dict[str, Any]:
-        account = current_account()
-        if not isinstance(account, SessionAccount):
+        session = current_account().session
+        if session is None:
             return await rehearsal(**request)
-        if account.session not in remembered:
-            remembered[account.session] = scenes()
-        with among(remembered[account.session]):
+        if session not in remembered:
+            remembered[session] = scenes()
+        with among(remembered[session]):
             return await rehearsal(**request)
 
     return call

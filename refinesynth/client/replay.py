@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from refinesynth.backends.replayed import ReplayedRun, journals
-from refinesynth.client.account import current_account
 from refinesynth.client.answers import Answer
 from refinesynth.client.lacks import Lacks
-from refinesynth.client.session import Session, SessionAccount
+from refinesynth.client.session import Session, current_account
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.journal import JournalReader, Paid, Recorded
 from refinesynth.journal.values import model_of
@@ -51,14 +50,14 @@ class Replay:
             RunStopped: There is none for any of the first episodes.
         """
         account = current_account()
-        if not isinstance(account, SessionAccount):
-            raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
         session, role = account.session, account.role
+        if session is None:
+            raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
         recorded = self._recorded(session)
         paid = recorded.take(role, session.step(role), account.digest)
         if paid is None:
             raise EpisodeAbandoned(
-                f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role.value} in "
+                f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role} in "
                 f"episode {session.id}: it was not asked then, because rules, prompts or bounds are others or that run ended"
             )
         return as_completion(paid)
