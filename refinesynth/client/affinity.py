@@ -17,7 +17,7 @@ from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import listed
-from refinesynth.client.http.openai_models import is_openais
+from refinesynth.client.http.dialects import is_openais
 from refinesynth.client.session import Account
 
 _LOG = logging.getLogger("refinesynth.backends")

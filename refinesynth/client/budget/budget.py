@@ -132,20 +132,6 @@ class BudgetLimit:
         """
         return self.spent + self.at_worst < self.limit and self.spent + self.expected + expected <= self.limit
 
-    def put_aside(self, worst: float, expected: float) -> None:
-        """Hold this back for a request."""
-        self.at_worst += worst
-        self.expected += expected
-
-    def put_back(self, worst: float, expected: float) -> None:
-        """The request is over."""
-        self.at_worst -= worst
-        self.expected -= expected
-
-    def settle_rounding(self) -> None:
-        """Nothing is put aside: say so to the last bit."""
-        self.at_worst = self.expected = 0.0
-
     def covers_another(self, in_flight: int) -> bool:
         """Whether one more episode is expected to be paid for to its end, and before it all that are in flight.
 

@@ -13,8 +13,7 @@ from refinesynth.backends.backend import Backend, Mixed
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import key_of, key_variables, server_of, split
 from refinesynth.backends.replayed import replayed_folder
-from refinesynth.client.http.dialects import DIALECTS, ELSEWHERE, PASSED_ON, Dialect
-from refinesynth.client.http.openai_models import asked_straight
+from refinesynth.client.http.dialects import DIALECTS, ELSEWHERE, PASSED_ON, Dialect, asked_straight
 
 _ONLY_LITELLM_READS = (
     "OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "SSL_VERIFY", "SSL_CERTIFICATE", "SSL_SECURITY_LEVEL",
