@@ -5,10 +5,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from refinesynth.backends.replayed import ReplayedRun, journals
+from pydantic_ai.models import Model
+
+from refinesynth.backends.replayed import ReplayedRun, journals, recorded_backend
+from refinesynth.backends.role import Role
 from refinesynth.client.answers import Answer
+from refinesynth.client.budget.price_table import free
 from refinesynth.client.lacks import Lacks
+from refinesynth.client.limiter.rate_limiter import limiter_of
+from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session, current_account
+from refinesynth.client.several import mixture
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.journal import JournalReader, Paid, Recorded
 from refinesynth.journal.values import model_of
@@ -88,6 +95,24 @@ class Replay:
             if len(self._strangers) >= _STRANGERS:
                 raise RunStopped(f"{nothing}; none of the first {_STRANGERS} episodes was found.")
         raise EpisodeAbandoned(nothing)
+
+
+def open_replay(folder: Path, role: Role) -> Model:
+    """The model that answers `role` from the journal of the run in `folder`, asked as that run asked it.
+
+    Where that run mixed several, so many, taking the same turns.
+
+    Raises:
+        ConfigurationError: There is no such run, or it did not play the role.
+        StorageError: Its journal cannot be read.
+    """
+    backend, replay = recorded_backend(folder, role), Replay(folder)
+    # No request is sent, so there is no limit to respect.
+    unhindered = limiter_of(backend, waits=False, batched=True)
+    lacks = replay.lacks()
+    return mixture(
+        [LiteLLMModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
+    )
 
 
 def _close(journals: Sequence[JournalReader]) -> None:
