@@ -14,7 +14,7 @@ import anyio
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.client.classify_error import Fault, FaultKind
-from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState, StaysClosed
+from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.deadline import Deadline, current_deadline
 from refinesynth.client.limiter.rate_headers import RateHeaders, read_rate_headers
@@ -72,9 +72,7 @@ class Permit:
             billed: Tokens of prompt and answer together, for a limit on tokens; taken to be as estimated if None.
             headers: The answer's HTTP headers, with names in lower case.
         """
-        self.limiter.note_answer(
-            self, output_tokens=output_tokens, seconds=seconds, billed=billed, rate_headers=read_rate_headers(headers)
-        )
+        self.limiter.note_answer(self, output_tokens, seconds, billed, read_rate_headers(headers))
 
     def failed(self, fault: Fault, *, headers: Mapping[str, str] | None = None) -> None:
         """The request met a fault."""
@@ -265,7 +263,13 @@ class RateLimiter:
             RunStopped: The backend has been down for too long.
         """
         permit = Permit(self, priority, buckets or self._any_buckets, tokens, kind)
-        await self._enter(permit)
+        self._bind()
+        self._queue.add(permit)
+        self._advance()
+        if not (permit.granted or permit.refusal):
+            await self._turn_of(permit)
+        if permit.refusal is not None:
+            raise RunStopped(permit.refusal)
         try:
             yield permit
         finally:
@@ -274,7 +278,6 @@ class RateLimiter:
     def note_answer(
         self,
         permit: Permit,
-        *,
         output_tokens: float,
         seconds: float | None,
         billed: float | None,
@@ -310,15 +313,6 @@ class RateLimiter:
             fault, episode=permit.priority, now=now, trial=permit.trial, not_before=permit.held_until
         ):
             self._went_down(fault)
-
-    async def _enter(self, permit: Permit) -> None:
-        self._bind()
-        self._queue.add(permit)
-        self._advance()
-        if not (permit.granted or permit.refusal):
-            await self._turn_of(permit)
-        if permit.refusal is not None:
-            raise RunStopped(permit.refusal)
 
     async def _turn_of(self, permit: Permit) -> None:
         permit.turn = anyio.Event()
@@ -481,7 +475,7 @@ def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: 
         limit=ConcurrencyLimit(start=None)
         if backend.rehearses or batched
         else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
-        breaker=(StaysClosed if batched else CircuitBreaker)(longest_wait=longest_wait, outage=outage),
+        breaker=CircuitBreaker(longest_wait=longest_wait, outage=outage, opens=not batched),
         # For a server that asks to be left alone is waited as for one that is down.
         longest_wait=max(longest_wait, outage),
     )

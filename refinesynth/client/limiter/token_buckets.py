@@ -81,22 +81,17 @@ class TokenBuckets:
         if tokens_per_minute is not None:
             rate = tokens_per_minute / _MINUTE
             self._tokens = TokenBucket(rate=rate, size=rate * _WINDOW)
-        self._left_requests: Allowance | None = None
-        self._left_tokens: Allowance | None = None
+        self._left_requests, self._left_tokens = Allowance(), Allowance()
         self._longest_wait = longest_wait
         self._answer = _FIRST_GUESS
 
     def ready_at(self, prompt_tokens: float) -> float:
         """When a request with such a prompt may go; in the past if it may go now."""
-        ready = float("-inf")
+        ready = max(self._left_requests.ready_at, self._left_tokens.ready_at)
         if self._requests is not None:
-            ready = self._requests.ready_at(1.0)
+            ready = max(ready, self._requests.ready_at(1.0))
         if self._tokens is not None:
             ready = max(ready, self._tokens.ready_at(prompt_tokens + self._answer))
-        if self._left_requests is not None:
-            ready = max(ready, self._left_requests.ready_at)
-        if self._left_tokens is not None:
-            ready = max(ready, self._left_tokens.ready_at)
         return ready
 
     def charge(self, now: float, prompt_tokens: float) -> float:
@@ -106,14 +101,12 @@ class TokenBuckets:
             What was charged for it, in tokens; give it to `settle`.
         """
         charged = prompt_tokens + self._answer
-        if self._requests is not None:
-            self._requests.take(now, 1.0)
-        if self._tokens is not None:
-            self._tokens.take(now, charged)
-        if self._left_requests is not None:
-            self._left_requests.take(now, 1.0)
-        if self._left_tokens is not None:
-            self._left_tokens.take(now, charged)
+        for limit in (self._requests, self._left_requests):
+            if limit is not None:
+                limit.take(now, 1.0)
+        for limit in (self._tokens, self._left_tokens):
+            if limit is not None:
+                limit.take(now, charged)
         return charged
 
     def settle(self, now: float, charged: float, *, billed: float, answer: float | None = None) -> None:
@@ -126,8 +119,6 @@ class TokenBuckets:
     def learn(self, now: float, rate_headers: RateHeaders) -> None:
         """What the server said of its limits along with an answer."""
         if rate_headers.requests is not None:
-            self._left_requests = self._left_requests or Allowance()
             self._left_requests.learn(now, rate_headers.requests, longest=self._longest_wait)
         if rate_headers.tokens is not None:
-            self._left_tokens = self._left_tokens or Allowance()
             self._left_tokens.learn(now, rate_headers.tokens, longest=self._longest_wait)
