@@ -140,49 +140,46 @@ class FailurePolicy:
         if fault.page is not None and not self._limiter.met:
             return RunStopped(_no_api(self._backend, fault.page))
         if fault.step is FaultStep.STOP:
-            return self._stop_or_abandon(fault)
-        if fault.step is FaultStep.RETRY:
-            message = f"{fault.message} (after {call.failed} attempt{'s' * (call.failed != 1)})"
-            return self._failed(fault, message, others_answered=self.answered > call.answered_before)
-        return self._abandoned_or_hopeless(fault.message, fault)
+            if not fault.certain and self.answered:
+                # It may echo its prompt, and stops the run only as one of several in a row.
+                self._doubtful += 1
+                if self._doubtful < _DOUBTFUL:
+                    return EpisodeAbandoned(fault.message)
+            return _stopped(fault.message)
+        if fault.step is FaultStep.ABANDON:
+            return self._abandoned_or_hopeless(fault.message, fault)
+        return self._retried_in_vain(fault, call)
 
-    def _failed(self, fault: Fault, message: str, *, others_answered: bool) -> BackendError:
+    def _retried_in_vain(self, fault: Fault, call: Call) -> BackendError:
         if (fault.after or 0.0) > self.patience:
             return _stopped(
                 f"{fault.message}; it asks to wait {fault.after:,.0f} s (Retry-After), and {self.patience:,.0f} s are the most that "
                 f"is waited: go on later, or with --set outage={fault.after:.0f}"
             )
+        message = f"{fault.message} (after {call.failed} attempt{'s' * (call.failed != 1)})"
         if fault.kind is FaultKind.CONTENT:
             return self._abandoned_or_hopeless(message, fault)
-        return EpisodeLost(message) if others_answered else _stopped(f"{message}{self._outlook(fault)}")
+        if self.answered > call.answered_before:
+            # Others were answered meanwhile.
+            return EpisodeLost(message)
+        if fault.kind is FaultKind.UNREACHED and not self._limiter.met:
+            message += "; check that the server is running and its address right"
+        elif fault.kind is not FaultKind.DEFECT:
+            message += "; it stays down, try again later"
+        return _stopped(message)
 
     def _abandoned_or_hopeless(self, message: str, fault: Fault) -> BackendError:
         """Give up one episode; or the run, where the first requests of a backend give nothing to use."""
-        if fault.kind in _TO_LOOK_AT and not self.usable:
-            self._fruitless += 1
-            if self._fruitless >= _FRUITLESS:
-                named = ", ".join(dict.fromkeys(_DECIDED_BY.get(name, name) for name in fault.names))
-                return _stopped(
-                    f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be "
-                    f"wrong: look at {named or _TO_LOOK_AT[fault.kind]} of the backend"
-                )
+        if fault.kind not in _TO_LOOK_AT or self.usable:
+            return EpisodeAbandoned(message)
+        self._fruitless += 1
+        if self._fruitless < _FRUITLESS:
             return EpisodeDoubtful(message)
-        return EpisodeAbandoned(message)
-
-    def _stop_or_abandon(self, fault: Fault) -> BackendError:
-        """Stop the run; an uncertain fault may echo its prompt, and stops it only as one of several in a row."""
-        if not fault.certain and self.answered:
-            self._doubtful += 1
-            if self._doubtful < _DOUBTFUL:
-                return EpisodeAbandoned(fault.message)
-        return _stopped(fault.message)
-
-    def _outlook(self, fault: Fault) -> str:
-        if fault.kind is FaultKind.DEFECT:
-            return ""
-        if fault.kind is FaultKind.UNREACHED and not self._limiter.met:
-            return "; check that the server is running and its address right"
-        return "; it stays down, try again later"
+        named = ", ".join(dict.fromkeys(_DECIDED_BY.get(name, name) for name in fault.names))
+        return _stopped(
+            f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be wrong: look at "
+            f"{named or _TO_LOOK_AT[fault.kind]} of the backend"
+        )
 
 
 def _lack_behind(fault: Fault, call: Call, request: Mapping[str, Any], proved: Container[str]) -> Lack | None:

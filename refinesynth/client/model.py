@@ -281,7 +281,8 @@ class LiteLLMModel(Model):
         began = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):
-                raw = await self._call(**request, **self._key())
+                # Made for each call: no frame of a traceback holds the key then.
+                raw = await self._call(**request, **_key(self.backend))
             answer = self._counted(read_answer(raw), request)
         except RefinesynthError:
             raise
@@ -309,13 +310,6 @@ class LiteLLMModel(Model):
             facts = {"event": "usage_estimated", "backend": self.backend.label, "text": text}
             _LOG.warning("%s", text, extra={"facts": facts})
         return replace(answer, usage=usage)
-
-    def _key(self) -> dict[str, str]:
-        """The key as an argument, made for each call: no frame of a traceback holds it then."""
-        if (key := key_of(self.backend)) is not None:
-            return {"api_key": key}
-        # The OpenAI client insists on a key, even for servers that look at none.
-        return {} if server_of(self.backend) is None else {"api_key": "none"}
 
     def _request(
         self,
@@ -371,3 +365,10 @@ def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:
     if seed is None or not content_faults:
         return request
     return {**request, "seed": (seed + content_faults * _SEED_STEP) % _SEEDS}
+
+
+def _key(backend: Backend) -> dict[str, str]:
+    if (key := key_of(backend)) is not None:
+        return {"api_key": key}
+    # The OpenAI client insists on a key, even for servers that look at none.
+    return {} if server_of(backend) is None else {"api_key": "none"}

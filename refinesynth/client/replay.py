@@ -1,7 +1,6 @@
 """Answers from a run's journal: the same requests get the answers that were paid for then, for free."""
 
 import weakref
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,8 @@ class Replay:
         self._folder = folder
         self._seed = ReplayedRun.read(folder).seed
         self._journals = [JournalReader.read(path) for path in journals(folder)]
-        weakref.finalize(self, _close, self._journals)
+        for journal in self._journals:
+            weakref.finalize(self, journal.close)
         self._known: weakref.WeakKeyDictionary[Session, Recorded] = weakref.WeakKeyDictionary()
         """What is recorded of each session that is being played."""
         self._strangers: set[str] | None = set()
@@ -115,20 +115,19 @@ def open_replay(folder: Path, role: Role) -> Model:
     )
 
 
-def _close(journals: Sequence[JournalReader]) -> None:
-    for journal in journals:
-        journal.close()
-
-
 def as_completion(paid: Paid) -> dict[str, Any]:
     """A recorded answer in the form in which a server sends one, with its bill."""
     answer = Answer.from_paid(paid)
+    calls = [
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        for name, arguments, call_id in answer.calls
+    ]
     message: dict[str, Any] = {
         "role": "assistant",
         "content": answer.text or None,
         "reasoning_content": answer.thinking or None,
         "refusal": answer.refusal,
-        "tool_calls": list(_calls(answer)) or None,
+        "tool_calls": calls or None,
     }
     return {
         "id": answer.id,
@@ -145,8 +144,3 @@ def as_completion(paid: Paid) -> dict[str, Any]:
             },
         },
     }
-
-
-def _calls(answer: Answer) -> Iterator[dict[str, Any]]:
-    for name, arguments, call_id in answer.calls:
-        yield {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -25,7 +25,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in (("usd", self.usd), ("tokens", self.tokens)):
-            if value is not None and not (_is_number(value) and 0 < value < math.inf):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and 0 < value < math.inf):
                 raise InputError(f"a budget of {value!r} {name}: expected a number above 0; {_HOW}")
 
     def __str__(self) -> str:
@@ -71,10 +72,6 @@ def _limit(part: str, text: str) -> tuple[str, float]:
     if found := _TOKENS.fullmatch(part):
         return "tokens", float(found["number"]) * _SCALES[found["scale"].casefold()]
     raise InputError(f"{text!r} is no budget; {_HOW}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _CAUTION = 8

@@ -44,6 +44,22 @@ class Forecast(NamedTuple):
     cached: float
     answer: float
 
+    def tokens(self) -> tuple[float, float]:
+        """At worst, and as expected."""
+        return self.worst_prompt + self.worst_answer, self.prompt + self.answer
+
+    def dollars(self, price: Price) -> tuple[float, float]:
+        """At worst, and as expected."""
+        # One object for all: making it costs more than asking the price.
+        _ASKED.input_tokens = int(self.worst_prompt) + 1
+        _ASKED.cache_read_tokens = 0
+        _ASKED.output_tokens = int(self.worst_answer)
+        worst = price(_ASKED) or 0.0
+        _ASKED.input_tokens = int(self.prompt)
+        _ASKED.cache_read_tokens = int(self.cached)
+        _ASKED.output_tokens = int(self.answer)
+        return worst, price(_ASKED) or 0.0
+
 
 @dataclass(slots=True)
 class Estimates:
@@ -295,7 +311,7 @@ class BudgetTracker:
         if estimates is None:
             estimates = self._estimates[key] = Estimates()
         forecast = estimates.forecast(prompt_tokens, max_tokens)
-        amounts = tuple(_tokens(forecast) if of_tokens else _dollars(forecast, price) for _, of_tokens in self._limits)
+        amounts = tuple(forecast.tokens() if of_tokens else forecast.dollars(price) for _, of_tokens in self._limits)
         return BudgetReservation(self, episode, amounts, estimates, prompt_tokens)
 
 
@@ -312,19 +328,3 @@ class EpisodeTracker:
         return await self.tracker.reserve(
             prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price, priority=self.index, episode=self
         )
-
-
-def _tokens(forecast: Forecast) -> tuple[float, float]:
-    return forecast.worst_prompt + forecast.worst_answer, forecast.prompt + forecast.answer
-
-
-def _dollars(forecast: Forecast, price: Price) -> tuple[float, float]:
-    # One object for all: making it costs more than asking the price.
-    _ASKED.input_tokens = int(forecast.worst_prompt) + 1
-    _ASKED.cache_read_tokens = 0
-    _ASKED.output_tokens = int(forecast.worst_answer)
-    worst = price(_ASKED) or 0.0
-    _ASKED.input_tokens = int(forecast.prompt)
-    _ASKED.cache_read_tokens = int(forecast.cached)
-    _ASKED.output_tokens = int(forecast.answer)
-    return worst, price(_ASKED) or 0.0

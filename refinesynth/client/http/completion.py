@@ -261,19 +261,11 @@ def direct_completion(backend: Backend) -> DirectCompletion:
         raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
     provider, model = split(backend.model)
     dialect = DIALECTS[provider]
-    return DirectCompletion(dialect, model, _address(backend, dialect), _key(backend, dialect))
-
-
-def _address(backend: Backend, dialect: Dialect) -> str:
-    base = (base_url_of(backend, dialect) or "").rstrip("/")
-    if base.endswith(_ENDPOINT):
-        return base
-    return f"{base}/{_ENDPOINT}"
-
-
-def _key(backend: Backend, dialect: Dialect) -> str:
+    address = (base_url_of(backend, dialect) or "").rstrip("/")
+    if not address.endswith(_ENDPOINT):
+        address = f"{address}/{_ENDPOINT}"
     key = key_of(backend)
     if key is None and server_of(backend) is None:
         # A server that a provider's own variable names may be given that provider's own key.
         key = next((value for name in dialect.key_env if (value := os.environ.get(name))), None)
-    return key or _NO_KEY
+    return DirectCompletion(dialect, model, address, key or _NO_KEY)

@@ -100,7 +100,9 @@ def shape_openai(body: dict[str, Any], model: str) -> None:
     effort = body.get("reasoning_effort")
     if not o_series and effort is not None and _refuses(model, effort):
         raise UnsupportedParamsError(f"{model} does not take reasoning_effort={effort}")
-    free = not o_series and says("openai", model, "supports_none_reasoning_effort") and _effort(model, effort) == "none"
+    usual = listed("openai", model).own.get("default_reasoning_effort")
+    thinks = (usual if effort is None else effort) != "none"
+    free = not o_series and says("openai", model, "supports_none_reasoning_effort") and not thinks
     if body.get("temperature", 1) != 1 and not free:
         raise UnsupportedParamsError(f"{model} takes no temperature but 1 while it reasons")
     if not o_series and "top_p" in body and not free:
@@ -170,11 +172,6 @@ def _refuses(model: str, effort: str) -> bool:
     if effort == "max":
         return False
     return known is not True if effort == "xhigh" else known is False
-
-
-def _effort(model: str, asked: str | None) -> str | None:
-    entry: Mapping[str, Any] = listed("openai", model).own
-    return asked if asked is not None else entry.get("default_reasoning_effort")
 
 
 _DEEPSEEK_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max", "ultra")
