@@ -135,16 +135,3 @@ class Unlimited:
 
     def release(self) -> None:
         """Nothing was put aside."""
-
-
-class Forgetful:
-    """A memory that keeps nothing."""
-
-    ended = False
-
-    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:  # noqa: ARG002
-        """Nothing is known."""
-        return None
-
-    async def keep(self, *paid: Paid) -> None:
-        """Nothing is kept."""

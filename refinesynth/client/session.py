@@ -30,7 +30,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
 from refinesynth.client import bills
-from refinesynth.client.account import CostTracker, Forgetful, Ledger, Memory, Unlimited
+from refinesynth.client.account import CostTracker, Ledger, Memory, Unlimited
 from refinesynth.client.answers import Answer, usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.errors import NoTools
@@ -52,7 +52,8 @@ class Session:
     seed: int
     index: int = 0
     """The persona's position; requests of smaller ones go first."""
-    memory: Memory = field(default_factory=Forgetful)
+    memory: Memory | None = None
+    """None if nothing is to be kept."""
     tracker: CostTracker = field(default_factory=Unlimited)
     ledger: Ledger = field(default_factory=Ledger)
     attempt: int = 0
@@ -155,13 +156,15 @@ class Account:
     @property
     def ended(self) -> bool:
         """Whether the episode had ended, and is made again from what it has paid for alone."""
-        return self.session is not None and self.session.memory.ended
+        return self.session is not None and self.session.memory is not None and self.session.memory.ended
 
     def recall(self) -> Paid | None:
         """The next completion of this request, if it was paid for before; it is entered as if it came now."""
         session, role = self.session, self.role
-        paid = None if session is None else session.memory.recall(role, session.step(role), self.digest)
-        if session is not None and paid is not None:
+        if session is None or session.memory is None:
+            return None
+        paid = session.memory.recall(role, session.step(role), self.digest)
+        if paid is not None:
             session.enter(role, usage_of(paid), paid.cost_usd)
             session.credit(role, model_of(paid.model))
         return paid
@@ -171,12 +174,17 @@ class Account:
         session, role, usage = self.session, self.role, answer.usage
         if session is None:
             return
+        step = session.step(role)
+        session.enter(role, usage, cost_usd)
+        session.credit(role, model)
+        if session.memory is None:
+            return
         paid = Paid(
             episode=session.id,
             index=session.index,
             attempt=session.attempt,
             role=role,
-            step=session.step(role),
+            step=step,
             digest=self.digest,
             model=f"{model}{ESTIMATED}" if bills.ESTIMATED in usage.details else model,
             answer=answer.to_json(),
@@ -186,8 +194,6 @@ class Account:
             cache_write_tokens=usage.cache_write_tokens,
             output_tokens=usage.output_tokens,
         )
-        session.enter(role, usage, cost_usd)
-        session.credit(role, model)
         with anyio.CancelScope(shield=True):
             await session.memory.keep(paid)
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -24,8 +24,6 @@ from refinesynth.errors import RunStopped
 _LOG = logging.getLogger("refinesynth.backends")
 _UNANSWERED = DOWN | {FaultKind.RATE_LIMIT}
 """Faults that say something of how many requests the server takes; after any other one, it took the request."""
-_EASY = 8
-"""Answers over which the latency that is shown is smoothed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -150,12 +148,9 @@ class RateLimiterState:
     """Requests that may be in flight; None without bound."""
     in_flight: int
     waiting: int
-    latency: float | None
-    """Seconds that an answer takes, smoothed; None before the first."""
     held_until: float | None
     """Until when no request may go, because the server asked for that, on the event loop's clock (`time.monotonic`); None
     if one may."""
-    breaker: CircuitState
     down_since: float | None
     """On the same clock; None while the backend is up."""
     fault: str | None
@@ -189,7 +184,6 @@ class RateLimiter:
         limit: ConcurrencyLimit | None = None,
         breaker: CircuitBreaker | None = None,
         longest_wait: float = 60.0,
-        on_change: Callable[[RateLimiterState], None] | None = None,
     ) -> None:
         """Nothing is in flight.
 
@@ -198,17 +192,14 @@ class RateLimiter:
             limit: How many requests at once; an adaptive one without ceiling if None.
             breaker: When the backend counts as down, and how long requests wait for it; the usual one if None.
             longest_wait: Most seconds that a server's wish is honoured for.
-            on_change: Called when the backend goes down and when it is back.
         """
         self.name = name
-        self.on_change = on_change
         self._limit = limit or ConcurrencyLimit()
         self._breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
         self._longest_wait = longest_wait
         self._queue = Queue()
         self._any_buckets = TokenBuckets()
         self._in_flight = 0
-        self._latency: float | None = None
         self._held: list[float] = []
         """A heap: until when each of the places is empty that a Retry-After holds."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -234,9 +225,7 @@ class RateLimiter:
             limit=None if self._limit.current == UNBOUNDED else self._limit.current,
             in_flight=self._in_flight,
             waiting=len(self._queue),
-            latency=self._latency,
             held_until=self._held[0] if len(self._held) >= self._limit.current else None,
-            breaker=self._breaker.position,
             down_since=self._breaker.down_since,
             fault=None if fault is None else fault.message,
             waits=self._breaker.waits,
@@ -285,7 +274,6 @@ class RateLimiter:
     ) -> None:
         now = self._now()
         took = now - permit.since if seconds is None else seconds
-        self._latency = took if self._latency is None else self._latency + (took - self._latency) / _EASY
         self._limit.answered(
             permit.number,
             seconds=took,
@@ -404,7 +392,6 @@ class RateLimiter:
         _LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for permit in self._queue:
             permit.stop_clock()
-        self._changed()
 
     def _up(self) -> None:
         since, first = self._breaker.down_since, self._breaker.trials <= 1
@@ -416,11 +403,6 @@ class RateLimiter:
             self._limit.restart()
         for permit in self._queue:
             permit.let_clock_go_on()
-        self._changed()
-
-    def _changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change(self.state)
 
     def _wake_at(self, when: float) -> None:
         if self._loop is None or when == float("inf"):
