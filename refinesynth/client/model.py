@@ -23,9 +23,8 @@ from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.classify_error import FaultKind, classify_error
 from refinesynth.client.failure_policy import FailurePolicy
 from refinesynth.client.lacks import Lack, Lacks, carried
-from refinesynth.client.limiter.rate_headers import headers_of
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
-from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.client.limiter.rates import TokenBuckets, headers_of
 from refinesynth.client.session import current_account
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of

@@ -3,8 +3,6 @@
 import json
 import socket
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import httpx
 import orjson
@@ -313,12 +311,6 @@ def test_what_headers_ask_to_wait_is_kept_to(headers: dict[str, str], seconds: f
     assert classify_error(StatusError(429, headers=headers), BACKEND).after == seconds
 
 
-def test_a_date_in_retry_after_is_a_time_from_now() -> None:
-    then = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
-    after = classify_error(HttpError(503, "busy", {"retry-after": then}), BACKEND).after
-    assert after == pytest.approx(100, abs=5)
-
-
 @pytest.mark.parametrize(
     ("words", "seconds"),
     [
@@ -339,13 +331,6 @@ def test_a_rate_limits_words_may_say_how_long_to_wait(words: str, seconds: float
     assert classify_error(StatusError(429, words, {"retry-after": "3"}), BACKEND).after == 3.0
     # What a server says that is down may be an echo.
     assert classify_error(StatusError(500, words), BACKEND).after is None
-
-
-def test_retry_after_is_read_from_another_clients_response() -> None:
-    response = httpx.Response(503, headers={"retry-after": "3"}, request=httpx.Request("POST", "http://h"))
-    error = httpx.HTTPStatusError("x", request=response.request, response=response)
-    fault = classify_error(error, BACKEND)
-    assert (fault.step, fault.after) == (FaultStep.RETRY, 3.0)
 
 
 def test_who_will_not_retry_does_not_wait() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import anyio
 import pytest
-from backend_doubles import Refused, Scripted, Waits
+from backend_doubles import Scripted, Waits
 from chat_server import completion
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelRequest
@@ -127,14 +127,6 @@ def test_no_wait_is_shorter_than_retry_after_nor_of_itself_longer_than_the_longe
 
 def test_waits_differ_so_that_many_do_not_come_back_at_once() -> None:
     assert len({waits(*[OSError()] * 5)[-1] for _ in range(8)}) > 1
-
-
-async def test_the_original_exception_does_not_hang_on_the_last() -> None:
-    model, *_ = asking(*[Refused(400, "secret")] * 9)
-    with pytest.raises(Exception, match="rejects") as given_up:
-        await ask(model)
-    assert given_up.value.__context__ is None
-    assert given_up.value.__cause__ is None
 
 
 async def test_what_already_says_what_it_means_passes_through() -> None:

@@ -31,7 +31,7 @@ from refinesynth.client.limiter.circuit_breaker import CircuitBreaker, CircuitSt
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.client.limiter.rates import TokenBuckets
 from refinesynth.errors import RunStopped
 
 _Result = TypeVar("_Result")

@@ -9,7 +9,7 @@ import weakref
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import aiohttp
 import certifi
@@ -38,15 +38,6 @@ _RESOLVED = 60
 """Seconds that an address is remembered."""
 
 
-class HttpResponse(NamedTuple):
-    """An HTTP response, of any content."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Their names in lower case."""
-    body: bytes
-
-
 class Connection:
     """One address with the headers that all requests to it have; safe for any number of tasks at once.
 
@@ -73,8 +64,11 @@ class Connection:
         # Without the headers, where the key is.
         return f"{type(self).__name__}({str(self.url)!r})"
 
-    async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
         """Post JSON, with further headers.
+
+        Returns:
+            Status, headers with their names in lower case, and body of the answer, which may be anything.
 
         Raises:
             HttpError: The answer is too long.
@@ -87,7 +81,7 @@ class Connection:
         try:
             async with session.post(self.url, data=body, headers=headers, **self._options) as answer:
                 received = {name.lower(): value for name, value in answer.headers.items()}
-                return HttpResponse(answer.status, received, await _read(answer, received))
+                return answer.status, received, await _read(answer, received)
         except aiohttp.ClientResponseError as error:
             # Its `repr` has the request's headers.
             why = error.message

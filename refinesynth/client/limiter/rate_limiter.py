@@ -17,8 +17,7 @@ from refinesynth.client.classify_error import Fault, FaultKind
 from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.deadline import Deadline, current_deadline
-from refinesynth.client.limiter.rate_headers import RateHeaders, read_rate_headers
-from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.client.limiter.rates import RateHeaders, TokenBuckets, read_rate_headers
 from refinesynth.errors import RunStopped
 
 _LOG = logging.getLogger("refinesynth.backends")
