@@ -191,9 +191,8 @@ class LiteLLMModel(Model):
                 wait = policy.wait(fault, call, request)
                 if wait is None:
                     break
-                if wait:
-                    call.enter(CallStage.BACKOFF)
-                    await self._sleep(wait)
+                call.enter(CallStage.BACKOFF)
+                await self._sleep(wait)
                 form = await self._form(messages, model_settings, asked, call)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise policy.error(fault, call)
