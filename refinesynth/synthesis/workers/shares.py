@@ -42,7 +42,7 @@ class Shares:
             await self._changed.wait()
         amounts = [min(amount, _GENEROUS * 2**tries * need) for amount, need in pairs]
         for limit, amount in zip(limits, amounts, strict=True):
-            limit.put_aside(amount, amount)
+            limit.at_worst += amount
         share = Share(
             self, amounts, everything=not self._out and any(a == b for a, b in zip(amounts, left, strict=True))
         )
@@ -96,4 +96,4 @@ class Share:
 
     def _put_back(self, at: int, amount: float) -> None:
         self.amounts[at] -= amount
-        self.shares.tracker.limits[at].put_back(amount, amount)
+        self.shares.tracker.limits[at].at_worst -= amount
