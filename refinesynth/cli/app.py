@@ -165,6 +165,7 @@ _SETTINGS: Mapping[str, tuple[Callable[..., None], str, Collection[str] | None]]
     "run": (run, "refinesynth.settings.run:RunSettings", None),
     "train": (train, _TRAINING, None),
     "export": (export, _TRAINING, OF_TOKENS),
+    "evaluate": (evaluate, "refinesynth.evaluate.settings:Evaluation", None),
 }
 """Commands whose options are fields, the model that has them, and which; None for all that are marked."""
 
