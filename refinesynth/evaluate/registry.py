@@ -29,18 +29,8 @@ def registered(name: str) -> Callable[..., Task]:
         steps: int | None = None,
         shots: int = 0,
     ) -> Task:
-        return benchmark_task(
-            name,
-            TaskSettings(
-                data=data,
-                argument=argument,
-                compat=compat,
-                perturb=perturb,
-                reflexion=reflexion,
-                steps=steps,
-                shots=shots,
-            ),
-        )
+        asked = locals()
+        return benchmark_task(name, TaskSettings(**{field: asked[field] for field in TaskSettings.model_fields}))
 
     return of_benchmark
 
