@@ -16,8 +16,7 @@ from pydantic import JsonValue
 
 from refinesynth.world.condition import Analysis, Evaluate, compile_tree
 from refinesynth.world.operations import NOT_JSON, NoAnswer
-from refinesynth.world.template import REMEMBERED, VISIBLE, Slot
-from refinesynth.world.visible_names import Visible
+from refinesynth.world.template import REMEMBERED, VISIBLE, Slot, Visible
 
 MAX_STATE_BYTES = 262_144
 """Largest state, as JSON."""
