@@ -35,7 +35,7 @@ def token_losses(
 
     `model` is what is called, with `inputs`; `inner` the transformers model in it. With `chunk_elements` at most about
     so many logits are held at once, and of no other positions than those that predict; only for models whose logits are
-    what their head gives out (see `probing.py`).
+    what their head gives out (see `layout.py`).
     """
     keep, column = _kept(inner, batch)
     head = output_head(inner)

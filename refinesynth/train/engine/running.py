@@ -27,9 +27,9 @@ from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.distributed import Distributed, destroy_process_group, single_process_environment
 from refinesynth.train.engine.head import base_model
+from refinesynth.train.engine.layout import Layout, choose_layout
 from refinesynth.train.engine.loading import load_model, read_once, stop_at
 from refinesynth.train.engine.preparing import PreparedTraining, agree, prepare_training
-from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.save_dtype import written_dtype
 from refinesynth.train.engine.saving import Task, writing

@@ -27,8 +27,8 @@ from refinesynth.train.engine.distributed import all_gather_objects
 from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses, sources_of
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption, IntervalsCallback
+from refinesynth.train.engine.layout import Layout
 from refinesynth.train.engine.loading import can_be_broadcast
-from refinesynth.train.engine.probing import Layout
 from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
 from refinesynth.train.engine.save_dtype import settings_kept

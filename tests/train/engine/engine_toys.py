@@ -23,9 +23,9 @@ from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.head import token_losses
+from refinesynth.train.engine.layout import Layout, choose_layout
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.preparing import PreparedTraining
-from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.saving import Task
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer

@@ -16,7 +16,7 @@ from refinesynth.train.conversation import LossOn
 from refinesynth.train.engine.attention import SEGMENTS
 from refinesynth.train.engine.batch import TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.head import token_losses
-from refinesynth.train.engine.probing import choose_layout
+from refinesynth.train.engine.layout import choose_layout
 
 pytestmark = pytest.mark.train
 
