@@ -23,8 +23,8 @@ from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.folder import CHECKPOINTS, TENSORBOARD
+from refinesynth.train.memory import ComputeSettings
 from refinesynth.train.passthrough import own_deepspeed
-from refinesynth.train.plan import ComputeSettings
 from refinesynth.train.ranks import is_launched
 
 

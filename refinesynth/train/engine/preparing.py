@@ -14,15 +14,9 @@ from refinesynth.errors import TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_conversations, split
-from refinesynth.train.engine.distributed import (
-    Distributed,
-    all_gather_objects,
-    resolved_checkpointing,
-    resolved_parallel,
-    resolved_precision,
-)
+from refinesynth.train.engine.distributed import Distributed, all_gather_objects
 from refinesynth.train.engine.loading import describe_model, load_tokenizer, make_renderer
-from refinesynth.train.plan import ComputeSettings, Plan, Sizes, SourceSizes, fullest_load, make_plan
+from refinesynth.train.plan import Plan, Sizes, SourceSizes, compute_settings, make_plan
 from refinesynth.train.prepare import Prepared, prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import TokenStore
@@ -56,9 +50,7 @@ def prepare_training(
     tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
     shape, devices = describe_model(config, tokenizer), distributed.devices()
-    precision = resolved_precision(config, distributed)
-    allowed = distributed.kind == "gpu" if config.gradient_checkpointing == "auto" else config.gradient_checkpointing
-    parallel = resolved_parallel(config, distributed, shape, precision, checkpointing=allowed)
+    means = compute_settings(config, devices, shape)
     training, held_out = split(conversations, config.held_out, config.seed)
     trained = _prepared(training, renderer, config)
     kept_out = _prepared(held_out, renderer, config) if held_out else None
@@ -72,9 +64,6 @@ def prepare_training(
         rendering=renderer.method,
         sources=tuple(_by_source(reading, trained.store, held_out)),
     )
-    load = fullest_load(config, sizes)
-    checkpointing = resolved_checkpointing(config, devices, shape, load, precision=precision, parallel=parallel)
-    means = ComputeSettings(precision, parallel, checkpointing, config.attention)
     plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=distributed.host(config))
     return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
 

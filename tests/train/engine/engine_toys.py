@@ -30,7 +30,8 @@ from refinesynth.train.engine.saving import Task
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer
 from refinesynth.train.events import Events, NullEvents
-from refinesynth.train.plan import ComputeSettings, Devices, Sizes, make_plan
+from refinesynth.train.memory import ComputeSettings
+from refinesynth.train.plan import Devices, Sizes, make_plan
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 __all__ = [
