@@ -1,9 +1,5 @@
 """Our settings as the library's: TrainingArguments with the user's own fields, a DeepSpeed configuration, FSDP2's options."""
 
-
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import importlib
 import os
 from datetime import timedelta

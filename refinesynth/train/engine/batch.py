@@ -5,9 +5,6 @@ Attention must not cross from one conversation to the next, and which one a toke
 There is no attention mask: an all-ones mask would join the conversations, silently.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self, TypedDict, cast

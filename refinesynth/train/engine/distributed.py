@@ -2,9 +2,6 @@
 group.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import os
 import socket
 from collections.abc import Generator, Mapping

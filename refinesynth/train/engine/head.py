@@ -4,9 +4,6 @@ Mistakes, prompts and observations are most of the tokens; none of them reaches 
 normal way, inside the model's `forward`, so that what wraps it (ZeRO-3, FSDP, adapters) sees an ordinary call.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import inspect
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager

@@ -1,8 +1,5 @@
 """The end of a training: SIGTERM and SIGINT end it with a checkpoint, and the last step is logged, evaluated and saved."""
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress

@@ -6,9 +6,6 @@ implementation is checked; then conversations go one a row, padded. State-space 
 state across, models without position ids number tokens through, and some attention ignores the boundaries.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace

@@ -1,46 +1,59 @@
 """One rank's whole training: data, plan, model, steps, the model that is kept."""
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import logging
 import os
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.adapter import base_name
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.conversation import Conversation
+from refinesynth.train.data import Reading, read_conversations, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.distributed import Distributed, destroy_process_group, single_process_environment
+from refinesynth.train.engine.distributed import (
+    Distributed,
+    all_gather_objects,
+    destroy_process_group,
+    single_process_environment,
+)
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.layout import Layout, choose_layout
-from refinesynth.train.engine.loading import load_model, read_once, stop_at
-from refinesynth.train.engine.preparing import PreparedTraining, agree, prepare_training
+from refinesynth.train.engine.loading import (
+    describe_model,
+    load_model,
+    load_tokenizer,
+    make_renderer,
+    read_once,
+    stop_at,
+)
 from refinesynth.train.engine.routing import coefficient
-from refinesynth.train.engine.save_dtype import written_dtype
-from refinesynth.train.engine.saving import Task, writing
+from refinesynth.train.engine.saving import Task, writing, written_dtype
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer
 from refinesynth.train.events import LOSS, Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.layers import portable_config
 from refinesynth.train.passthrough import deciding
-from refinesynth.train.plan import Plan
+from refinesynth.train.plan import Plan, Sizes, SourceSizes, compute_settings, make_plan
+from refinesynth.train.prepare import Prepared, prepare
 from refinesynth.train.ranks import rank, write_outcome
+from refinesynth.train.render import Renderer
+from refinesynth.train.tokens import TokenStore
 
 
 @contextmanager
@@ -64,6 +77,96 @@ def libraries_silenced() -> Generator[None]:
             each.setLevel(level)
         if bars:
             library.enable_progress_bar()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedTraining:
+    """What a training needs besides its model."""
+
+    tokenizer: PreTrainedTokenizerBase
+    store: TokenStore
+    held_out: TokenStore | None
+    plan: Plan
+    remarks: tuple[str, ...] = ()
+    """What was left out in reading."""
+
+
+def prepare_training(
+    config: TrainConfig, distributed: Distributed, sources: Sequence[Any] | None = None
+) -> PreparedTraining:
+    """Read and render the data, and plan; every rank does the same by itself. `sources` take the place of
+    `config.data`.
+
+    Raises:
+        InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
+    """
+    reading = read_conversations(
+        sources or config.data, without_refinement=config.without_refinement, seed=config.seed, form=config.form
+    ).open()
+    conversations = list(reading) if config.model == SCRATCH else reading
+    tokenizer = load_tokenizer(config, conversations)
+    renderer = make_renderer(config, tokenizer)
+    shape, devices = describe_model(config, tokenizer), distributed.devices()
+    means = compute_settings(config, devices, shape)
+    training, held_out = split(conversations, config.held_out, config.seed)
+    trained = _rendered(training, renderer, config)
+    kept_out = _rendered(held_out, renderer, config) if held_out else None
+    evaluated = kept_out.store if kept_out is not None and len(kept_out.store) else None
+    sizes = Sizes(
+        counts=trained.counts,
+        held_out=kept_out.counts if kept_out is not None and evaluated is not None else None,
+        largest_id=max(_largest(store) for store in (trained.store, evaluated) if store is not None),
+        longest=max(_longest(store) for store in (trained.store, evaluated) if store is not None),
+        digest=trained.store.digest,
+        rendering=renderer.method,
+        sources=tuple(_by_source(reading, trained.store, held_out)),
+    )
+    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=distributed.host(config))
+    return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
+
+
+def _by_source(reading: Reading, store: TokenStore, held_out: list[Conversation]) -> Iterator[SourceSizes]:
+    tokens, trained = Counter[str](), Counter[str]()
+    for one in store:
+        tokens[one.source] += len(one)
+        trained[one.source] += one.trained
+    apart = Counter(conversation.source for conversation in held_out)
+    for each in reading.taken:
+        name = each.name
+        read = {"conversations": each.found, "unmarked": each.unmarked, "taken": each.taken, "held_out": apart[name]}
+        yield SourceSizes(name, each.weight, **read, tokens=tokens[name], trained_tokens=trained[name])
+
+
+def _remarks(reading: Reading) -> Iterator[str]:
+    for where in reading.torn:
+        yield f"{where}: the last line is cut off, as a run that was killed leaves it; it is left out"
+    if reading.emptied:
+        yield f"{reading.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
+
+
+def _agree(*digests: str) -> None:
+    """Make sure that all ranks have rendered the same data; called when the process group stands.
+
+    Raises:
+        TrainingError: They have not.
+    """
+    gathered = all_gather_objects(digests)
+    if any(each != gathered[0] for each in gathered):
+        raise TrainingError(
+            f"the ranks have read different data (digests {gathered}); give them the same files and versions of the libraries"
+        )
+
+
+def _rendered(conversations: list[Conversation], renderer: Renderer, config: TrainConfig) -> Prepared:
+    return prepare(conversations, renderer, config.max_length, config.over_length)
+
+
+def _largest(store: TokenStore) -> int:
+    return int(store.input_ids.max(initial=0))
+
+
+def _longest(store: TokenStore) -> int:
+    return int(store.lengths.max(initial=0))
 
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
@@ -131,7 +234,7 @@ class _Training:
         config, means = self._config, ready.plan.means
         schedule = self._schedule(ready, packed=config.packing)
         arguments = self._arguments(ready, schedule)
-        agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")
+        _agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")
         start = self._checkpoint(identity := self._identity(ready))
         load = partial(
             load_model,

@@ -6,9 +6,6 @@ wraps it, in the two forms in which they are saved: in files that others load (a
 in shards of ranks.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -7,9 +7,6 @@ micro-batches, so the sum of a micro-batch's losses is divided by the step's tra
 of ranks, once.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import math
 from collections.abc import Callable
 from time import monotonic
@@ -31,8 +28,7 @@ from refinesynth.train.engine.layout import Layout
 from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
-from refinesynth.train.engine.save_dtype import settings_kept
-from refinesynth.train.engine.saving import SavingTrainer, Task
+from refinesynth.train.engine.saving import SavingTrainer, Task, settings_kept
 from refinesynth.train.events import LOSS, MEMORY, TOKENS_PER_SECOND, TRAINED_TOKENS_PER_SECOND, Events
 
 _PREFIX = "eval_"

@@ -3,9 +3,6 @@
 The tracer reads the bytecode of what it compiles, and cannot read what a coverage tool has put in there.
 """
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-
 import sys
 from pathlib import Path
 

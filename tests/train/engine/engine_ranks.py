@@ -6,10 +6,6 @@ Writes FOLDER/NAME/, the model after training, and FOLDER/NAME.json: losses and 
 evaluation, and the share of the weights that rank 0 holds.
 """
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import os
 import sys

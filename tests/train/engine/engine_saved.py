@@ -8,10 +8,6 @@ FOLDER/NAME/, what a training left, and FOLDER/told.json: of every training how 
 weights when they were loaded, and how often weights were gathered from the ranks.
 """
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import shutil
 import sys

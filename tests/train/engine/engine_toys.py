@@ -1,9 +1,5 @@
 """Toy conversations as tokens, toy models, and a trainer on them: everything in a fraction of a second on one core."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -25,7 +21,7 @@ from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.head import token_losses
 from refinesynth.train.engine.layout import Layout, choose_layout
 from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.preparing import PreparedTraining
+from refinesynth.train.engine.running import PreparedTraining
 from refinesynth.train.engine.saving import Task
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer

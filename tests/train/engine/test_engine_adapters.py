@@ -1,9 +1,5 @@
 """Adapters that are trained on, beside what else of the model is trained."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import shutil
 from pathlib import Path

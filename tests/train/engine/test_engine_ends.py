@@ -1,10 +1,6 @@
 """How a training ends, and what of it is kept: early, after a signal, with a best checkpoint that was moved or is
 damaged."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import math
 import os
 import shutil

@@ -1,9 +1,5 @@
 """Which layout a model gets: measured on it."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import itertools
 import sys
 from typing import Any

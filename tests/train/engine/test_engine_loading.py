@@ -1,9 +1,5 @@
 """Models and settings from outside: what is loaded, and what is refused before anything is trained."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,9 +1,5 @@
 """Equation 1 on a tiny model in double precision: what gives a gradient, and that layout does not matter."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 from typing import Any
 
 import engine_toys as toys

@@ -1,9 +1,5 @@
 """What is passed on to the library takes effect with our loss, packs and checkpoints."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import subprocess
 import sys
 from pathlib import Path

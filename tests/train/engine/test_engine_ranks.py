@@ -1,10 +1,6 @@
 """Two ranks are one rank, however they share the work; all ways in one launch, since starting takes most of the
 time."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from typing import Any

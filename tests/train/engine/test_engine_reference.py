@@ -1,9 +1,5 @@
 """The trainer against a training loop that is written out by hand, in double precision."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,9 +1,5 @@
 """The load-balancing loss of mixtures of experts, against the definition written out by hand."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,9 +1,5 @@
 """Every way to split a training saves what a training on one process saves; all ways in one launch."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,9 +1,5 @@
 """A release of a library that changes what is overridden here is refused at once, with the version that works."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportPrivateUsage=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false
-
 from importlib import metadata
 from pathlib import Path
 from typing import Any

@@ -1,9 +1,5 @@
 """The trainer on toys: the same training however it is cut up, and what ends it."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import errno
 import math
 from collections.abc import Mapping

@@ -1,10 +1,6 @@
 """What was saved is compared with what was trained, by names and shapes; what differs ends the training and is no
 checkpoint."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from typing import Any
