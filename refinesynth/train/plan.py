@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from refinesynth.errors import InputError
 from refinesynth.text.figures import counted, in_bytes
 from refinesynth.train.config import TrainConfig, interval
+from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 from refinesynth.train.memory import (
     ComputeSettings,
     Host,
@@ -24,7 +25,6 @@ from refinesynth.train.memory import (
     estimate_host_usage,
     estimate_memory,
 )
-from refinesynth.train.passthrough import own_deepspeed, stage_of
 
 if TYPE_CHECKING:
     # It brings numpy.
@@ -284,7 +284,7 @@ def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSe
     `memory.py`.
     """
     # An optimizer of the user's own may keep less than AdamW does.
-    sure = memory.fixed - (memory.optimizer if config.trainer.get("optim") else 0)
+    sure = memory.fixed - (memory.optimizer if config.trainer.optim else 0)
     if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
         return
     ways = [] if config.lora else ["--lora"]
@@ -312,7 +312,7 @@ def _refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsa
             f"{in_bytes(host.memory)}. Use {lora}{once}fewer processes or a smaller model"
         )
     needed = room.disk - host.there
-    if host.disk is not None and needed > host.disk and not config.trainer.get("optim"):
+    if host.disk is not None and needed > host.disk and not config.trainer.optim:
         smaller = "" if config.keep == 1 else "--set keep=1, "
         raise InputError(
             f"what is kept would fill the disk: {counted(room.checkpoints, 'checkpoint')} of {in_bytes(room.checkpoint)} and the model's "

@@ -1,19 +1,17 @@
 """One rank's whole training: data, plan, model, steps, the model that is kept."""
 
 import logging
-import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
 from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
@@ -23,7 +21,6 @@ from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_conversations, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
-from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.distributed import (
     Distributed,
@@ -41,14 +38,14 @@ from refinesynth.train.engine.loading import (
     read_once,
     stop_at,
 )
+from refinesynth.train.engine.loop import Loop, Task
+from refinesynth.train.engine.parallel import make_accelerator
 from refinesynth.train.engine.routing import coefficient
-from refinesynth.train.engine.saving import Task, writing, written_dtype
+from refinesynth.train.engine.saving import writing, written_dtype
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.trainer import RefinementTrainer
-from refinesynth.train.events import LOSS, Events, NullEvents, TrainResult
+from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.layers import portable_config
-from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Plan, Sizes, SourceSizes, compute_settings, make_plan
 from refinesynth.train.prepare import Prepared, prepare
 from refinesynth.train.ranks import rank, write_outcome
@@ -222,7 +219,7 @@ class _Training:
 
     def result(self, ready: PreparedTraining | None) -> TrainResult:
         config, distributed = self._config, self._distributed
-        set_seed(config.seed)
+        (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
         ready = ready or prepare_training(config, distributed, self._sources)
         self._events.planned(ready.plan)
         for remark in ready.remarks:
@@ -233,7 +230,7 @@ class _Training:
     def _trained(self, ready: PreparedTraining) -> TrainResult:
         config, means = self._config, ready.plan.means
         schedule = self._schedule(ready, packed=config.packing)
-        arguments = self._arguments(ready, schedule)
+        accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
         _agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")
         start = self._checkpoint(identity := self._identity(ready))
         load = partial(
@@ -246,28 +243,46 @@ class _Training:
         )
         model = read_once(load, self._distributed) if means.parallel == "fsdp" else load()
         stop_at(model, ready.store)
-        layout, lay_out = self._layouts(model, arguments, ready)
-        if layout is not None and layout.packed != schedule.packed:
+        choose = partial(
+            choose_layout,
+            model,
+            attention=config.attention,
+            packing=config.packing,
+            backward=not means.deepspeed,
+            autocast=accelerator.autocast,
+        )
+        layout = None
+        if means.parallel in {"none", "ddp"}:
+            if not is_quantized(base_model(model)):
+                model.to(accelerator.device)
+            layout = self._noted(choose())
             schedule = self._schedule(ready, packed=layout.packed)
-            arguments = self._arguments(ready, schedule)
         task = Task(
             ready.store,
             ready.held_out,
             schedule,
             identity,
-            config.keep,
-            config.early_stop,
             ready.tokenizer,
             written_dtype(config, ready.plan.model),
             coefficient(config, model),
             base_name(config),
         )
-        trainer = RefinementTrainer(model, arguments, task, events=self._events, layout=layout, lay_out=lay_out)
-        with trainer.interruption.watched():
-            trainer.train(resume_from_checkpoint=str(start.path) if start else None)
-        if trainer.interruption.signal is None:
-            self._save(trainer)
-        return self._told(trainer, start)
+        loop = Loop(
+            model,
+            task,
+            config,
+            accelerator,
+            lay_out=lambda call: layout or self._once_wrapped(choose(call=call), means.parallel),
+            events=self._events,
+        )
+        with loop.interruption.watched():
+            loop.train(start.path if start else None)
+        if loop.interruption.signal is None:
+            loop.keep_best()
+            with writing(output := Path(config.output)):
+                loop.save_model(output)
+            self._events.saved(output)
+        return self._told(loop, start)
 
     def _schedule(self, ready: PreparedTraining, *, packed: bool) -> Schedule:
         config = self._config
@@ -282,11 +297,6 @@ class _Training:
             max_steps=config.max_steps,
         )
 
-    def _arguments(self, ready: PreparedTraining, schedule: Schedule) -> TrainingArguments:
-        return training_arguments(
-            self._config, schedule, ready.plan.means, self._distributed, evaluates=ready.held_out is not None
-        )
-
     def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
         """What decides about the weights, by name."""
         means = ready.plan.means
@@ -295,7 +305,7 @@ class _Training:
             for name, value in portable_config(self._config).items()
             if name not in MAY_CHANGE and name not in _STOOD_FOR
         }
-        passed = {f"trainer.{name}": value for name, value in deciding(settings.pop("trainer")).items()}
+        passed = {f"trainer.{name}": value for name, value in self._config.trainer.deciding().items()}
         found = passed | {
             "tokens and labels": ready.store.digest,
             "held-out tokens": ready.held_out.digest if ready.held_out else None,
@@ -336,74 +346,32 @@ class _Training:
             self._events.note(f"Going on from {found.path}, after step {found.step}.")
         return found
 
-    def _layouts(
-        self, model: nn.Module, arguments: TrainingArguments, ready: PreparedTraining
-    ) -> tuple[Layout | None, Callable[[nn.Module], Layout] | None]:
-        """The layout now, or what finds it when the model is wrapped."""
-        means = ready.plan.means
-        choose = partial(
-            choose_layout,
-            model,
-            attention=self._config.attention,
-            packing=self._config.packing,
-            backward=means.parallel not in {"zero2", "zero3"},
-            autocast=_autocast(arguments),
-        )
-        if means.parallel in {"none", "ddp"}:
-            if not is_quantized(base_model(model)):
-                model.to(arguments.device)
-            layout = choose()
-            if layout.note:
-                self._events.note(layout.note)
-            return layout, None
+    def _once_wrapped(self, layout: Layout, parallel: str) -> Layout:
+        """The layout of a model that can be called only once it is wrapped, when its schedule stands."""
+        if self._config.packing and not layout.packed:
+            raise InputError(f"{layout.note} With parallel {parallel} that has to be asked for: set packing to false.")
+        return self._noted(layout)
 
-        def once_wrapped(call: nn.Module) -> Layout:
-            layout = choose(call=call)
-            if self._config.packing and not layout.packed:
-                raise InputError(
-                    f"{layout.note} With parallel {means.parallel} that has to be asked for: set packing to false."
-                )
-            if layout.note:
-                self._events.note(layout.note)
-            return layout
+    def _noted(self, layout: Layout) -> Layout:
+        if layout.note:
+            self._events.note(layout.note)
+        return layout
 
-        return None, once_wrapped
-
-    def _save(self, trainer: RefinementTrainer) -> None:
-        """Write the model that is kept, put together from all ranks, as safetensors, with its tokenizer."""
-        trainer.keep_best()
-        output = Path(self._config.output)
-        with writing(output):
-            trainer.save_model(str(output))
-        if self._distributed.is_main:
-            self._events.saved(output)
-
-    def _told(self, trainer: RefinementTrainer, start: Checkpoint | None) -> TrainResult:
-        state = trainer.state
-        losses = [float(entry[LOSS]) for entry in state.log_history if LOSS in entry]
-        best = state.best_global_step if state.best_model_checkpoint else None
-        kept = best or state.global_step
-        evaluations = [entry for entry in state.log_history if f"eval_{LOSS}" in entry and entry["step"] == kept]
-        held_out = {
-            name.removeprefix("eval_"): float(value)
-            for name, value in (evaluations[-1] if evaluations else {}).items()
-            if name.startswith("eval_")
-        }
+    def _told(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
+        progress = loop.progress
+        best = progress.best[0] if progress.best is not None else None
+        if best is not None and (not loop.checkpoints.path(best).is_dir() or progress.kept not in {None, best}):
+            best = None
+        held_out = [means for step, means in progress.evaluations if step == (best or progress.step)]
         return TrainResult(
             output=Path(self._config.output),
-            steps=state.global_step,
-            planned_steps=state.max_steps,
-            epochs=float(state.epoch or 0.0),
-            loss=losses[-1] if losses else float("nan"),
-            held_out=held_out,
+            steps=progress.step,
+            planned_steps=loop.task.schedule.steps,
+            epochs=progress.step / loop.task.schedule.steps_per_epoch,
+            loss=progress.last_loss,
+            held_out=held_out[-1] if held_out else {},
             best_step=best,
-            stopped_early=trainer.stopped_early,
-            signal=trainer.interruption.signal,
+            stopped_early=loop.stopped_early,
+            signal=loop.interruption.signal,
             resumed_from=start.step if start else None,
         )
-
-
-def _autocast(arguments: TrainingArguments) -> Callable[[], AbstractContextManager[Any]]:
-    if not arguments.bf16 or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
-        return nullcontext
-    return partial(torch.autocast, device_type=arguments.device.type, dtype=torch.bfloat16)

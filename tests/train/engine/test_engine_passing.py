@@ -8,22 +8,22 @@ from typing import Any
 import engine_toys as toys
 import pytest
 import torch
+from refinesynth.train.engine.arguments import check_passthrough, passthrough_arguments
+from refinesynth.train.engine.trainer import EmbeddingNoise
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 from transformers.integrations import integration_utils
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.train.engine.arguments import check_passthrough, passthrough_arguments
 from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.running import _Training
-from refinesynth.train.engine.trainer import EmbeddingNoise
 
 pytestmark = pytest.mark.train
 
 
 def trained(folder: Path, *, steps: int = 3, conversations: int = 11, **fields: Any) -> Any:
     asked = toys.config(folder, max_steps=steps, **fields)
-    made = toys.trainer(toys.model(), toys.store(conversations, seed=3), asked)
+    made = toys.loop(toys.model(), toys.store(conversations, seed=3), asked)
     made.train()
     return made
 
@@ -108,7 +108,7 @@ def test_a_tracker_gets_losses_by_kind_and_the_pace(tmp_path: Path, monkeypatch:
     asked = toys.config(
         tmp_path / "mine", max_steps=2, held_out=0.1, evaluate_every=2, trainer={"report_to": "trackio"}
     )
-    toys.trainer(toys.model(), toys.store(8), asked, held_out=toys.store(5, seed=9)).train()
+    toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(5, seed=9)).train()
     steps = [entry for entry in Tracker.told if "loss" in entry]
     assert [entry["step"] for entry in steps] == [1, 2]
     assert {entry["run"] for entry in steps} == {"mine"}
@@ -151,7 +151,7 @@ def test_with_noise_a_training_that_is_continued_is_the_same(tmp_path: Path) -> 
     noisy = {"neftune_noise_alpha": 5}
     whole = trained(tmp_path / "whole", steps=4, save_every=2, trainer=noisy, keep="all")
     asked = toys.config(tmp_path / "whole", max_steps=4, save_every=2, trainer=noisy)
-    again = toys.trainer(toys.model(seed=1), toys.store(11, seed=3), asked)
+    again = toys.loop(toys.model(seed=1), toys.store(11, seed=3), asked)
     again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoints" / "checkpoint-2"))
     assert furthest(whole, again) == 0
 

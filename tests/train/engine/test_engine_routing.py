@@ -67,7 +67,7 @@ def gradients(model: Any, loss: torch.Tensor) -> list[torch.Tensor]:
 
 def a_trainer(family: str, folder: Path, store: Any, *, ranks: int = 1, **fields: Any) -> Any:
     asked = toys.config(folder, precision="fp64", **fields)
-    made = toys.trainer(moe(family), store, asked)
+    made = toys.loop(moe(family), store, asked)
     steps = toys.schedule(store, asked, ranks=ranks)
     made.task = replace(made.task, schedule=steps, router_aux_loss=coefficient(asked, cast("Any", made.model)))
     return made

@@ -61,7 +61,7 @@ def alone(folder: Path) -> Path:
 
 
 def one_process(folder: Path, name: str, output: Path) -> None:
-    kept = {name: getattr(running, name) for name in ("agree", "destroy_process_group")}
+    kept = {name: getattr(running, name) for name in ("make_accelerator", "destroy_process_group")}
     said = train(folder, "none", name, output)
     for each, one in kept.items():
         setattr(running, each, one)
