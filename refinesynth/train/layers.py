@@ -193,13 +193,15 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
     known = [f"{prefix}{field}" for field in model.model_fields]
     if model is TrainConfig:
         known += _inner_names()
-    short = _OTHER_NAMES.get(name)
+    short = name if prefix == "trainer." and name in TrainConfig.model_fields else _OTHER_NAMES.get(name)
     near = (
         [short]
         if short and prefix in {"", "trainer."}
         else difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
     )
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    if name.startswith(("push_to_hub", "hub_")):
+        meant = "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER"
     raise ConfigurationError(f"there is no setting {reprlib.repr(prefix + name)} ({origin}); {meant}")
 
 

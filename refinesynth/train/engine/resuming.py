@@ -83,7 +83,7 @@ class Resumable:
         if kind == DistributedType.DEEPSPEED:
             cast("Any", self.model).save_checkpoint(str(folder), _DEEPSPEED, exclude_frozen_parameters=self.adapters)
         elif kind == DistributedType.FSDP:
-            weights, moments = get_state_dict(self.model, self.optimizer.optimizer, options=self._options)
+            weights, moments = self._shards()
             dcp.save({"model": weights}, checkpoint_id=folder / SHARDS)
             dcp.save({"optimizer": moments}, checkpoint_id=folder / _MOMENTS)
         elif rank == 0:
@@ -98,7 +98,7 @@ class Resumable:
         if kind == DistributedType.DEEPSPEED:
             cast("Any", self.model).load_checkpoint(str(folder), _DEEPSPEED, load_module_strict=not self.adapters)
         elif kind == DistributedType.FSDP:
-            weights, moments = get_state_dict(self.model, self.optimizer.optimizer, options=self._options)
+            weights, moments = self._shards()
             found, states = {"model": weights}, {"optimizer": moments}
             dcp.load(found, checkpoint_id=folder / SHARDS)
             dcp.load(states, checkpoint_id=folder / _MOMENTS)
@@ -119,9 +119,12 @@ class Resumable:
         if states.is_file():  # another number of ranks than before has none
             _bring_back(torch.load(states, weights_only=False))
 
-    @property
-    def _options(self) -> StateDictOptions:
-        return StateDictOptions(ignore_frozen_params=self.adapters)
+    def _shards(self) -> tuple[dict[str, Any], Any]:
+        """This rank's part of weights and moments; of adapters no frozen weight, not even one that is tied."""
+        options = StateDictOptions(ignore_frozen_params=self.adapters)
+        weights, moments = get_state_dict(self.model, self.optimizer.optimizer, options=options)
+        learned = {name for name, one in self.model.named_parameters() if one.requires_grad}
+        return {name: one for name, one in weights.items() if name in learned or not self.adapters}, moments
 
 
 def _read_weights(model: Any, folder: Path) -> None:

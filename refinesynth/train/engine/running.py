@@ -166,7 +166,7 @@ def _longest(store: TokenStore) -> int:
     return int(store.lengths.max(initial=0))
 
 
-_STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
+_STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
 """Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere
 now."""
 

@@ -17,12 +17,9 @@ from safetensors.torch import load_file, save_file
 from refinesynth.errors import InputError
 from refinesynth.train import hub
 from refinesynth.train.config import LoraConfig
-from refinesynth.train.engine.arguments import deepspeed_json, training_arguments
-from refinesynth.train.engine.distributed import (
-    Distributed,
-)
+from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.memory import ComputeSettings
+from refinesynth.train.engine.parallel import deepspeed_json
 
 pytestmark = pytest.mark.train
 
@@ -210,35 +207,17 @@ def test_deepspeed_gathers_what_is_saved_and_takes_our_optimizer(tmp_path: Path,
 def test_a_deepspeed_file_of_ones_own_saves_whole_models_and_leaves_batches_to_the_schedule(tmp_path: Path):
     path = tmp_path / "own.json"
     path.write_text(json.dumps({"train_batch_size": 7, "zero_optimization": {"stage": 3, "overlap_comm": True}}))
-    own = deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
+    own = deepspeed_json(asked(tmp_path, deepspeed=str(path), max_grad_norm=0.5), "zero3", "cpu", accumulation=3)
     assert own["zero_optimization"] == {
         "stage": 3,
         "overlap_comm": True,
         "stage3_gather_16bit_weights_on_model_save": True,
     }
-    assert (own["gradient_accumulation_steps"], own.get("train_batch_size")) == ("auto", None)
-
-
-def test_arguments_say_what_the_settings_say(tmp_path: Path):
-    settings = asked(
-        tmp_path,
-        batch_size=3,
-        epochs=4,
-        warmup=0.25,
-        weight_decay=0.1,
-        adam_betas=(0.8, 0.9),
-        schedule="linear",
-        save_every=0.5,
-    )
-    schedule = toys.schedule(toys.store(10), settings)
-    means = ComputeSettings("fp32", "none", gradient_checkpointing=False, attention="auto")
-    arguments = training_arguments(settings, schedule, means, Distributed.from_environment(settings), evaluates=True)
-    assert (arguments.max_steps, arguments.warmup_steps, arguments.weight_decay) == (16, 4, 0.1)
-    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.lr_scheduler_type) == (0.8, 0.9, "linear")
-    assert (arguments.save_steps, arguments.eval_steps) == (2, 4)
-    assert arguments.gradient_accumulation_steps == schedule.accumulation
-    assert not arguments.logging_nan_inf_filter
-    assert not arguments.bf16
+    assert (own["gradient_accumulation_steps"], own.get("train_batch_size")) == (3, None)
+    assert (own["gradient_clipping"], own["bf16"]) == (0.5, {"enabled": False})
+    path.write_text(json.dumps({"optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 3}}))
+    with pytest.raises(InputError, match=r"own\.json' has a section 'optimizer'.*learning_rate"):
+        deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
 
 
 @pytest.mark.parametrize("emulated", [False, True])
