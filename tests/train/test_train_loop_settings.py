@@ -37,7 +37,7 @@ def refusal(**fields: Any) -> str:
         ({"trainer": {"neftune_noise_alpha": "five"}}, "trainer.neftune_noise_alpha is 'five'"),
         ({"trainer": {"ddp_timeout": 1.5}}, "trainer.ddp_timeout is 1.5"),
         ({"trainer": {"report_to": "wnadb"}}, "expected one of tensorboard, wandb"),
-        ({"trainer": {"label_smoothing_factor": 0.1}}, "no setting 'trainer.label_smoothing_factor'"),
+        ({"trainer": {"label_smoothing_factor": 0.1}}, "no setting 'trainer.labe"),
         ({"trainer": {"hub_token": "secret"}}, "no setting 'trainer.hub_token'"),
     ],
 )
