@@ -21,7 +21,6 @@ from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 
 from refinesynth.errors import TrainingError
 from refinesynth.extras import require
-from refinesynth.files.atomic_write import write_json_file
 from refinesynth.train.config import ALL
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.distributed import all_gather_objects
@@ -166,7 +165,7 @@ class Checkpoints:
                 self.writer.write(path)
             self.state.write(path)
             if is_main:
-                write_json_file(path / _PROGRESS, asdict(progress))
+                (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # with NaN, too
             if fsdp:
                 self.writer.check_shards(path)
             self._refuse_other_disks(path)
