@@ -24,7 +24,7 @@ RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 
 DEFAULT: Final = "default"
 TO_BE_GIVEN: Final = "to be given"
-_OTHER_NAMES: Final = {
+OTHER_NAMES: Final = {
     "lr": "learning_rate",
     "lr_scheduler_type": "schedule",
     "num_train_epochs": "epochs",
@@ -193,7 +193,7 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
     known = [f"{prefix}{field}" for field in model.model_fields]
     if model is TrainConfig:
         known += _inner_names()
-    short = name if prefix == "trainer." and name in TrainConfig.model_fields else _OTHER_NAMES.get(name)
+    short = name if prefix == "trainer." and name in TrainConfig.model_fields else OTHER_NAMES.get(name)
     near = (
         [short]
         if short and prefix in {"", "trainer."}

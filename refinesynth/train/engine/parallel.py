@@ -59,7 +59,7 @@ def make_accelerator(
     if extra.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = extra.tf32
     # Of an earlier training of this process; accelerate has no public way to have settings of another.
-    AcceleratorState._reset_state(reset_partial_state=is_first)  # noqa: SLF001
+    AcceleratorState._reset_state(reset_partial_state=is_first)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     PartialState(cpu=cpu)
     plugins: dict[str, Any] = {}
     if means.deepspeed:
@@ -75,7 +75,7 @@ def make_accelerator(
             mixed_precision_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else None,
         )
     elif means.parallel == "ddp":
-        size = {} if extra.ddp_bucket_cap_mb is None else {"bucket_cap_mb": extra.ddp_bucket_cap_mb}
+        size: dict[str, Any] = {} if extra.ddp_bucket_cap_mb is None else {"bucket_cap_mb": extra.ddp_bucket_cap_mb}
         plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False, **size)]
     if extra.torch_compile:
         backend = cast("Any", extra.torch_compile_backend.upper())
@@ -179,9 +179,9 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
 
 
 def _optimizer_class(config: TrainConfig, *, cuda: bool) -> tuple[Any, dict[str, Any]]:
-    name, given = config.trainer.optim, {key: _number(one) for key, one in config.trainer.optim_args.items()}
-    if name in {None, "adamw_torch", "adamw_torch_fused"}:
-        return torch.optim.AdamW, {"fused": (cuda if name is None else name.endswith("fused")) or None} | given
+    name, given = config.trainer.optim or "", {key: _number(one) for key, one in config.trainer.optim_args.items()}
+    if name in {"", "adamw_torch", "adamw_torch_fused"}:
+        return torch.optim.AdamW, {"fused": name.endswith("fused") or (not name and cuda) or None} | given
     if name == "sgd":
         return torch.optim.SGD, given
     if name == "adafactor":
@@ -190,12 +190,10 @@ def _optimizer_class(config: TrainConfig, *, cuda: bool) -> tuple[Any, dict[str,
         # The learning rate is ours, as with the others.
         return Adafactor, {"eps": (1e-30, 1e-3), "scale_parameter": False, "relative_step": False} | given
     optimizers = require("bitsandbytes", "quantize").optim
-    paged, _, rest = name.rpartition("paged_")
-    what, _, bits = rest.partition("_")
-    kind = {"adamw": "AdamW", "lion": "Lion"}[what]
-    return getattr(
-        optimizers, f"{'Paged' if paged or name.startswith('paged_') else ''}{kind}{bits.removesuffix('bit')}bit"
-    ), given
+    plain = name.removeprefix("paged_")
+    what, _, bits = plain.partition("_")
+    paged, kind = "Paged" if plain != name else "", {"adamw": "AdamW", "lion": "Lion"}[what]
+    return getattr(optimizers, f"{paged}{kind}{bits}"), given
 
 
 def _number(value: object) -> object:

@@ -12,11 +12,12 @@ from typing import Any, Final, Literal, cast
 
 import numpy as np
 import torch
-import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator, DistributedType
 from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 
 from refinesynth.errors import TrainingError
@@ -83,8 +84,8 @@ class Resumable:
             cast("Any", self.model).save_checkpoint(str(folder), _DEEPSPEED, exclude_frozen_parameters=self.adapters)
         elif kind == DistributedType.FSDP:
             weights, moments = self._shards()
-            dcp.save({"model": weights}, checkpoint_id=folder / SHARDS)
-            dcp.save({"optimizer": moments}, checkpoint_id=folder / _MOMENTS)
+            save({"model": weights}, checkpoint_id=folder / SHARDS)
+            save({"optimizer": moments}, checkpoint_id=folder / _MOMENTS)
         elif rank == 0:
             torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
         torch.save(_random_states(), folder / f"rng_state_{rank}.pth")
@@ -99,8 +100,8 @@ class Resumable:
         elif kind == DistributedType.FSDP:
             weights, moments = self._shards()
             found, states = {"model": weights}, {"optimizer": moments}
-            dcp.load(found, checkpoint_id=folder / SHARDS)
-            dcp.load(states, checkpoint_id=folder / _MOMENTS)
+            load(found, checkpoint_id=folder / SHARDS)
+            load(states, checkpoint_id=folder / _MOMENTS)
             set_state_dict(
                 self.model,
                 self.optimizer.optimizer,

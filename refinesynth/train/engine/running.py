@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
@@ -249,7 +249,7 @@ class _Training:
             attention=config.attention,
             packing=config.packing,
             backward=not means.deepspeed,
-            autocast=accelerator.autocast,
+            autocast=cast("Any", accelerator.autocast),
         )
         layout = None
         if means.parallel in {"none", "ddp"}:
