@@ -1,19 +1,14 @@
-"""Per-request context: the episode and role that ask, the budget that pays, the completions that were paid for before,
-and the sums of what was used.
-
-It goes by a context variable and not by arguments, because pydantic-ai's `Model.request` has no place for it.
+"""What an episode's requests are charged to: sums of what was used, the budget that pays, and the memory of completions
+that were paid for before.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
-from refinesynth.client.answers import Answer
 from refinesynth.cost import Cost
 from refinesynth.journal.values import Paid
 from refinesynth.trajectory import Usage
@@ -53,7 +48,7 @@ class Count:
 class Ledger:
     """Every completion of an episode or of a whole run, thrown-away answers included, per role."""
 
-    _counts: dict[Role, Count] = field(default_factory=dict[Role, Count])
+    _counts: dict[str, Count] = field(default_factory=dict[str, Count])
 
     @property
     def by_role(self) -> dict[Role, Cost]:
@@ -75,7 +70,7 @@ class Ledger:
         """All roles together."""
         return sum(self.by_role.values(), Cost())
 
-    def enter(self, role: Role, usage: RequestUsage, cost_usd: float | None) -> None:
+    def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
         """Add one completion."""
         count = self._counts.get(role)
         if count is None:
@@ -128,38 +123,6 @@ class CostTracker(Protocol):
         ...
 
 
-class Account(Protocol):
-    """One request of one role of one episode; its completions, thrown-away ones included, are entered one by one."""
-
-    @property
-    def priority(self) -> float:
-        """Smaller goes first where requests wait for each other."""
-        ...
-
-    @property
-    def episode(self) -> str:
-        """Whose request it is, to be shown."""
-        ...
-
-    @property
-    def role(self) -> str:
-        """Which of its roles asks."""
-        ...
-
-    @property
-    def ended(self) -> bool: ...
-
-    def recall(self) -> Paid | None:
-        """The next completion of this request, if it was paid for before; it is entered as if it came now."""
-        ...
-
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation: ...
-
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
-        """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile."""
-        ...
-
-
 class Unlimited:
     """A tracker without a bottom, and what it puts aside."""
 
@@ -172,51 +135,3 @@ class Unlimited:
 
     def release(self) -> None:
         """Nothing was put aside."""
-
-
-class Forgetful:
-    """A memory that keeps nothing."""
-
-    ended = False
-
-    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:  # noqa: ARG002
-        """Nothing is known."""
-        return None
-
-    async def keep(self, *paid: Paid) -> None:
-        """Nothing is kept."""
-
-
-class NoAccount(Unlimited):
-    """The account of requests that belong to no episode."""
-
-    priority = 0.0
-    episode = ""
-    role = ""
-    ended = False
-
-    def recall(self) -> Paid | None:
-        """Nothing is known."""
-        return None
-
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
-        """Nothing is kept."""
-
-
-_NO_ACCOUNT = NoAccount()
-_current: ContextVar[Account] = ContextVar("account", default=_NO_ACCOUNT)
-
-
-def current_account() -> Account:
-    """The account of the request that this task is making."""
-    return _current.get()
-
-
-@contextmanager
-def charged_to(account: Account) -> Generator[None]:
-    """Within this block and task, requests belong to `account`."""
-    token = _current.set(account)
-    try:
-        yield
-    finally:
-        _current.reset(token)

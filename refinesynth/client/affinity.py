@@ -5,10 +5,8 @@ It is added behind the digest by which a journal knows a request, so the same is
 """
 
 import logging
-from collections.abc import Callable, Mapping
 from itertools import count
 from random import randrange
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from pydantic_ai.usage import RequestUsage
@@ -16,9 +14,9 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
-from refinesynth.client.account import Account
 from refinesynth.client.budget.price_table import listed
-from refinesynth.client.http.openai_models import is_openais
+from refinesynth.client.http.dialects import is_openais
+from refinesynth.client.session import Account
 
 _LOG = logging.getLogger("refinesynth.backends")
 
@@ -30,13 +28,24 @@ _Request: TypeAlias = dict[str, Any]
 
 def with_affinity(request: _Request, backend: Backend, account: Account) -> _Request:
     """The request, known by its episode and role; unchanged where it belongs to no episode."""
-    if not account.episode:
-        return request
-    kind = affinity_of(backend)
-    key = f"{account.episode}-{account.role}"
-    if not isinstance(kind, str):
-        return _headed(request, **dict.fromkeys(kind, key))
-    return _PRESETS[kind](request, key, account.role)
+    key, role = f"{account.episode}-{account.role}", account.role
+    match affinity_of(backend) if account.episode else "none":
+        case tuple() as headers:
+            return _headed(request, **dict.fromkeys(headers, key))
+        case "sglang":
+            # The gateway takes the key from `rid`, without `_t` and its number, or from the header.
+            return _with_body(_headed(request, **{"x-smg-routing-key": key}), rid=f"{key}_t{next(_TURNS)}")
+        case "dynamo":
+            # An episode that has its script is finished before others are begun.
+            hints = {"agent_hints": {"priority": int(role != Role.SCRIPT_WRITER)}}
+            return _with_body(_headed(request, **{"X-Dynamo-Session-ID": key}), nvext=hints)
+        case "openai" if role in CONVERSING:
+            # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
+            return _with_body(request, prompt_cache_key=key)
+        case "anthropic":
+            return _for_anthropic(request, role)
+        case _:
+            return request
 
 
 def affinity_of(backend: Backend) -> str | tuple[str, ...]:
@@ -49,31 +58,11 @@ def affinity_of(backend: Backend) -> str | tuple[str, ...]:
     return "anthropic" if provider == "anthropic" else "none"
 
 
-def _as_it_is(request: _Request, _key: str, _role: str) -> _Request:
-    return request
-
-
 _TURNS = count(randrange(10**9))
 """No two requests have the same id: SGLang refuses one that it is working on, such as of a process that was killed."""
 
 
-def _for_sglang(request: _Request, key: str, _role: str) -> _Request:
-    # The gateway takes the key from `rid`, without `_t` and its number, or from the header.
-    return _with_body(_headed(request, **{"x-smg-routing-key": key}), rid=f"{key}_t{next(_TURNS)}")
-
-
-def _for_dynamo(request: _Request, key: str, role: str) -> _Request:
-    # An episode that has its script is finished before others are begun.
-    hints = {"agent_hints": {"priority": int(role != Role.SCRIPT_WRITER)}}
-    return _with_body(_headed(request, **{"X-Dynamo-Session-ID": key}), nvext=hints)
-
-
-def _for_openai(request: _Request, key: str, role: str) -> _Request:
-    # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
-    return _with_body(request, prompt_cache_key=key) if role in CONVERSING else request
-
-
-def _for_anthropic(request: _Request, _key: str, role: str) -> _Request:
+def _for_anthropic(request: _Request, role: str) -> _Request:
     """Mark what another request will begin with; what none does would cost a quarter more.
 
     The DungeonMaster's instructions are those of all episodes, and a Player's conversation grows message by message.
@@ -84,17 +73,6 @@ def _for_anthropic(request: _Request, _key: str, role: str) -> _Request:
     if role == Role.PLAYER:
         messages[-1] = _marked(messages[-1])
     return {**request, "messages": messages}
-
-
-_PRESETS: Mapping[str, Callable[[_Request, str, str], _Request]] = MappingProxyType(
-    {
-        "none": _as_it_is,
-        "sglang": _for_sglang,
-        "dynamo": _for_dynamo,
-        "openai": _for_openai,
-        "anthropic": _for_anthropic,
-    }
-)
 
 
 def _headed(request: _Request, **headers: str) -> _Request:
@@ -135,10 +113,8 @@ class CacheWatch:
         if not usage.cache_read_tokens and self._uncached < _ENOUGH:
             return
         self._settled = True
-        if not usage.cache_read_tokens and _caches(self._backend):
-            self._warn()
-
-    def _warn(self) -> None:
+        if usage.cache_read_tokens or not _caches(self._backend):
+            return
         text = (
             f"{self._backend.label} reports no cached tokens in {_ENOUGH} requests of conversations, each of {_LONG:,} tokens or "
             f"more: the prompts are paid for in full, or it does not say (SGLang does with --enable-cache-report, vLLM with "

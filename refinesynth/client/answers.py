@@ -166,29 +166,18 @@ class Answer:
             raise AnswerFault(FaultStep.ABANDON, FaultKind.POLICY, f"refuses to answer by its content policy{why}")
         if ending == _LONG:
             limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
-            raise AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, f"cut its answer off at {limit}; raise max_tokens")
+            raise _useless(f"cut its answer off at {limit}; raise max_tokens")
         if ending == _WINDOW:
-            raise AnswerFault(
-                FaultStep.RETRY,
-                FaultKind.CONTENT,
-                "cut its answer off at the end of its context window; serve a longer one",
-            )
+            raise _useless("cut its answer off at the end of its context window; serve a longer one")
         if self.finish_reason == NO_REASON:
-            raise AnswerFault(
-                FaultStep.RETRY,
-                FaultKind.CONTENT,
-                "gave no finish_reason, so its answer may be cut off; it has to give one",
-            )
+            raise _useless("gave no finish_reason, so its answer may be cut off; it has to give one")
         if ending != _WHOLE:
-            why = f"finish_reason {self.finish_reason!r}"
-            raise AnswerFault(FaultStep.RETRY, FaultKind.SERVER, f"broke off its answer ({why})")
+            raise _broken(f"broke off its answer (finish_reason {self.finish_reason!r})")
         if not self.text.strip() and not self.calls:
             thought = ", only thoughts (its reasoning)" if self.thinking.strip() else ""
-            raise AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, f"gave an empty answer{thought}")
+            raise _useless(f"gave an empty answer{thought}")
         if max(len(self.text), *(len(arguments) for _, arguments, _ in self.calls), 0) > MAX_CHARACTERS:
-            raise AnswerFault(
-                FaultStep.RETRY, FaultKind.CONTENT, f"gave an answer of more than {MAX_CHARACTERS:,} characters"
-            )
+            raise _useless(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
 
     def settled(self, parameters: ModelRequestParameters) -> tuple["Answer", str | None]:
         """The answer with its calls as the model made them, and what the server's tool parser did to them if anything.
@@ -246,6 +235,14 @@ class ParserFault(AnswerFault):
     """A call that a server's tool parser has made unreadable."""
 
 
+def _useless(message: str) -> AnswerFault:
+    return AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, message)
+
+
+def _broken(message: str) -> AnswerFault:
+    return AnswerFault(FaultStep.RETRY, FaultKind.SERVER, message)
+
+
 class _Kept(BaseModel):
     text: str = ""
     thinking: str = ""
@@ -278,11 +275,9 @@ def read_answer(raw: object) -> Answer:
         completion = _Completion.model_validate(raw)
     except (ValidationError, RecursionError) as error:
         where = ".".join(str(at) for at in error.errors()[0]["loc"]) if isinstance(error, ValidationError) else "depth"
-        raise AnswerFault(
-            FaultStep.RETRY, FaultKind.SERVER, f"sent something that is no completion (at {where!r})"
-        ) from None
+        raise _broken(f"sent something that is no completion (at {where!r})") from None
     if not completion.choices:
-        raise AnswerFault(FaultStep.RETRY, FaultKind.SERVER, "sent a completion without choices")
+        raise _broken("sent a completion without choices")
     choice = completion.choices[0]
     calls = choice.message.tool_calls or ()
     reason, native = choice.finish_reason, choice.provider_specific_fields

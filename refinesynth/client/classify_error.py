@@ -18,7 +18,7 @@ from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, provider_of, server_of, split
-from refinesynth.client.limiter.rate_headers import headers_of, read_rate_headers
+from refinesynth.client.limiter.rates import headers_of, read_rate_headers
 from refinesynth.client.redaction import redact
 
 _SHOWN = 400

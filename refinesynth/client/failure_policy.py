@@ -1,13 +1,16 @@
 """The failure policy: a failed request is retried, or its episode is given up, or the run is stopped."""
 
 import logging
-from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from random import uniform
+from typing import Any
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
+from refinesynth.client.lacks import Lack, carried
 from refinesynth.client.limiter.rate_limiter import RateLimiter
+from refinesynth.client.watch import Call
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
 _LOG = logging.getLogger("refinesynth.backends")
@@ -29,78 +32,29 @@ _TO_LOOK_AT = {FaultKind.REJECTED: "output_mode and extra", FaultKind.CONTENT: "
 """Kinds of fault that settings can cause in every request, with the settings to name where the server names none."""
 _DECIDED_BY = {"response_format": "output_mode", "tools": "output_mode", "tool_choice": "output_mode"}
 """Arguments of a request that another setting decides."""
+_REFUSALS = frozenset({FaultKind.REJECTED, FaultKind.NOT_FOUND})
+_CRASH = 500
+_CRASHES = 2
+"""Crashes over a request with a schema after which it is asked once without."""
 _DOUBTFUL = 5
 """Uncertain faults in a row, without an answer in between, that stop the run."""
 
 
-class Retries:
-    """The retries of one request: the faults that it met, counted against the budgets of its backend.
-
-    Faults of the backend and faults of the content have separate budgets; defects have the smaller one. A server that
-    cannot be reached and has never answered anyone is given up after 5 to 9 seconds, one that sends a web page after
-    the second page.
-    """
-
-    def __init__(self, backend: Backend) -> None:
-        self.attempts = 0
-        """Failed attempts."""
-        self._backend = backend
-        self._faults: Counter[FaultKind] = Counter()
-
-    @property
-    def content_faults(self) -> int:
-        """Answers that came and could not be used."""
-        return self._faults[FaultKind.CONTENT]
-
-    def wait(self, fault: Fault, *, met: bool, patience: float, anew: bool) -> float | None:
-        """Count a fault, and return the seconds until the next attempt; None if there is none.
-
-        Exponential backoff with full jitter, at most `Backend.longest_wait`, and never before the server's Retry-After.
-
-        Args:
-            fault: The fault of the last attempt.
-            met: True if the server has answered any request so far.
-            patience: Longest Retry-After in seconds that is honoured.
-            anew: True if a used-up budget for faults of the content is granted once more.
-        """
-        self.attempts += 1
-        self._faults[fault.kind] += 1
-        if not self._worth_another(fault, met=met, patience=patience, anew=anew):
-            return None
-        if fault.kind is FaultKind.CONTENT:
-            # The backend is well; there is nothing to wait for.
-            return 0.0
-        step = min(2.0 ** min(self.attempts - 1, 30), self._backend.longest_wait)
-        wait = uniform(0, step)
-        if fault.kind is FaultKind.UNREACHED and not met:
-            # Of many requests with full jitter, one would give up at once.
-            wait = min(0.75 * step + 0.5 * wait, self._backend.longest_wait)
-        return max(wait, fault.after or 0.0)
-
-    def _worth_another(self, fault: Fault, *, met: bool, patience: float, anew: bool) -> bool:
-        faults, backend = self._faults, self._backend
-        if fault.step is not FaultStep.RETRY or (fault.after or 0.0) > patience:
-            return False
-        if fault.page is not None and not met and faults.total() > _PAGES:
-            return False
-        if fault.kind is FaultKind.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
-            return False
-        if fault.kind is FaultKind.CONTENT and faults[fault.kind] > backend.content_retries and anew:
-            faults.clear()
-            return True
-        if fault.kind in _FEW:
-            return faults[fault.kind] <= backend.content_retries
-        return sum(faults[kind] for kind in FaultKind if kind not in _FEW) <= backend.retries
-
-
 class FailurePolicy:
-    """The failures of one backend: each ends one episode, or the run."""
+    """The failures of one backend: each is tried again, ends one episode, or ends the run.
+
+    Faults of the backend and faults of the content have separate budgets of retries; defects have the smaller one. A
+    server that cannot be reached and has never answered anyone is given up after 5 to 9 seconds, one that sends a web
+    page after the second page.
+    """
 
     def __init__(self, backend: Backend, limiter: RateLimiter) -> None:
         self.answered = 0
         """Requests that were answered."""
         self.usable = False
         """True once an answer could be used."""
+        self.proved: set[str] = set()
+        """What the server has, because it was answered; see `lacks.carried`."""
         self._backend = backend
         self._limiter = limiter
         self._fruitless = 0
@@ -108,8 +62,58 @@ class FailurePolicy:
         self._calls = 0
         self._artefacts = 0
 
-    def note_answer(self) -> None:
-        """Note that a request was answered."""
+    def wait(self, fault: Fault, call: Call, request: Mapping[str, Any]) -> float | None:
+        """Count a fault, and return the seconds until the next attempt; None if there is none.
+
+        None are waited where the request is made in another form, and where the limiter waits for the end of an outage:
+        no retry is spent on either. Else: exponential backoff with full jitter, at most `Backend.longest_wait`, and never
+        before the server's Retry-After.
+        """
+        if (lack := _lack_behind(fault, call, request, self.proved)) is not None:
+            call.without |= {lack}
+            return 0.0
+        if fault.step is FaultStep.RETRY and self._limiter.excuses(fault):
+            return 0.0
+        call.failed += 1
+        call.faults[fault.kind] += 1
+        if not self._worth_another(fault, call):
+            return None
+        wait = self._backoff(fault, call.failed)
+        _LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, call.failed, wait)
+        return wait
+
+    def _backoff(self, fault: Fault, failed: int) -> float:
+        if fault.kind is FaultKind.CONTENT:
+            # The backend is well; there is nothing to wait for.
+            return 0.0
+        longest = self._backend.longest_wait
+        step = min(2.0 ** min(failed - 1, 30), longest)
+        wait = uniform(0, step)
+        if fault.kind is FaultKind.UNREACHED and not self._limiter.met:
+            # Of many requests with full jitter, one would give up at once.
+            wait = min(0.75 * step + 0.5 * wait, longest)
+        return max(wait, fault.after or 0.0)
+
+    def _worth_another(self, fault: Fault, call: Call) -> bool:
+        faults, backend, met = call.faults, self._backend, self._limiter.met
+        if fault.step is not FaultStep.RETRY or (fault.after or 0.0) > self.patience:
+            return False
+        if fault.page is not None and not met and faults.total() > _PAGES:
+            return False
+        if fault.kind is FaultKind.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
+            return False
+        # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
+        anew = not call.attempt and not call.account.ended
+        if fault.kind is FaultKind.CONTENT and faults[fault.kind] > backend.content_retries and anew:
+            faults.clear()
+            return True
+        if fault.kind in _FEW:
+            return faults[fault.kind] <= backend.content_retries
+        return sum(faults[kind] for kind in FaultKind if kind not in _FEW) <= backend.retries
+
+    def note_answer(self, proved: Iterable[str]) -> None:
+        """Note that a request was answered, and what that proves of the server."""
+        self.proved.update(proved)
         self.answered += 1
         self._doubtful = 0
 
@@ -131,60 +135,78 @@ class FailurePolicy:
         waits = self._limiter.state.waits
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
-    def error(self, fault: Fault, *, attempts: int, others_answered: bool) -> BackendError:
-        """Return the error to raise for a request that is given up.
-
-        Args:
-            fault: The fault of the last attempt.
-            attempts: How many attempts failed.
-            others_answered: True if other requests were answered since this one began.
-        """
+    def error(self, fault: Fault, call: Call) -> BackendError:
+        """Return the error to raise for a request that is given up after this fault."""
         if fault.page is not None and not self._limiter.met:
             return RunStopped(_no_api(self._backend, fault.page))
         if fault.step is FaultStep.STOP:
-            return self._stop_or_abandon(fault)
-        if fault.step is FaultStep.RETRY:
-            message = f"{fault.message} (after {attempts} attempt{'s' * (attempts != 1)})"
-            return self._failed(fault, message, others_answered=others_answered)
-        return self._abandoned_or_hopeless(fault.message, fault)
+            if not fault.certain and self.answered:
+                # It may echo its prompt, and stops the run only as one of several in a row.
+                self._doubtful += 1
+                if self._doubtful < _DOUBTFUL:
+                    return EpisodeAbandoned(fault.message)
+            return _stopped(fault.message)
+        if fault.step is FaultStep.ABANDON:
+            return self._abandoned_or_hopeless(fault.message, fault)
+        return self._retried_in_vain(fault, call)
 
-    def _failed(self, fault: Fault, message: str, *, others_answered: bool) -> BackendError:
+    def _retried_in_vain(self, fault: Fault, call: Call) -> BackendError:
         if (fault.after or 0.0) > self.patience:
             return _stopped(
                 f"{fault.message}; it asks to wait {fault.after:,.0f} s (Retry-After), and {self.patience:,.0f} s are the most that "
                 f"is waited: go on later, or with --set outage={fault.after:.0f}"
             )
+        message = f"{fault.message} (after {call.failed} attempt{'s' * (call.failed != 1)})"
         if fault.kind is FaultKind.CONTENT:
             return self._abandoned_or_hopeless(message, fault)
-        return EpisodeLost(message) if others_answered else _stopped(f"{message}{self._outlook(fault)}")
+        if self.answered > call.answered_before:
+            # Others were answered meanwhile.
+            return EpisodeLost(message)
+        if fault.kind is FaultKind.UNREACHED and not self._limiter.met:
+            message += "; check that the server is running and its address right"
+        elif fault.kind is not FaultKind.DEFECT:
+            message += "; it stays down, try again later"
+        return _stopped(message)
 
     def _abandoned_or_hopeless(self, message: str, fault: Fault) -> BackendError:
         """Give up one episode; or the run, where the first requests of a backend give nothing to use."""
-        if fault.kind in _TO_LOOK_AT and not self.usable:
-            self._fruitless += 1
-            if self._fruitless >= _FRUITLESS:
-                named = ", ".join(dict.fromkeys(_DECIDED_BY.get(name, name) for name in fault.names))
-                return _stopped(
-                    f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be "
-                    f"wrong: look at {named or _TO_LOOK_AT[fault.kind]} of the backend"
-                )
+        if fault.kind not in _TO_LOOK_AT or self.usable:
+            return EpisodeAbandoned(message)
+        self._fruitless += 1
+        if self._fruitless < _FRUITLESS:
             return EpisodeDoubtful(message)
-        return EpisodeAbandoned(message)
+        named = ", ".join(dict.fromkeys(_DECIDED_BY.get(name, name) for name in fault.names))
+        return _stopped(
+            f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be wrong: look at "
+            f"{named or _TO_LOOK_AT[fault.kind]} of the backend"
+        )
 
-    def _stop_or_abandon(self, fault: Fault) -> BackendError:
-        """Stop the run; an uncertain fault may echo its prompt, and stops it only as one of several in a row."""
-        if not fault.certain and self.answered:
-            self._doubtful += 1
-            if self._doubtful < _DOUBTFUL:
-                return EpisodeAbandoned(fault.message)
-        return _stopped(fault.message)
 
-    def _outlook(self, fault: Fault) -> str:
-        if fault.kind is FaultKind.DEFECT:
-            return ""
-        if fault.kind is FaultKind.UNREACHED and not self._limiter.met:
-            return "; check that the server is running and its address right"
-        return "; it stays down, try again later"
+def _lack_behind(fault: Fault, call: Call, request: Mapping[str, Any], proved: Container[str]) -> Lack | None:
+    """Return what `request` is to be made at once without, after this fault; None if no lack seems to be behind it.
+
+    Some servers break silently over a schema: a second crash leads to one try without, and a third puts it back.
+    `proved` is what the server has, because it was answered, see `carried`.
+    """
+    if fault.kind not in _REFUSALS and fault.status != _CRASH:
+        return None
+    found = carried(request).items()
+    asked = {lack for lack, proof in found if proof not in proved and lack in call.may - call.without}
+    lack = next((one for name in fault.names for one in _meant(name, request) if one in asked), None)
+    if lack is None and fault.status == _CRASH:
+        call.crashes += 1
+        if call.crashes > _CRASHES:
+            call.without -= {Lack.SCHEMA}
+        elif call.crashes == _CRASHES and Lack.SCHEMA in asked:
+            return Lack.SCHEMA
+    return lack
+
+
+def _meant(name: str, request: Mapping[str, Any]) -> Sequence[Lack]:
+    if name not in set(Lack):
+        return ()
+    # A choice is named as well where there is none: tools that the model may call or not.
+    return (Lack.DEMAND, Lack.TOOLS) if name == Lack.DEMAND and "tools" in request else (Lack(name),)
 
 
 def _no_api(backend: Backend, page: str) -> str:

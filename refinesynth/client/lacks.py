@@ -13,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import server_of
-from refinesynth.client.classify_error import Fault, FaultKind
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
 
@@ -37,10 +36,6 @@ _THEN: Mapping[Lack, str] = {
     Lack.DEMAND: "tool calls are asked for and not demanded",
     Lack.SEED: "requests carry none, so the same run again gives other answers",
 }
-_REFUSALS = frozenset({FaultKind.REJECTED, FaultKind.NOT_FOUND})
-_CRASH = 500
-_CRASHES = 2
-"""Crashes over a request with a schema after which it is asked once without."""
 _NOTE = "lacks"
 _FOUND = TypeAdapter(dict[str, frozenset[Lack]])
 
@@ -99,55 +94,6 @@ class Lacks:
 
 def _name(backend: Backend) -> str:
     return f"{backend.model} {server_of(backend) or ''}".rstrip()
-
-
-class Trial:
-    """One request's way to a form that its server takes."""
-
-    def __init__(self, may: frozenset[Lack], proved: set[str]) -> None:
-        """Nothing was asked yet.
-
-        Args:
-            may: What may be left out of the request.
-            proved: What the server has, because it was answered; see `carried`.
-        """
-        self.without: frozenset[Lack] = frozenset()
-        """What the request does without, to see whether that is answered."""
-        self._may = may
-        self._proved = proved
-        self._crashes = 0
-
-    def goes_on(self, fault: Fault, request: Mapping[str, Any]) -> bool:
-        """Whether the request, which met this fault, is to be made at once in another form."""
-        crashed = fault.status == _CRASH
-        lack: Lack | None = None
-        if fault.kind in _REFUSALS or crashed:
-            asked = self._asked(request)
-            lack = next((one for name in fault.names for one in _meant(name, request) if one in asked), None)
-        if lack is None and crashed:
-            lack = self._after_a_crash(request)
-        if lack is None:
-            return False
-        self.without |= {lack}
-        return True
-
-    def _after_a_crash(self, request: Mapping[str, Any]) -> Lack | None:
-        """Try once without a schema, over which some servers break silently; put it back where that breaks too."""
-        self._crashes += 1
-        if self._crashes > _CRASHES:
-            self.without -= {Lack.SCHEMA}
-        return Lack.SCHEMA if self._crashes == _CRASHES and Lack.SCHEMA in self._asked(request) else None
-
-    def _asked(self, request: Mapping[str, Any]) -> set[Lack]:
-        found = carried(request).items()
-        return {lack for lack, proof in found if proof not in self._proved and lack in self._may - self.without}
-
-
-def _meant(name: str, request: Mapping[str, Any]) -> Sequence[Lack]:
-    if name not in set(Lack):
-        return ()
-    # A choice is named as well where there is none: tools that the model may call or not.
-    return (Lack.DEMAND, Lack.TOOLS) if name == Lack.DEMAND and "tools" in request else (Lack(name),)
 
 
 def carried(request: Mapping[str, Any]) -> dict[Lack, str]:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -15,17 +15,17 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
-from refinesynth.client.account import Account, Price, current_account
+from refinesynth.client.account import Price
 from refinesynth.client.affinity import CacheWatch, with_affinity
 from refinesynth.client.answers import Answer, ParserFault, read_answer
 from refinesynth.client.bills import ESTIMATED, completed
 from refinesynth.client.budget.price_table import unknown
-from refinesynth.client.classify_error import FaultStep, classify_error
-from refinesynth.client.failure_policy import FailurePolicy, Retries
-from refinesynth.client.lacks import Lack, Lacks, Trial, carried
-from refinesynth.client.limiter.rate_headers import headers_of
+from refinesynth.client.classify_error import FaultKind, classify_error
+from refinesynth.client.failure_policy import FailurePolicy
+from refinesynth.client.lacks import Lack, Lacks, carried
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
-from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.client.limiter.rates import TokenBuckets, headers_of
+from refinesynth.client.session import current_account
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
 from refinesynth.errors import NoTools, RefinesynthError
@@ -96,8 +96,6 @@ class LiteLLMModel(Model):
         self._estimates = False
         """True if an answer came without its usage."""
         self._known = Lacks() if lacks is None else lacks
-        self._proved: set[str] = set()
-        """What the server has, because it was answered."""
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
         """What requests ask for, and what became of it here: the roles have one object each for all their requests."""
         self._policy = FailurePolicy(backend, self.limiter)
@@ -171,93 +169,76 @@ class LiteLLMModel(Model):
             RunStopped: Nothing can be asked of this backend.
             UserError: A message or setting that cannot be sent.
         """
-        account, policy, retries = current_account(), self._policy, Retries(self.backend)
-        answered_before = policy.answered
-        asking = _Asking(messages, model_settings, model_request_parameters, self._trial(model_request_parameters))
-        form = await self._form(asking)
-        with self.calls.begun(
-            model=self.backend.label,
-            role=account.role,
-            episode=account.episode,
-            index=account.priority,
-            timeout=form.request["timeout"],
-        ) as call:
+        asked, policy = model_request_parameters, self._policy
+        call = Call(current_account(), self.backend.label, self.backend.timeout, answered_before=policy.answered)
+        if self.backend.output_mode is not OutputMode.AUTO and not asked.function_tools:
+            # An output mode that the user chose stays; what a player may call is no output mode.
+            call.may = frozenset({Lack.SEED, Lack.DEMAND})
+        form = await self._form(messages, model_settings, asked, call)
+        with self.calls.begun(call):
             while True:
-                form = await self._form(asking, form)
-                request = _reseeded(form.request, retries.content_faults)
+                request, parameters = form
                 try:
-                    response = await self._ask(request, form.parameters, account, call)
+                    response = await self._answer(_reseeded(request, call.faults[FaultKind.CONTENT]), parameters, call)
                 except RefinesynthError:
                     # A completion function of ours that knows what its fault means, such as a replay.
                     raise
                 except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
                     fault = classify_error(error, self.backend)
                 else:
-                    await self._known.add(self.backend, asking.trial.without)
+                    await self._known.add(self.backend, call.without)
                     return response
-                if asking.trial.goes_on(fault, request):
-                    continue
-                if fault.step is FaultStep.RETRY and self.limiter.excuses(fault):
-                    # The limiter waits for the end of the outage.
-                    continue
-                # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
-                anew = not call.attempt and not account.ended
-                wait = retries.wait(fault, met=self.limiter.met, patience=policy.patience, anew=anew)
+                wait = policy.wait(fault, call, request)
                 if wait is None:
                     break
-                _LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, retries.attempts, wait)
                 call.enter(CallStage.BACKOFF)
                 await self._sleep(wait)
+                form = await self._form(messages, model_settings, asked, call)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
-        raise policy.error(fault, attempts=retries.attempts, others_answered=policy.answered > answered_before)
+        raise policy.error(fault, call)
 
-    def _trial(self, asked: ModelRequestParameters) -> Trial:
-        # An output mode that the user chose stays; what a player may call is no output mode.
-        free = self.backend.output_mode is OutputMode.AUTO or asked.function_tools
-        return Trial(frozenset(Lack) if free else frozenset({Lack.SEED, Lack.DEMAND}), self._proved)
-
-    async def _form(self, asking: "_Asking", before: "_Form | None" = None) -> "_Form":
-        """A request in the form that the server takes, as far as is known; the one before, if that is still so.
+    async def _form(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, asked: ModelRequestParameters, call: Call
+    ) -> tuple[dict[str, Any], ModelRequestParameters]:
+        """The request in the form that the server takes, as far as is known.
 
         Raises:
             NoTools: It is to call one of several functions, and the server takes none.
         """
-        without = asking.trial.without
-        if asking.parameters.function_tools:
-            if Lack.TOOLS in without or not self.profile.get("supports_tools", True):
+        if asked.function_tools:
+            if Lack.TOOLS in call.without or not self.profile.get("supports_tools", True):
                 # No other form could be answered, so this is believed at once.
                 await self._known.add(self.backend, frozenset({Lack.TOOLS}))
             if Lack.TOOLS in self.lacks:
                 raise NoTools(f"{self.backend.label} takes no tools, and is asked to call one of several")
-        lacks = self.lacks | without
-        if before is not None and before.lacks == lacks:
-            return before
-        settings, parameters = self._prepare(asking.settings, asking.parameters, lacks)
-        return _Form(self._request(asking.messages, settings or {}, parameters, lacks), parameters, lacks)
+        lacks = self.lacks | call.without
+        merged, parameters = self._prepare(settings, asked, lacks)
+        request = self._request(messages, merged or {}, parameters, lacks)
+        call.timeout = request["timeout"]
+        return request, parameters
 
-    async def _ask(
-        self, request: dict[str, Any], parameters: ModelRequestParameters, account: Account, call: Call
-    ) -> ModelResponse:
-        paid = account.recall()
+    async def _answer(self, request: dict[str, Any], parameters: ModelRequestParameters, call: Call) -> ModelResponse:
+        """A usable answer: recalled if it was paid for before, else bought."""
+        paid, policy = call.account.recall(), self._policy
         if paid is not None:
             answer, cost = Answer.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._buy(request, account, call)
-            self._policy.note_answer()
-            self._proved.update(carried(request).values())
+            answer, cost = await self._buy(request, call)
+            policy.note_answer(carried(request).values())
         answer.check(max_tokens=request.get("max_tokens"))
         try:
             answer, artefact = answer.settled(parameters)
         except ParserFault as fault:
-            self._policy.note_calls(str(fault))
+            policy.note_calls(str(fault))
             raise
         if answer.calls:
-            self._policy.note_calls(artefact)
+            policy.note_calls(artefact)
         parts = answer.parts(parameters)
-        self._policy.usable = True
+        policy.usable = True
         usage = answer.usage
         if cost is not None:
             usage.cost = Decimal(str(cost))
+        details = {"thinking_mark": answer.mark, "call_artefact": artefact} if answer.mark or artefact else None
         return ModelResponse(
             parts=parts,
             usage=usage,
@@ -265,14 +246,12 @@ class LiteLLMModel(Model):
             provider_name=self.system,
             provider_response_id=answer.id,
             finish_reason="tool_call" if answer.calls else "stop",
-            provider_details={"thinking_mark": answer.mark, "call_artefact": artefact}
-            if answer.mark or artefact
-            else None,
+            provider_details=details,
         )
 
-    async def _buy(self, request: dict[str, Any], account: Account, call: Call) -> tuple[Answer, float | None]:
+    async def _buy(self, request: dict[str, Any], call: Call) -> tuple[Answer, float | None]:
         """Buy a completion, with its price: in its turn, within the budget, and kept before anyone uses it."""
-        prompt_tokens, max_tokens = _rough_tokens(request), request.get("max_tokens")
+        account, prompt_tokens, max_tokens = call.account, _rough_tokens(request), request.get("max_tokens")
         call.enter(CallStage.TURN)
         async with self.limiter.permit(
             priority=account.priority,
@@ -280,7 +259,9 @@ class LiteLLMModel(Model):
             tokens=prompt_tokens,
             kind=(self.backend.model, account.role),
         ) as permit:
-            reservation = await account.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price)
+            reservation = await account.tracker.reserve(
+                prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price
+            )
             call.attempt += 1
             call.enter(CallStage.ANSWER)
             try:
@@ -298,7 +279,8 @@ class LiteLLMModel(Model):
         began = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):
-                raw = await self._call(**request, **self._key())
+                # Made for each call: no frame of a traceback holds the key then.
+                raw = await self._call(**request, **_key(self.backend))
             answer = self._counted(read_answer(raw), request)
         except RefinesynthError:
             raise
@@ -326,13 +308,6 @@ class LiteLLMModel(Model):
             facts = {"event": "usage_estimated", "backend": self.backend.label, "text": text}
             _LOG.warning("%s", text, extra={"facts": facts})
         return replace(answer, usage=usage)
-
-    def _key(self) -> dict[str, str]:
-        """The key as an argument, made for each call: no frame of a traceback holds it then."""
-        if (key := key_of(self.backend)) is not None:
-            return {"api_key": key}
-        # The OpenAI client insists on a key, even for servers that look at none.
-        return {} if server_of(self.backend) is None else {"api_key": "none"}
 
     def _request(
         self,
@@ -371,23 +346,6 @@ class LiteLLMModel(Model):
         return request
 
 
-class _Asking(NamedTuple):
-    """A request, whatever form it takes."""
-
-    messages: list[ModelMessage]
-    settings: ModelSettings | None
-    parameters: ModelRequestParameters
-    trial: Trial
-
-
-class _Form(NamedTuple):
-    """What is sent for it, to a server that lacks something."""
-
-    request: dict[str, Any]
-    parameters: ModelRequestParameters
-    lacks: frozenset[Lack]
-
-
 def _rough_tokens(request: dict[str, Any]) -> float:
     """Tokens of a prompt, at four characters each: enough for a rate limit."""
     return sum(len(message["content"] or "") for message in request["messages"]) / 4
@@ -405,3 +363,10 @@ def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:
     if seed is None or not content_faults:
         return request
     return {**request, "seed": (seed + content_faults * _SEED_STEP) % _SEEDS}
+
+
+def _key(backend: Backend) -> dict[str, str]:
+    if (key := key_of(backend)) is not None:
+        return {"api_key": key}
+    # The OpenAI client insists on a key, even for servers that look at none.
+    return {} if server_of(backend) is None else {"api_key": "none"}

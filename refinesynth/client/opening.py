@@ -1,14 +1,13 @@
 """From a backend to the model that asks it."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from refinesynth.backends.backend import Backend, Completion
 from refinesynth.backends.names import rehearsal_faults
 from refinesynth.backends.providers import key_of, key_variables
-from refinesynth.backends.replayed import recorded_backend, replayed_folder
+from refinesynth.backends.replayed import replayed_folder
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
@@ -29,10 +28,12 @@ def open_model(
     limiter: "RateLimiter | None" = None,
     calls: "Calls | None" = None,
     lacks: "Lacks | None" = None,
+    batches: "Batches | None" = None,
 ) -> "LiteLLMModel":
     """The pydantic-ai model for a backend; `limiter`, `calls` and `lacks` are those that it shares with others.
 
-    With `call`, requests go to that function. litellm is imported, which takes seconds once, for the backends alone
+    With `call`, requests go to that function; with `batches`, they travel in these: as many at once as there are, each
+    for a day. litellm is imported, which takes seconds once, for the backends alone
     that go through it: all but the rehearsal and those of `path=direct`. What `path=auto` is in a run, `routed` says;
     here it is litellm.
 
@@ -42,8 +43,16 @@ def open_model(
     from refinesynth.client.budget.price_table import price_of
     from refinesynth.client.model import LiteLLMModel
 
-    accepts_seed, injected = True, call is not None
-    if call is None and backend.rehearses:
+    accepts_seed, price = True, price_of(backend, listings=call is None, batch=batches is not None)
+    if batches is not None:
+        from refinesynth.client.batch.collecting import DAY, BatchedCompletion
+        from refinesynth.client.limiter.rate_limiter import limiter_of
+
+        _require_key(backend)
+        call = batched = BatchedCompletion(backend, batches)
+        accepts_seed, limiter = batched.accepts("seed"), limiter_of(backend, batched=True)
+        backend = backend.model_copy(update={"timeout": DAY})
+    elif call is None and backend.rehearses:
         call = _rehearsal(backend)
     elif call is None:
         _require_key(backend)
@@ -60,7 +69,7 @@ def open_model(
     return LiteLLMModel(
         backend,
         call=call,
-        price=price_of(backend, listings=not injected),
+        price=price,
         accepts_seed=accepts_seed,
         limiter=limiter,
         calls=calls,
@@ -70,8 +79,7 @@ def open_model(
 
 def _rehearsal(backend: Backend) -> Completion:
     """The rehearsal in this process; it remembers the scenes of an episode as long as the episode's session lives."""
-    from refinesynth.client.account import current_account
-    from refinesynth.client.session import Session, SessionAccount
+    from refinesynth.client.session import Session, current_account
     from refinesynth.rehearsal import Faults, Rehearsal
     from refinesynth.rehearsal.memory import Scenes, among, scenes
 
@@ -79,12 +87,12 @@ def _rehearsal(backend: Backend) -> Completion:
     remembered: WeakKeyDictionary[Session, Scenes] = WeakKeyDictionary()
 
     async def call(**request: Any) -> dict[str, Any]:
-        account = current_account()
-        if not isinstance(account, SessionAccount):
+        session = current_account().session
+        if session is None:
             return await rehearsal(**request)
-        if account.session not in remembered:
-            remembered[account.session] = scenes()
-        with among(remembered[account.session]):
+        if session not in remembered:
+            remembered[session] = scenes()
+        with among(remembered[session]):
             return await rehearsal(**request)
 
     return call
@@ -123,82 +131,27 @@ def open_models(
     def opened(backend: Backend) -> "LiteLLMModel":
         return open_model(backend, call=call, limiter=limiters[endpoint(backend)], calls=calls, lacks=lacks)
 
-    found: list[tuple[Backend, bool, Model]] = []
-    """Backend, whether it is asked in batches, and its model."""
     reserve = None if fallback is None else opened(fallback)
-    if fallback is not None and reserve is not None:
-        found.append((fallback, False, reserve))
+    found: list[tuple[Backend | None, bool, Model | None]] = [(fallback, False, reserve)]
+    """Backend, whether it is asked in batches, and its model."""
 
     def model_of(role: Role, backend: Backend) -> "Model":
         if call is None and (folder := replayed_folder(backend)) is not None:
+            from refinesynth.client.replay import open_replay
+
             return open_replay(folder, role)
         batched = batches is not None and role in BATCHED
         model = next((model for known, how, model in found if (known, how) == (backend, batched)), None)
         if model is None:
             if batches is not None and batched:
                 # Without the fallback, which would be paid for what a batch may answer yet.
-                model = open_batched(backend, batches, calls, lacks)
+                model = open_model(backend, calls=calls, lacks=lacks, batches=batches)
             else:
                 model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
             found.append((backend, batched, model))
         return model
 
     return {role: mixture([model_of(role, one) for one in backend.each]) for role, backend in backends.items()}
-
-
-def open_batched(backend: Backend, batches: "Batches", calls: "Calls", lacks: "Lacks") -> "LiteLLMModel":
-    """The model for a backend that is asked in batches: as many requests at once as there are, each for a day.
-
-    Raises:
-        ConfigurationError: The backend needs a key, and no variable holds one.
-    """
-    from refinesynth.client.batch.collecting import DAY, BatchedCompletion
-    from refinesynth.client.budget.price_table import price_of
-    from refinesynth.client.limiter.rate_limiter import limiter_of
-    from refinesynth.client.model import LiteLLMModel
-
-    _require_key(backend)
-    call = BatchedCompletion(backend, batches)
-    return LiteLLMModel(
-        backend.model_copy(update={"timeout": DAY}),
-        call=call,
-        price=price_of(backend, batch=True),
-        accepts_seed=call.accepts("seed"),
-        limiter=limiter_of(backend, batched=True),
-        calls=calls,
-        lacks=lacks,
-    )
-
-
-def open_replay(folder: Path, role: Role) -> "Model":
-    """The model that answers `role` from the journal of the run in `folder`, asked as that run asked it.
-
-    Where that run mixed several, so many, taking the same turns.
-
-    Raises:
-        ConfigurationError: There is no such run, or it did not play the role.
-        StorageError: Its journal cannot be read.
-    """
-    from refinesynth.client.budget.price_table import free
-    from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
-    from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
-    from refinesynth.client.limiter.rate_limiter import RateLimiter
-    from refinesynth.client.model import LiteLLMModel
-    from refinesynth.client.replay import Replay
-    from refinesynth.client.several import mixture
-
-    backend, replay = recorded_backend(folder, role), Replay(folder)
-    # No request is sent, so there is no limit to respect.
-    unhindered = RateLimiter(
-        backend.label,
-        limit=ConcurrencyLimit(start=None),
-        breaker=CircuitBreaker(longest_wait=backend.longest_wait, outage=0.0),
-        longest_wait=backend.longest_wait,
-    )
-    lacks = replay.lacks()
-    return mixture(
-        [LiteLLMModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
-    )
 
 
 async def close_models(models: "Iterable[Model]") -> None:

@@ -1,15 +1,20 @@
 """Answers from a run's journal: the same requests get the answers that were paid for then, for free."""
 
 import weakref
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from refinesynth.backends.replayed import ReplayedRun, journals
-from refinesynth.client.account import current_account
+from pydantic_ai.models import Model
+
+from refinesynth.backends.replayed import ReplayedRun, journals, recorded_backend
+from refinesynth.backends.role import Role
 from refinesynth.client.answers import Answer
+from refinesynth.client.budget.price_table import free
 from refinesynth.client.lacks import Lacks
-from refinesynth.client.session import Session, SessionAccount
+from refinesynth.client.limiter.rate_limiter import limiter_of
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.session import Session, current_account
+from refinesynth.client.several import mixture
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.journal import JournalReader, Paid, Recorded
 from refinesynth.journal.values import model_of
@@ -37,7 +42,8 @@ class Replay:
         self._folder = folder
         self._seed = ReplayedRun.read(folder).seed
         self._journals = [JournalReader.read(path) for path in journals(folder)]
-        weakref.finalize(self, _close, self._journals)
+        for journal in self._journals:
+            weakref.finalize(self, journal.close)
         self._known: weakref.WeakKeyDictionary[Session, Recorded] = weakref.WeakKeyDictionary()
         """What is recorded of each session that is being played."""
         self._strangers: set[str] | None = set()
@@ -51,14 +57,14 @@ class Replay:
             RunStopped: There is none for any of the first episodes.
         """
         account = current_account()
-        if not isinstance(account, SessionAccount):
-            raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
         session, role = account.session, account.role
+        if session is None:
+            raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
         recorded = self._recorded(session)
         paid = recorded.take(role, session.step(role), account.digest)
         if paid is None:
             raise EpisodeAbandoned(
-                f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role.value} in "
+                f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role} in "
                 f"episode {session.id}: it was not asked then, because rules, prompts or bounds are others or that run ended"
             )
         return as_completion(paid)
@@ -91,20 +97,37 @@ class Replay:
         raise EpisodeAbandoned(nothing)
 
 
-def _close(journals: Sequence[JournalReader]) -> None:
-    for journal in journals:
-        journal.close()
+def open_replay(folder: Path, role: Role) -> Model:
+    """The model that answers `role` from the journal of the run in `folder`, asked as that run asked it.
+
+    Where that run mixed several, so many, taking the same turns.
+
+    Raises:
+        ConfigurationError: There is no such run, or it did not play the role.
+        StorageError: Its journal cannot be read.
+    """
+    backend, replay = recorded_backend(folder, role), Replay(folder)
+    # No request is sent, so there is no limit to respect.
+    unhindered = limiter_of(backend, waits=False, batched=True)
+    lacks = replay.lacks()
+    return mixture(
+        [LiteLLMModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
+    )
 
 
 def as_completion(paid: Paid) -> dict[str, Any]:
     """A recorded answer in the form in which a server sends one, with its bill."""
     answer = Answer.from_paid(paid)
+    calls = [
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        for name, arguments, call_id in answer.calls
+    ]
     message: dict[str, Any] = {
         "role": "assistant",
         "content": answer.text or None,
         "reasoning_content": answer.thinking or None,
         "refusal": answer.refusal,
-        "tool_calls": list(_calls(answer)) or None,
+        "tool_calls": calls or None,
     }
     return {
         "id": answer.id,
@@ -121,8 +144,3 @@ def as_completion(paid: Paid) -> dict[str, Any]:
             },
         },
     }
-
-
-def _calls(answer: Answer) -> Iterator[dict[str, Any]]:
-    for name, arguments, call_id in answer.calls:
-        yield {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -1,10 +1,13 @@
 """One episode's view of its models: the same session id on every request, seeds of its own, a ledger and a memory.
 
-What it asked is known by a digest, also after the process that asked has died.
+What it asked is known by a digest, also after the process that asked has died. Which request a task is making goes by a
+context variable and not by arguments, because pydantic-ai's `Model.request` has no place for it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -27,16 +30,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
 from refinesynth.client import bills
-from refinesynth.client.account import (
-    CostTracker,
-    Forgetful,
-    Ledger,
-    Memory,
-    Price,
-    Reservation,
-    Unlimited,
-    charged_to,
-)
+from refinesynth.client.account import CostTracker, Ledger, Memory, Unlimited
 from refinesynth.client.answers import Answer, usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.errors import NoTools
@@ -58,7 +52,8 @@ class Session:
     seed: int
     index: int = 0
     """The persona's position; requests of smaller ones go first."""
-    memory: Memory = field(default_factory=Forgetful)
+    memory: Memory | None = None
+    """None if nothing is to be kept."""
     tracker: CostTracker = field(default_factory=Unlimited)
     ledger: Ledger = field(default_factory=Ledger)
     attempt: int = 0
@@ -66,8 +61,8 @@ class Session:
     answered_by: dict[str, str] = field(default_factory=dict[str, str])
     """Role to the models that answered it, in the order of their first answer; several where one stood in for
     another."""
-    _requests: Counter[Role] = field(default_factory=Counter[Role])
-    _steps: Counter[Role] = field(default_factory=Counter[Role])
+    _requests: Counter[str] = field(default_factory=Counter[str])
+    _steps: Counter[str] = field(default_factory=Counter[str])
 
     def model(self, role: Role, model: Model) -> "SessionModel":
         """`model` as this episode's `role`."""
@@ -83,22 +78,22 @@ class Session:
         """The role's last request does not count."""
         self._requests[role] -= 1
 
-    def step(self, role: Role) -> int:
+    def step(self, role: str) -> int:
         """How many completions the role has had, recalled ones included."""
         return self._steps[role]
 
-    def enter(self, role: Role, usage: RequestUsage, cost_usd: float | None) -> None:
+    def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
         """Count one completion."""
         self._steps[role] += 1
         self.ledger.enter(role, usage, cost_usd)
 
-    def credit(self, role: Role, model: str) -> None:
+    def credit(self, role: str, model: str) -> None:
         """Note which model gave the role a completion."""
-        before = self.answered_by.get(role.value)
+        before = self.answered_by.get(role)
         if before is None:
-            self.answered_by[role.value] = model
+            self.answered_by[role] = model
         elif model not in before.split(", "):
-            self.answered_by[role.value] = f"{before}, {model}"
+            self.answered_by[role] = f"{before}, {model}"
 
 
 class SessionModel(WrapperModel):
@@ -119,7 +114,8 @@ class SessionModel(WrapperModel):
         settings = ModelSettings(**(model_settings or {}))
         settings["seed"] = self.session.next_seed(self.role)
         settings["extra_headers"] = {**settings.get("extra_headers", {}), SESSION_HEADER: self.session.id}
-        account = SessionAccount(self.session, self.role, digest_of(messages, model_request_parameters))
+        digest = digest_of(messages, model_request_parameters)
+        account = Account(self.session, self.role.value, digest, self.session.tracker)
         before = self.session.step(self.role)
         with charged_to(account):
             try:
@@ -135,48 +131,60 @@ class SessionModel(WrapperModel):
         return response
 
 
-@dataclass(frozen=True)
-class SessionAccount:
-    """One request of a session's role."""
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One request of one role of one episode; its completions, thrown-away ones included, are entered one by one."""
 
-    session: Session
-    role: Role
-    digest: bytes
+    session: Session | None = None
+    """None for a request that belongs to no episode: nothing of it is kept."""
+    role: str = ""
+    digest: bytes = b""
     """What is asked, see `digest_of`."""
+    tracker: CostTracker = field(default_factory=Unlimited)
+    """What pays for it."""
 
     @property
     def priority(self) -> float:
         """The episode's position: what was begun first is to be finished first."""
-        return self.session.index
+        return 0.0 if self.session is None else self.session.index
 
     @property
     def episode(self) -> str:
-        """The session's id."""
-        return self.session.id
+        """The session's id; empty if there is none."""
+        return "" if self.session is None else self.session.id
 
     @property
     def ended(self) -> bool:
-        return self.session.memory.ended
+        """Whether the episode had ended, and is made again from what it has paid for alone."""
+        return self.session is not None and self.session.memory is not None and self.session.memory.ended
 
     def recall(self) -> Paid | None:
+        """The next completion of this request, if it was paid for before; it is entered as if it came now."""
         session, role = self.session, self.role
+        if session is None or session.memory is None:
+            return None
         paid = session.memory.recall(role, session.step(role), self.digest)
         if paid is not None:
             session.enter(role, usage_of(paid), paid.cost_usd)
             session.credit(role, model_of(paid.model))
         return paid
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
-        return await self.session.tracker.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
-
     async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+        """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile."""
         session, role, usage = self.session, self.role, answer.usage
+        if session is None:
+            return
+        step = session.step(role)
+        session.enter(role, usage, cost_usd)
+        session.credit(role, model)
+        if session.memory is None:
+            return
         paid = Paid(
             episode=session.id,
             index=session.index,
             attempt=session.attempt,
-            role=role.value,
-            step=session.step(role),
+            role=role,
+            step=step,
             digest=self.digest,
             model=f"{model}{ESTIMATED}" if bills.ESTIMATED in usage.details else model,
             answer=answer.to_json(),
@@ -186,10 +194,26 @@ class SessionAccount:
             cache_write_tokens=usage.cache_write_tokens,
             output_tokens=usage.output_tokens,
         )
-        session.enter(role, usage, cost_usd)
-        session.credit(role, model)
         with anyio.CancelScope(shield=True):
             await session.memory.keep(paid)
+
+
+_current: ContextVar[Account] = ContextVar("account", default=Account())  # noqa: B039 - frozen
+
+
+def current_account() -> Account:
+    """The account of the request that this task is making."""
+    return _current.get()
+
+
+@contextmanager
+def charged_to(account: Account) -> Generator[None]:
+    """Within this block and task, requests belong to `account`."""
+    token = _current.set(account)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 _SIZE = 16

@@ -53,11 +53,9 @@ class FallbackModel(WrapperModel):
     does not pay for. The response names the model that answered.
     """
 
-    def __init__(self, wrapped: Model, fallback: Model, *, again: float = _AGAIN) -> None:
-        """`again` is how many seconds a model is left alone that is up and will not be asked."""
+    def __init__(self, wrapped: Model, fallback: Model) -> None:
         super().__init__(wrapped)
         self.fallback = fallback
-        self._again = again
         self._left_alone_until = float("-inf")
         self._away = False
 
@@ -95,7 +93,7 @@ class FallbackModel(WrapperModel):
         limiter = getattr(self.wrapped, "limiter", None)
         # One that is down sees to its own return.
         if limiter is None or not limiter.down:
-            self._left_alone_until = anyio.current_time() + self._again
+            self._left_alone_until = anyio.current_time() + _AGAIN
         if not self._away:
             self._away = True
             _LOG.warning("%s Requests go to %s meanwhile", why, self.fallback.model_name)

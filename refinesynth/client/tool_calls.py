@@ -81,15 +81,12 @@ def settle(calls: tuple[Called, ...], text: str, tools: Tools) -> Settled:
     if not written:
         return Settled((*settled,), text, artefact)
     found: list[Called] = [(name, arguments, None) for _, name, arguments in written if name is not None]
-    clear = len(found) == len(written) and (not settled or _same(found, settled))
+    same = all(any(one[:2] == other[:2] for other in settled) for one in found)
+    clear = len(found) == len(written) and (not settled or same)
     begin = written[0][0]
     before = text[:begin]
     before = before[:-_NEAR] + _LEFT.sub("", before[-_NEAR:])
     return Settled((*(settled or found),), before, "calls left in the text", clear=clear)
-
-
-def _same(found: list[Called], settled: list[Called]) -> bool:
-    return all(any(one[:2] == other[:2] for other in settled) for one in found)
 
 
 def _tool(name: str, tools: Tools) -> str | None:

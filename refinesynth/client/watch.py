@@ -1,13 +1,17 @@
 """The requests in flight, and a watchdog that warns when nothing seems to move."""
 
 import logging
+from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import count
 
 import anyio
+
+from refinesynth.client.classify_error import FaultKind
+from refinesynth.client.lacks import Lack
+from refinesynth.client.session import Account
 
 _LOG = logging.getLogger("refinesynth.backends")
 
@@ -29,23 +33,33 @@ class CallStage(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """One request of a role, with all its attempts."""
+    """One request of a role, with all its attempts: the one state that its steps share."""
 
+    account: Account
     model: str
-    role: str
-    episode: str
-    index: float
-    """The episode's number."""
+    """Label of the backend."""
     timeout: float
     """Seconds that one attempt may take."""
-    since: float
+    since: float = field(default_factory=anyio.current_time)
     """On the event loop's clock, as all times here."""
     stage: CallStage = CallStage.TURN
-    stage_since: float = 0.0
+    stage_since: float = field(default_factory=anyio.current_time)
     attempt: int = 0
     """Attempts begun."""
     in_turns: float = 0.0
     """Seconds spent waiting for turns that came."""
+    failed: int = 0
+    """Attempts that failed, answers that were recalled included."""
+    faults: Counter[FaultKind] = field(default_factory=Counter[FaultKind])
+    """Faults that count against the backend's numbers of retries."""
+    may: frozenset[Lack] = frozenset(Lack)
+    """What may be left out of the request, if the server seems to lack it."""
+    without: frozenset[Lack] = frozenset()
+    """What the request does without, to see whether that is answered."""
+    crashes: int = 0
+    """Faults over which the server seems to have crashed."""
+    answered_before: int = 0
+    """Requests that the backend had answered when this one began."""
 
     def enter(self, stage: CallStage) -> None:
         """It waits for something else from now on."""
@@ -65,7 +79,6 @@ class Calls:
 
     def __init__(self) -> None:
         self._calls: dict[int, Call] = {}
-        self._numbers = count()
         self._finished = 0
         self._retried = 0
 
@@ -86,16 +99,13 @@ class Calls:
         return self._retried + sum(_again(call) for call in self._calls.values())
 
     @contextmanager
-    def begun(self, *, model: str, role: str, episode: str, index: float, timeout: float) -> Generator[Call]:
+    def begun(self, call: Call) -> Generator[Call]:
         """A call is in flight for the block."""
-        now = anyio.current_time()
-        call = Call(model, role, episode, index, timeout, now, stage_since=now)
-        number = next(self._numbers)
-        self._calls[number] = call
+        self._calls[id(call)] = call
         try:
             yield call
         finally:
-            del self._calls[number]
+            del self._calls[id(call)]
             self._finished += 1
             self._retried += _again(call)
 
@@ -132,8 +142,8 @@ def _warn(reason: str, calls: Iterable[Call], in_flight: int, now: float) -> Non
     rows = [
         {
             "model": call.model,
-            "role": call.role,
-            "episode": call.episode,
+            "role": call.account.role,
+            "episode": call.account.episode,
             "stage": call.stage,
             "stage_seconds": now - call.stage_since,
             "seconds": now - call.since,

@@ -209,8 +209,10 @@ def profile_of(backend: Backend) -> ModelProfile:
     """
     table = _table(backend)
     mode = backend.output_mode
-    if mode is OutputMode.AUTO:
-        mode = _best(table)
+    if mode is OutputMode.AUTO and table.get("supports_json_schema_output", False):
+        mode = OutputMode.NATIVE
+    elif mode is OutputMode.AUTO:
+        mode = OutputMode.TOOL if table.get("supports_tools", True) else OutputMode.PROMPTED
     chosen = ModelProfile(default_structured_output_mode=cast("Any", mode.value))
     if mode is OutputMode.NATIVE:
         chosen["supports_json_schema_output"] = True
@@ -228,12 +230,6 @@ def _table(backend: Backend) -> ModelProfile:
     if provider == "openai" and (name == "gpt-4" or name.startswith(_BEFORE_SCHEMAS)):
         return merge_profile(table, ModelProfile(supports_json_schema_output=False))
     return table
-
-
-def _best(table: ModelProfile) -> OutputMode:
-    if table.get("supports_json_schema_output", False):
-        return OutputMode.NATIVE
-    return OutputMode.TOOL if table.get("supports_tools", True) else OutputMode.PROMPTED
 
 
 def output_mode(
@@ -281,11 +277,11 @@ def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
     """Whether a tool call can be demanded; some models refuse it, some only while they think."""
     if not profile.get("supports_forced_tool_choice", True):
         return False
-    thinks = profile.get("thinking_enabled_by_default", False) and not _thinking_is_off(backend)
-    return not thinks or profile.get("supports_forced_tool_choice_with_thinking", True)
-
-
-def _thinking_is_off(backend: Backend) -> bool:
     thinking = backend.extra.get("thinking")
-    disabled = isinstance(thinking, dict) and thinking.get("type") == "disabled"
-    return disabled or backend.extra.get("reasoning_effort") in {"none", "disable"}
+    off = isinstance(thinking, dict) and thinking.get("type") == "disabled"
+    off = off or backend.extra.get("reasoning_effort") in {"none", "disable"}
+    return (
+        off
+        or not profile.get("thinking_enabled_by_default", False)
+        or profile.get("supports_forced_tool_choice_with_thinking", True)
+    )

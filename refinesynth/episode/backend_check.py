@@ -15,9 +15,9 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends import Backend, Completion, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
-from refinesynth.client.account import NoAccount, charged_to
 from refinesynth.client.bills import ESTIMATED
 from refinesynth.client.lacks import Lack, Lacks
+from refinesynth.client.session import Account, charged_to
 from refinesynth.client.wire import output_mode, profile_of
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.plays import find
@@ -168,7 +168,7 @@ class _Probing(WrapperModel):
             self._first = False
             stopped: RunStopped | None = None
             held = list[Probe]()
-            with charged_to(NoAccount()):
+            with charged_to(Account()):
                 for form, model in self._forms(model_request_parameters):
                     try:
                         probe = await self._probe(form, model, messages, model_settings, model_request_parameters)

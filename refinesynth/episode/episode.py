@@ -7,7 +7,7 @@ from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
 from refinesynth.backends.role import Role
-from refinesynth.client.account import CostTracker, Forgetful, Memory, Unlimited
+from refinesynth.client.account import CostTracker, Memory, Unlimited
 from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.session import Session
 from refinesynth.client.tracing import ACCEPTED, span
@@ -62,7 +62,7 @@ async def play_episode(
                 id=name,
                 seed=episode_seed(index=index, settings=settings),
                 index=index,
-                memory=memory or Forgetful(),
+                memory=memory,
                 tracker=tracker or Unlimited(),
             ),
             persona,

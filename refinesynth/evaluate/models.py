@@ -30,12 +30,12 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.names import resolve
-from refinesynth.client.account import NoAccount, Price, Reservation, charged_to
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.price_table import price_of
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.opening import open_model as open_client
+from refinesynth.client.session import Account, charged_to
 from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent
@@ -48,18 +48,6 @@ IN_FLIGHT = 64
 """Requests at once, where the backend sets no bound; the rate limiter finds how many there should be."""
 
 _PARAMETERS = ModelRequestParameters()
-
-
-class _Paid(NoAccount):
-    """Account of requests that belong to no episode."""
-
-    role = "player"
-
-    def __init__(self, tracker: BudgetTracker) -> None:
-        self._tracker = tracker
-
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
-        return await self._tracker.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
 
 
 @modelapi(name=PROVIDER)
@@ -131,11 +119,11 @@ class OwnBackend(ModelAPI):
             raise
         return _output(response, self.model_name)
 
-    def _open(self) -> tuple[LiteLLMModel, _Paid]:
+    def _open(self) -> tuple[LiteLLMModel, Account]:
         if self._model is None or self._tracker is None:
             self._model = open_client(self.backend)
             self._tracker = BudgetTracker(self.budget, prices=[price_of(self.backend)])
-        return self._model, _Paid(self._tracker)
+        return self._model, Account(role="player", tracker=self._tracker)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -55,13 +55,6 @@ def test_one_episode_alone_opens_it_only_where_no_prompt_can_be_at_fault() -> No
         assert breaker.position is position
 
 
-def test_a_backend_that_was_never_there_has_no_outage() -> None:
-    breaker = CircuitBreaker()
-    fail(breaker, *[DOWN] * 50)
-    assert breaker.closed
-    assert not breaker.met
-
-
 def test_between_trials_it_waits_twice_as_long_each_time_up_to_the_longest_wait() -> None:
     breaker, now, waits = met(), 0.0, list[float]()
     fail(breaker, *[DOWN] * 5)
@@ -96,17 +89,6 @@ def test_those_that_were_under_way_when_it_opened_change_nothing() -> None:
     breaker.start_trial()
     fail(breaker, DOWN, now=0.5)
     assert breaker.position is CircuitState.HALF_OPEN
-
-
-def test_the_first_answer_closes_it_whoever_gets_it() -> None:
-    for trying in (False, True):
-        breaker = met()
-        fail(breaker, *[DOWN] * 5)
-        if trying:
-            breaker.start_trial()
-        assert breaker.answered()
-        assert (breaker.closed, breaker.fault, breaker.down_since) == (True, None, None)
-        assert breaker.gives_up_at == float("inf")
 
 
 def test_a_trial_that_was_cancelled_is_made_again() -> None:

@@ -154,16 +154,6 @@ def test_it_stays_between_one_and_its_ceiling(events: list[str], ceiling: int) -
         assert 1 <= traffic.limit.current <= ceiling
 
 
-@given(st.integers(16, 500))
-def test_where_all_fails_it_halves_once_per_round_trip(start: int) -> None:
-    limit = ConcurrencyLimit(start=start)
-    begun = [limit.begin() for _ in range(start)]
-    for number in begun:
-        limit.failed(number)
-        limit.ended(number)
-    assert limit.current == start // 2
-
-
 @settings(max_examples=8)
 @given(st.integers(0, 500), st.floats(0, 0.2))
 def test_faults_that_come_whatever_the_load_do_not_keep_it_from_growing(seed: int, share: float) -> None:

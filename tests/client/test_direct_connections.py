@@ -22,8 +22,7 @@ from yarl import URL
 
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.completion import DirectCompletion, direct_completion
-from refinesynth.client.http.connection import MAX_BYTES, Connection
+from refinesynth.client.http.completion import MAX_BYTES, Connection, DirectCompletion, direct_completion
 from refinesynth.client.http.reply import HttpError
 
 CANARY = "sk-canary-0123456789abcdef"

@@ -15,7 +15,7 @@ from refinesynth import synthesize
 from refinesynth.backends import PRESETS, Backend, providers
 from refinesynth.backends.backend import REHEARSAL
 from refinesynth.client import litellm_sdk
-from refinesynth.client.http import openai_models as listing
+from refinesynth.client.http import dialects as listing
 from refinesynth.client.http.choosing import why_not_direct
 from refinesynth.client.http.completion import direct_completion
 from refinesynth.client.http.dialects import COMMON, DIALECTS, body_of

@@ -14,7 +14,6 @@ from backend_doubles import Waits
 from chat_server import ChatServer, Reply, calls_tool, completion, fails, says
 from pydantic import BaseModel
 from pydantic_ai import Agent, models
-from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve_roles
 from refinesynth.client import litellm_sdk, open_model, open_models
@@ -314,16 +313,6 @@ def test_a_model_that_litellm_cannot_place_takes_nothing(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(litellm_sdk.litellm(), "get_supported_openai_params", cannot)
     assert not litellm_sdk.accepts("gpt-4o", "seed")
-
-
-def test_prices_come_from_litellms_map_and_count_cached_tokens() -> None:
-    price = litellm_sdk.pricer("gpt-4o")
-    full = price(RequestUsage(input_tokens=1_000_000, output_tokens=1_000_000))
-    cached = price(RequestUsage(input_tokens=1_000_000, cache_read_tokens=1_000_000, output_tokens=1_000_000))
-    assert full is not None
-    assert cached is not None
-    assert 0 < cached < full
-    assert litellm_sdk.pricer("hosted_vllm/unheard-of")(RequestUsage(input_tokens=1)) is None
 
 
 def test_opening_a_real_backend_prices_it_and_knows_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:

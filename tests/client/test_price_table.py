@@ -11,30 +11,13 @@ from refinesynth.client import litellm_sdk
 from refinesynth.client.budget.price_table import free, is_known, listed, price_of, unknown
 
 LISTED = (
-    "gpt-4o",
-    "gpt-4o-mini",
-    "o3",
-    "gpt-5",
-    "deepseek/deepseek-flash",
-    "deepseek/deepseek-v4-pro",
-    "deepseek/deepseek-chat",
-    "anthropic/claude-sonnet-5-5",
-    "claude-sonnet-4-5",
-    "gemini/gemini-2.5-pro",
-    "gemini/gemini-3.8-flash",
-    "dashscope/qwen3.7-plus",
-    "dashscope/qwen3-coder-plus",
-    "mistral/mistral-large-latest",
-    "xai/grok-4",
-    "groq/llama-3.3-70b-versatile",
-    "moonshot/kimi-k2.5",
-    "together_ai/deepseek-ai/DeepSeek-V3",
-    "openrouter/openai/gpt-4o",
-    "bedrock/amazon.nova-pro-v1:0",
-    "azure/gpt-4o",
-    "cohere_chat/command-r",
-    "ollama_chat/llama3",
-)
+    "gpt-4o", "gpt-4o-mini", "o3", "gpt-5", "deepseek/deepseek-flash", "deepseek/deepseek-v4-pro",
+    "deepseek/deepseek-chat", "anthropic/claude-sonnet-5-5", "claude-sonnet-4-5", "gemini/gemini-2.5-pro",
+    "gemini/gemini-3.8-flash", "dashscope/qwen3.7-plus", "dashscope/qwen3-coder-plus",
+    "mistral/mistral-large-latest", "xai/grok-4", "groq/llama-3.3-70b-versatile", "moonshot/kimi-k2.5",
+    "together_ai/deepseek-ai/DeepSeek-V3", "openrouter/openai/gpt-4o", "bedrock/amazon.nova-pro-v1:0",
+    "azure/gpt-4o", "cohere_chat/command-r", "ollama_chat/llama3",
+)  # fmt: skip
 """Flat prices, several by the length of the prompt or by the hour, prices for writing to a cache, several spellings of
 a provider."""
 

@@ -14,8 +14,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
-from refinesynth.client.account import Ledger, NoAccount, charged_to, current_account
-from refinesynth.client.session import Session
+from refinesynth.client.account import Ledger
+from refinesynth.client.session import Account, Session, charged_to, current_account
 from refinesynth.cost import Cost
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.trajectory import Usage
@@ -116,7 +116,7 @@ def test_an_empty_ledger_cost_nothing() -> None:
 
 
 def test_accounts_nest_and_end() -> None:
-    outer, inner = NoAccount(), NoAccount()
+    outer, inner = Account(role="outer"), Account(role="inner")
     with charged_to(outer):
         with charged_to(inner):
             assert current_account() is inner

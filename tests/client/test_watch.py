@@ -12,13 +12,14 @@ from virtual_time import in_virtual_time
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_models
-from refinesynth.client.session import Session
+from refinesynth.client.session import Account, Session
 from refinesynth.client.watch import Call, Calls, CallStage, watch
 from refinesynth.run.logs import facts_of
 
 
 async def call(calls: Calls, *stays: tuple[CallStage, float], limit: float = 10) -> None:
-    with calls.begun(model="m", role="player", episode="e1", index=1, timeout=limit) as one:
+    account = Account(Session("e1", seed=0, index=1), "player")
+    with calls.begun(Call(account, "m", timeout=limit)) as one:
         for stage, seconds in stays:
             one.enter(stage)
             await anyio.sleep(seconds)
@@ -80,7 +81,7 @@ def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
             seen.extend(calls)
 
     in_virtual_time(run)
-    assert [one.episode for one in seen] == ["e1", "e1"]
+    assert [one.account.episode for one in seen] == ["e1", "e1"]
     assert (len(calls), calls.finished) == (0, 2)
 
 
@@ -124,7 +125,7 @@ def test_a_model_lists_its_requests_with_what_they_wait_for() -> None:
     calls, seen = Calls(), list[tuple[str, str, CallStage, int]]()
 
     def look() -> None:
-        seen.extend((one.role, one.episode, one.stage, one.attempt) for one in calls)
+        seen.extend((one.account.role, one.account.episode, one.stage, one.attempt) for one in calls)
 
     async def run() -> None:
         class Slow(Scripted):

@@ -12,7 +12,7 @@ from virtual_time import in_virtual_time
 
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.client.limiter.rates import TokenBuckets
 from refinesynth.files import memory
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.progress import Bound

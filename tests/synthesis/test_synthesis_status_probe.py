@@ -2,7 +2,6 @@
 
 import pytest
 
-from refinesynth.client.limiter.circuit_breaker import CircuitState
 from refinesynth.client.limiter.rate_limiter import RateLimiterState
 from refinesynth.synthesis.progress import trouble
 
@@ -21,9 +20,7 @@ def state(
         limit=limit,
         in_flight=8,
         waiting=waiting,
-        latency=1.0,
         held_until=held_until,
-        breaker=CircuitState.CLOSED if down_since is None else CircuitState.OPEN,
         down_since=down_since,
         fault=fault,
         met=met,

@@ -21,14 +21,13 @@ from pydantic_ai.models import check_allow_model_requests
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
-from refinesynth.client.account import current_account
 from refinesynth.client.batch.api import BatchApi, Body, Ended, Outcome, missing
 from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.beside import beside
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.http.choosing import why_not_direct
 from refinesynth.client.limiter.deadline import current_deadline
-from refinesynth.client.session import SessionAccount
+from refinesynth.client.session import current_account
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.extras import check_installed
 
@@ -309,9 +308,9 @@ def _api_of(backend: Backend) -> BatchApi:
 
 def _id_of_current_request() -> str:
     account = current_account()
-    if not isinstance(account, SessionAccount):
-        raise EpisodeAbandoned("a batch takes requests of episodes only, and this one belongs to none")
     session, role = account.session, account.role
+    if session is None:
+        raise EpisodeAbandoned("a batch takes requests of episodes only, and this one belongs to none")
     known = f"{session.id}/{role}/{session.step(role)}/".encode() + account.digest
     return blake2b(known, digest_size=16).hexdigest()
 

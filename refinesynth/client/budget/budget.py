@@ -25,7 +25,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in (("usd", self.usd), ("tokens", self.tokens)):
-            if value is not None and not (_is_number(value) and 0 < value < math.inf):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and 0 < value < math.inf):
                 raise InputError(f"a budget of {value!r} {name}: expected a number above 0; {_HOW}")
 
     def __str__(self) -> str:
@@ -71,10 +72,6 @@ def _limit(part: str, text: str) -> tuple[str, float]:
     if found := _TOKENS.fullmatch(part):
         return "tokens", float(found["number"]) * _SCALES[found["scale"].casefold()]
     raise InputError(f"{text!r} is no budget; {_HOW}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _CAUTION = 8
@@ -131,20 +128,6 @@ class BudgetLimit:
         everything else in flight comes to its worst; and it is expected not to pass it at all.
         """
         return self.spent + self.at_worst < self.limit and self.spent + self.expected + expected <= self.limit
-
-    def put_aside(self, worst: float, expected: float) -> None:
-        """Hold this back for a request."""
-        self.at_worst += worst
-        self.expected += expected
-
-    def put_back(self, worst: float, expected: float) -> None:
-        """The request is over."""
-        self.at_worst -= worst
-        self.expected -= expected
-
-    def settle_rounding(self) -> None:
-        """Nothing is put aside: say so to the last bit."""
-        self.at_worst = self.expected = 0.0
 
     def covers_another(self, in_flight: int) -> bool:
         """Whether one more episode is expected to be paid for to its end, and before it all that are in flight.

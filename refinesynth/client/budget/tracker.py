@@ -44,6 +44,22 @@ class Forecast(NamedTuple):
     cached: float
     answer: float
 
+    def tokens(self) -> tuple[float, float]:
+        """At worst, and as expected."""
+        return self.worst_prompt + self.worst_answer, self.prompt + self.answer
+
+    def dollars(self, price: Price) -> tuple[float, float]:
+        """At worst, and as expected."""
+        # One object for all: making it costs more than asking the price.
+        _ASKED.input_tokens = int(self.worst_prompt) + 1
+        _ASKED.cache_read_tokens = 0
+        _ASKED.output_tokens = int(self.worst_answer)
+        worst = price(_ASKED) or 0.0
+        _ASKED.input_tokens = int(self.prompt)
+        _ASKED.cache_read_tokens = int(self.cached)
+        _ASKED.output_tokens = int(self.answer)
+        return worst, price(_ASKED) or 0.0
+
 
 @dataclass(slots=True)
 class Estimates:
@@ -93,22 +109,16 @@ class BudgetReservation:
     """For every limit: at worst, and as expected."""
     estimates: Estimates | None = None
     prompt_tokens: float = 0.0
+    decided: anyio.Event | None = None
+    """Set when it is, of one that cannot be paid before others have been settled."""
+    granted: bool = False
+    gone: bool = False
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         self.tracker.settle(self, usage, cost_usd)
 
     def release(self) -> None:
         self.tracker.put_back(self)
-
-
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    """A request that cannot be paid before others have been settled."""
-
-    reserved: BudgetReservation
-    decided: anyio.Event = field(default_factory=anyio.Event)
-    granted: bool = False
-    gone: bool = False
 
 
 class BudgetTracker:
@@ -151,7 +161,7 @@ class BudgetTracker:
         self._limits: list[tuple[BudgetLimit, bool]] = []
         """Each with whether it counts tokens, and not US dollars."""
         self._estimates: dict[object, Estimates] = {}
-        self._waiting: list[tuple[float, int, _Waiter]] = []
+        self._waiting: list[tuple[float, int, BudgetReservation]] = []
         self._order = count()
         self._holds = 0
         self._refused_from = inf
@@ -202,42 +212,38 @@ class BudgetTracker:
         for limit, of_tokens in self._limits:
             limit.episode.add(spent.tokens if of_tokens else spent.cost_usd or 0.0)
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
-        """See `CostTracker.reserve`.
+    async def reserve(
+        self,
+        *,
+        prompt_tokens: float,
+        max_tokens: int | None,
+        price: Price,
+        priority: float = 0.0,
+        episode: "EpisodeTracker | None" = None,
+    ) -> Reservation:
+        """See `CostTracker.reserve`; for an `episode`, and then by its priority.
 
         Raises:
             BudgetSpent: What is left does not pay for it, and nothing is in flight that could turn out cheaper.
         """
-        return await self.reservation(prompt_tokens, max_tokens, price)
-
-    async def reservation(
-        self,
-        prompt_tokens: float,
-        max_tokens: int | None,
-        price: Price,
-        *,
-        priority: float = 0.0,
-        episode: "EpisodeTracker | None" = None,
-    ) -> BudgetReservation:
-        """`reserve`, for an episode."""
         if not self._limits:
             return self._counts_alone
         reserved = self._priced(prompt_tokens, max_tokens, price, episode)
         if not self._waiting and priority <= self._refused_from and self._admits(reserved):
             self._put_aside(reserved)
             return reserved
-        waiter = _Waiter(reserved)
-        heappush(self._waiting, (priority, next(self._order), waiter))
+        reserved.decided = anyio.Event()
+        heappush(self._waiting, (priority, next(self._order), reserved))
         self._decide()
         try:
-            await waiter.decided.wait()
+            await reserved.decided.wait()
         except BaseException:
-            if waiter.granted:
+            if reserved.granted:
                 self.put_back(reserved)
-            waiter.gone = True
+            reserved.gone = True
             self._decide()
             raise
-        if not waiter.granted:
+        if not reserved.granted:
             raise BudgetSpent(
                 f"the budget of {self.budget} is spent: what is left of it does not pay for this request."
             )
@@ -264,15 +270,16 @@ class BudgetTracker:
             return
         self._holds -= 1
         for (limit, _), (worst, expected) in zip(self._limits, reserved.amounts, strict=True):
-            limit.put_back(worst, expected)
-            if not self._holds:
-                limit.settle_rounding()
+            # With nothing put aside the sums are 0 to the last bit.
+            limit.at_worst = limit.at_worst - worst if self._holds else 0.0
+            limit.expected = limit.expected - expected if self._holds else 0.0
         self._decide()
 
     def _put_aside(self, reserved: BudgetReservation) -> None:
         self._holds += 1
         for (limit, _), (worst, expected) in zip(self._limits, reserved.amounts, strict=True):
-            limit.put_aside(worst, expected)
+            limit.at_worst += worst
+            limit.expected += expected
 
     def _admits(self, reserved: BudgetReservation) -> bool:
         return all(
@@ -282,17 +289,18 @@ class BudgetTracker:
     def _decide(self) -> None:
         """Let in who is first in line as long as there is money, and refuse whom nothing can help any more."""
         while self._waiting:
-            priority, _, waiter = self._waiting[0]
-            if not waiter.gone and priority <= self._refused_from:
-                if self._admits(waiter.reserved):
-                    waiter.granted = True
-                    self._put_aside(waiter.reserved)
+            priority, _, first = self._waiting[0]
+            if not first.gone and priority <= self._refused_from:
+                if self._admits(first):
+                    first.granted = True
+                    self._put_aside(first)
                 elif self._holds:
                     return
                 else:
                     self._refused_from = priority
             heappop(self._waiting)
-            waiter.decided.set()
+            if first.decided is not None:
+                first.decided.set()
 
     def _priced(
         self, prompt_tokens: float, max_tokens: int | None, price: Price, episode: "EpisodeTracker | None"
@@ -303,7 +311,7 @@ class BudgetTracker:
         if estimates is None:
             estimates = self._estimates[key] = Estimates()
         forecast = estimates.forecast(prompt_tokens, max_tokens)
-        amounts = tuple(_tokens(forecast) if of_tokens else _dollars(forecast, price) for _, of_tokens in self._limits)
+        amounts = tuple(forecast.tokens() if of_tokens else forecast.dollars(price) for _, of_tokens in self._limits)
         return BudgetReservation(self, episode, amounts, estimates, prompt_tokens)
 
 
@@ -317,20 +325,6 @@ class EpisodeTracker:
     """In this process, for every limit."""
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
-        return await self.tracker.reservation(prompt_tokens, max_tokens, price, priority=self.index, episode=self)
-
-
-def _tokens(forecast: Forecast) -> tuple[float, float]:
-    return forecast.worst_prompt + forecast.worst_answer, forecast.prompt + forecast.answer
-
-
-def _dollars(forecast: Forecast, price: Price) -> tuple[float, float]:
-    # One object for all: making it costs more than asking the price.
-    _ASKED.input_tokens = int(forecast.worst_prompt) + 1
-    _ASKED.cache_read_tokens = 0
-    _ASKED.output_tokens = int(forecast.worst_answer)
-    worst = price(_ASKED) or 0.0
-    _ASKED.input_tokens = int(forecast.prompt)
-    _ASKED.cache_read_tokens = int(forecast.cached)
-    _ASKED.output_tokens = int(forecast.answer)
-    return worst, price(_ASKED) or 0.0
+        return await self.tracker.reserve(
+            prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price, priority=self.index, episode=self
+        )

@@ -13,8 +13,7 @@ from refinesynth.backends.backend import Backend, Mixed
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import key_of, key_variables, server_of, split
 from refinesynth.backends.replayed import replayed_folder
-from refinesynth.client.http.dialects import DIALECTS, ELSEWHERE, PASSED_ON, Dialect
-from refinesynth.client.http.openai_models import asked_straight
+from refinesynth.client.http.dialects import DIALECTS, ELSEWHERE, PASSED_ON, Dialect, asked_straight
 
 _ONLY_LITELLM_READS = (
     "OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "SSL_VERIFY", "SSL_CERTIFICATE", "SSL_SECURITY_LEVEL",
@@ -59,12 +58,8 @@ def path_of(backend: Backend, *, in_flight: int) -> Chosen:
 
 def routed(backend: Backend, *, in_flight: int) -> Backend:
     """The same backend with `auto` replaced by the path that is taken; each of a mixture for itself."""
-    return Mixed.of([_routed(one, in_flight) for one in backend.each])
-
-
-def _routed(backend: Backend, in_flight: int) -> Backend:
-    path = path_of(backend, in_flight=in_flight).path
-    return backend if path == "built in" else backend.model_copy(update={"path": path})
+    paths = [(one, path_of(one, in_flight=in_flight).path) for one in backend.each]
+    return Mixed.of([one if path == "built in" else one.model_copy(update={"path": path}) for one, path in paths])
 
 
 def why_not_direct(backend: Backend) -> str | None:

@@ -1,16 +1,179 @@
 """Requests in the form that each kind of server understands, compared with what litellm sends
-(tests/client/test_direct_requests.py).
+(tests/client/test_direct_requests.py); OpenAI's own families of models, which take parameters of their own.
+
+Facts about models come from litellm's price map, read from its file: the import would take seconds and 177 MiB. The
+families that reason count `max_tokens` as `max_completion_tokens` and choose their temperature themselves.
 """
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
 
-from refinesynth.client.http.openai_models import COMMON, says, shape_openai, taken_by_openai
+from refinesynth.backends.backend import Backend, OutputMode
+from refinesynth.backends.providers import read_table
 from refinesynth.client.http.reply import UnsupportedParamsError
 
-_REASONS = frozenset({"reasoning_effort"})
+_TABLE = "model_prices_and_context_window_backup.json"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+COMMON = frozenset(
+    {
+        "frequency_penalty", "logit_bias", "max_tokens", "parallel_tool_calls", "presence_penalty", "response_format", "seed",
+        "stop", "temperature", "tool_choice", "tools", "top_p",
+    }
+)  # fmt: skip
+"""OpenAI's parameters that any server of its protocol takes."""
+_EFFORT = frozenset({"reasoning_effort"})
+_BEFORE_JSON = ("gpt-4", "gpt-3.5-turbo-16k")
+_O_SERIES = re.compile(r"o\d")
+_SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?=[.-]|$)")
+_RESPONSES_FOR_TOOLS = (5, 4)
+"""From this series on OpenAI takes tools on another endpoint alone, unless thinking is off."""
+
+
+class Listed(NamedTuple):
+    """A model's entry, and that of its name without a provider, which may say what the first does not."""
+
+    own: Mapping[str, Any]
+    """Empty for a model that is not listed."""
+    bare: Mapping[str, Any]
+
+
+@lru_cache(maxsize=64)
+def listed(provider: str, model: str) -> Listed:
+    """The entries of one of a provider's models, found as litellm finds them."""
+    table = read_table(_TABLE)
+    names = {name.lower(): name for name in table}
+
+    def entry(name: str) -> Mapping[str, Any] | None:
+        found = name if name in table else names.get(name.lower())
+        return None if found is None else table[found]
+
+    bare = entry(model)
+    candidates = [entry(f"{provider}/{model}"), bare]
+    if provider == "openai" and model.startswith("ft:"):
+        # ft:BASE:organization:name:id
+        candidates.append(entry(":".join(model.split(":")[:2])))
+    own = next((one for one in candidates if one is not None and one.get("litellm_provider") == provider), None)
+    return Listed(_NOTHING, _NOTHING) if own is None else Listed(own, bare or _NOTHING)
+
+
+def says(provider: str, model: str, fact: str) -> bool | None:
+    """Entry of a model for a capability (`supports_reasoning`); None if the map has none."""
+    found = listed(provider, model)
+    value = found.own.get(fact)
+    if value is None and found.bare.get(fact) is True:
+        return True
+    return value if isinstance(value, bool) else None
+
+
+@cache
+def taken_by_openai(model: str) -> frozenset[str]:
+    """The parameters that a model takes; those of an unknown name are the server's business."""
+    if _is_o_series(model):
+        return _taken_by_o_series(model)
+    if _is_gpt_5(model):
+        return _taken_by_gpt_5(model)
+    taken = COMMON - {"response_format"} if model in _BEFORE_JSON else COMMON
+    return taken if _in_catalogue(model) else taken | _EFFORT
+
+
+def shape_openai(body: dict[str, Any], model: str) -> None:
+    """Rename and check what the families that reason take in their own way.
+
+    Raises:
+        UnsupportedParamsError: A value that the model does not take.
+    """
+    o_series = _is_o_series(model)
+    if not o_series and not _is_gpt_5(model):
+        return
+    if o_series and not says("openai", model, "supports_system_messages"):
+        body["messages"] = [
+            {**message, "role": "user"} if message["role"] == "system" else message for message in body["messages"]
+        ]
+    if "max_tokens" in body:
+        body["max_completion_tokens"] = body.pop("max_tokens")
+    effort = body.get("reasoning_effort")
+    if not o_series and effort is not None and _refuses(model, effort):
+        raise UnsupportedParamsError(f"{model} does not take reasoning_effort={effort}")
+    usual = listed("openai", model).own.get("default_reasoning_effort")
+    thinks = (usual if effort is None else effort) != "none"
+    free = not o_series and says("openai", model, "supports_none_reasoning_effort") and not thinks
+    if body.get("temperature", 1) != 1 and not free:
+        raise UnsupportedParamsError(f"{model} takes no temperature but 1 while it reasons")
+    if not o_series and "top_p" in body and not free:
+        raise UnsupportedParamsError(f"{model} takes no top_p while it reasons")
+
+
+def asked_straight(backend: Backend, model: str) -> bool:
+    """Whether chat completions serve this backend's requests, and not OpenAI's other endpoint or voices."""
+    entry = listed("openai", model).own
+    if entry.get("mode", "chat") != "chat" or model.startswith("responses/") or model.endswith("-latest"):
+        # litellm looks an alias up under the name of what it stands for.
+        return False
+    if (
+        "audio" in model
+        or ("gpt-5" in model and "search" in model)
+        or isinstance(backend.extra.get("reasoning_effort"), dict)
+    ):
+        return False
+    series = _SERIES.match(model)
+    recent = series is not None and (int(series[1]), int(series[2] or 0)) >= _RESPONSES_FOR_TOOLS
+    wants_tools = backend.output_mode is OutputMode.TOOL
+    return not (recent and wants_tools and (is_openais(backend) or "reasoning_effort" in backend.extra))
+
+
+def is_openais(backend: Backend) -> bool:
+    """Whether OpenAI itself is asked, and not another server that speaks its language."""
+    server = backend.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
+    host = urlsplit(server).hostname if server else None
+    return host is None or host == "openai.com" or host.endswith(".openai.com")
+
+
+def _in_catalogue(model: str) -> bool:
+    return not model.startswith("ft:") and listed("openai", model).bare.get("litellm_provider") == "openai"
+
+
+def _is_o_series(model: str) -> bool:
+    name = model.rsplit("/", 1)[-1]
+    return _O_SERIES.match(name) is not None and _in_catalogue(name)
+
+
+def _is_gpt_5(model: str) -> bool:
+    return ("gpt-5" in model or "gpt-6" in model) and "gpt-5-chat" not in model.rsplit("/", 1)[-1]
+
+
+def _taken_by_o_series(model: str) -> frozenset[str]:
+    missing = {"top_p", "presence_penalty", "frequency_penalty"}
+    if not says("openai", model, "supports_function_calling"):
+        missing |= {"tools", "tool_choice"}
+    if not says("openai", model, "supports_parallel_function_calling"):
+        missing |= {"parallel_tool_calls"}
+    if not says("openai", model, "supports_response_schema"):
+        missing |= {"response_format"}
+    return (COMMON | _EFFORT) - missing
+
+
+def _taken_by_gpt_5(model: str) -> frozenset[str]:
+    missing = {"presence_penalty", "frequency_penalty", "stop", "logit_bias"}
+    if not says("openai", model, "supports_none_reasoning_effort"):
+        missing |= {"top_p"}
+    if not says("openai", model, "supports_tool_choice"):
+        missing |= {"tool_choice"}
+    return (COMMON | _EFFORT) - missing
+
+
+def _refuses(model: str, effort: str) -> bool:
+    known = says("openai", model, f"supports_{effort}_reasoning_effort")
+    if effort == "max":
+        return False
+    return known is not True if effort == "xhigh" else known is False
+
+
 _DEEPSEEK_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 """Those that litellm hands on, from 1.109 on."""
 
@@ -103,7 +266,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             None,
             ("HOSTED_VLLM_API_BASE",),
             ("HOSTED_VLLM_API_KEY",),
-            takes=lambda _model: COMMON | _REASONS,
+            takes=lambda _model: COMMON | _EFFORT,
             shape=_for_vllm,
         ),
         "lm_studio": Dialect(None, ("LM_STUDIO_API_BASE",), ("LM_STUDIO_API_KEY",), prefix="lm_studio/"),
@@ -113,13 +276,13 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "litellm_proxy": Dialect(
             None,
             ("LITELLM_PROXY_API_BASE",),
-            takes=lambda _model: COMMON | _REASONS | {"thinking"},
+            takes=lambda _model: COMMON | _EFFORT | {"thinking"},
             prefix="litellm_proxy/",
         ),
         "deepseek": Dialect(
             "https://api.deepseek.com/beta",
             ("DEEPSEEK_API_BASE",),
-            takes=lambda _model: COMMON | _REASONS | {"thinking"},
+            takes=lambda _model: COMMON | _EFFORT | {"thinking"},
             shape=_for_deepseek,
         ),
     }

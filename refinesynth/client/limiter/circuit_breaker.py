@@ -37,9 +37,19 @@ class CircuitBreaker:
         *,
         longest_wait: float = 60.0,
         outage: float = 600.0,
+        opens: bool = True,
         jitter: Callable[[float, float], float] = uniform,
     ) -> None:
-        """Closed. `outage` is how many seconds it is waited for a backend, see `overdue`."""
+        """Closed.
+
+        Args:
+            longest_wait: Most seconds between two trials.
+            outage: Seconds after which a backend that is down is given up.
+            opens: False for requests whose faults do not say that the backend is down, such as those of one batch,
+                which all fail at once.
+            jitter: A number between two others.
+        """
+        self._opens = opens
         self._longest_wait = longest_wait
         self._outage = outage
         self._jitter = jitter
@@ -120,14 +130,7 @@ class CircuitBreaker:
 
     def _is_down(self) -> bool:
         recent = self._faults[-_FAULTS:]
-        if len(recent) < _FAULTS:
+        if len(recent) < _FAULTS or not self._opens:
             return False
         # No prompt makes a server refuse connections.
         return len(self._episodes) >= _EPISODES or all(fault.kind is FaultKind.UNREACHED for fault in recent)
-
-
-class StaysClosed(CircuitBreaker):
-    """For requests whose faults do not say that the backend is down, such as those of one batch, which all fail at once."""
-
-    def _is_down(self) -> bool:
-        return False

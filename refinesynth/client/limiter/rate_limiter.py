@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -14,18 +14,15 @@ import anyio
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.client.classify_error import Fault, FaultKind
-from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState, StaysClosed
+from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.deadline import Deadline, current_deadline
-from refinesynth.client.limiter.rate_headers import RateHeaders, read_rate_headers
-from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.client.limiter.rates import RateHeaders, TokenBuckets, read_rate_headers
 from refinesynth.errors import RunStopped
 
 _LOG = logging.getLogger("refinesynth.backends")
 _UNANSWERED = DOWN | {FaultKind.RATE_LIMIT}
 """Faults that say something of how many requests the server takes; after any other one, it took the request."""
-_EASY = 8
-"""Answers over which the latency that is shown is smoothed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -72,9 +69,7 @@ class Permit:
             billed: Tokens of prompt and answer together, for a limit on tokens; taken to be as estimated if None.
             headers: The answer's HTTP headers, with names in lower case.
         """
-        self.limiter.note_answer(
-            self, output_tokens=output_tokens, seconds=seconds, billed=billed, rate_headers=read_rate_headers(headers)
-        )
+        self.limiter.note_answer(self, output_tokens, seconds, billed, read_rate_headers(headers))
 
     def failed(self, fault: Fault, *, headers: Mapping[str, str] | None = None) -> None:
         """The request met a fault."""
@@ -152,12 +147,9 @@ class RateLimiterState:
     """Requests that may be in flight; None without bound."""
     in_flight: int
     waiting: int
-    latency: float | None
-    """Seconds that an answer takes, smoothed; None before the first."""
     held_until: float | None
     """Until when no request may go, because the server asked for that, on the event loop's clock (`time.monotonic`); None
     if one may."""
-    breaker: CircuitState
     down_since: float | None
     """On the same clock; None while the backend is up."""
     fault: str | None
@@ -191,7 +183,6 @@ class RateLimiter:
         limit: ConcurrencyLimit | None = None,
         breaker: CircuitBreaker | None = None,
         longest_wait: float = 60.0,
-        on_change: Callable[[RateLimiterState], None] | None = None,
     ) -> None:
         """Nothing is in flight.
 
@@ -200,17 +191,14 @@ class RateLimiter:
             limit: How many requests at once; an adaptive one without ceiling if None.
             breaker: When the backend counts as down, and how long requests wait for it; the usual one if None.
             longest_wait: Most seconds that a server's wish is honoured for.
-            on_change: Called when the backend goes down and when it is back.
         """
         self.name = name
-        self.on_change = on_change
         self._limit = limit or ConcurrencyLimit()
         self._breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
         self._longest_wait = longest_wait
         self._queue = Queue()
         self._any_buckets = TokenBuckets()
         self._in_flight = 0
-        self._latency: float | None = None
         self._held: list[float] = []
         """A heap: until when each of the places is empty that a Retry-After holds."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -236,9 +224,7 @@ class RateLimiter:
             limit=None if self._limit.current == UNBOUNDED else self._limit.current,
             in_flight=self._in_flight,
             waiting=len(self._queue),
-            latency=self._latency,
             held_until=self._held[0] if len(self._held) >= self._limit.current else None,
-            breaker=self._breaker.position,
             down_since=self._breaker.down_since,
             fault=None if fault is None else fault.message,
             waits=self._breaker.waits,
@@ -265,7 +251,13 @@ class RateLimiter:
             RunStopped: The backend has been down for too long.
         """
         permit = Permit(self, priority, buckets or self._any_buckets, tokens, kind)
-        await self._enter(permit)
+        self._bind()
+        self._queue.add(permit)
+        self._advance()
+        if not (permit.granted or permit.refusal):
+            await self._turn_of(permit)
+        if permit.refusal is not None:
+            raise RunStopped(permit.refusal)
         try:
             yield permit
         finally:
@@ -274,7 +266,6 @@ class RateLimiter:
     def note_answer(
         self,
         permit: Permit,
-        *,
         output_tokens: float,
         seconds: float | None,
         billed: float | None,
@@ -282,7 +273,6 @@ class RateLimiter:
     ) -> None:
         now = self._now()
         took = now - permit.since if seconds is None else seconds
-        self._latency = took if self._latency is None else self._latency + (took - self._latency) / _EASY
         self._limit.answered(
             permit.number,
             seconds=took,
@@ -310,15 +300,6 @@ class RateLimiter:
             fault, episode=permit.priority, now=now, trial=permit.trial, not_before=permit.held_until
         ):
             self._went_down(fault)
-
-    async def _enter(self, permit: Permit) -> None:
-        self._bind()
-        self._queue.add(permit)
-        self._advance()
-        if not (permit.granted or permit.refusal):
-            await self._turn_of(permit)
-        if permit.refusal is not None:
-            raise RunStopped(permit.refusal)
 
     async def _turn_of(self, permit: Permit) -> None:
         permit.turn = anyio.Event()
@@ -410,7 +391,6 @@ class RateLimiter:
         _LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for permit in self._queue:
             permit.stop_clock()
-        self._changed()
 
     def _up(self) -> None:
         since, first = self._breaker.down_since, self._breaker.trials <= 1
@@ -422,11 +402,6 @@ class RateLimiter:
             self._limit.restart()
         for permit in self._queue:
             permit.let_clock_go_on()
-        self._changed()
-
-    def _changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change(self.state)
 
     def _wake_at(self, when: float) -> None:
         if self._loop is None or when == float("inf"):
@@ -481,7 +456,7 @@ def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: 
         limit=ConcurrencyLimit(start=None)
         if backend.rehearses or batched
         else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
-        breaker=(StaysClosed if batched else CircuitBreaker)(longest_wait=longest_wait, outage=outage),
+        breaker=CircuitBreaker(longest_wait=longest_wait, outage=outage, opens=not batched),
         # For a server that asks to be left alone is waited as for one that is down.
         longest_wait=max(longest_wait, outage),
     )
