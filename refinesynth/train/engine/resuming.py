@@ -117,7 +117,7 @@ class Resumable:
         self.rates.load_state_dict(torch.load(folder / _RATES, weights_only=True))
         states = folder / f"rng_state_{self.accelerator.process_index}.pth"
         if states.is_file():  # another number of ranks than before has none
-            _bring_back(torch.load(states, weights_only=False))
+            _bring_back(torch.load(states, weights_only=True))
 
     def _shards(self) -> tuple[dict[str, Any], Any]:
         """This rank's part of weights and moments; of adapters no frozen weight, not even one that is tied."""
@@ -220,9 +220,11 @@ class Checkpoints:
 
 
 def _random_states() -> dict[str, Any]:
+    # The library's state, of which models may draw; numbers alone, so that reading it runs no code.
+    kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
     return {
         "python": random.getstate(),
-        "numpy": np.random.get_state(),  # noqa: NPY002 - the library's state, of which models may draw
+        "numpy": (kind, keys.tolist(), *rest),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
