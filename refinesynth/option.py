@@ -14,6 +14,8 @@ class Option(NamedTuple):
     """Names in the place of `--field-name`."""
     shows_default: bool = True
     """False where the command has no default, or another one."""
+    required: bool = False
+    """The command is refused without it."""
 
 
 INPUT = "Input"

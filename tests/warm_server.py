@@ -33,7 +33,7 @@ IMPORTED = [
     "refinesynth.serve",
     "refinesynth.export",
     "refinesynth.train.engine.running",
-    "refinesynth.train.engine.trainer",
+    "refinesynth.train.engine.loop",
     "torch.distributed.run",
 ]
 

@@ -87,10 +87,11 @@ def _measured(model: Path, begun: Path, start: Start, *, seed: int) -> dict[str,
 
     from bench.ablation import batching
     from refinesynth.evaluate.measures import SCORE, Counts
-    from refinesynth.evaluate.task import Options, benchmark_task, placed
+    from refinesynth.evaluate.settings import TaskSettings
+    from refinesynth.evaluate.task import benchmark_task, placed
 
     torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
-    options = Options(argument=str(begun / f"{start.kind}.jsonl"), steps=MOST_ACTIONS // 2)
+    options = TaskSettings(argument=str(begun / f"{start.kind}.jsonl"), steps=MOST_ACTIONS // 2)
     with placed(environments=_PROCESSES, pythons={}):
         log = play_all(
             benchmark_task(start.task, options),

@@ -158,6 +158,7 @@ _SETTINGS: Mapping[str, tuple[str, Collection[str] | None]] = {
     "run": ("refinesynth.settings.run:RunSettings", None),
     "train": (_TRAINING, None),
     "export": (_TRAINING, ("tokenizer", "chat_template", "max_length", "over_length", "loss_on")),
+    "evaluate": ("refinesynth.evaluate.settings:Evaluation", None),
 }
 """Commands whose options are fields: the model that has them, and which; None for all that are marked."""
 

@@ -21,82 +21,6 @@ _ENDS = 2.0
 _EVERY = 10.0
 """Seconds between two lines on the progress."""
 
-ModelOption = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME",
-        help="A folder with a model, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random, first, or oracle, which plays the known solution of a grounded world.",
-    ),
-]
-Tasks = Annotated[
-    str,
-    typer.Option(
-        "--tasks",
-        metavar="NAME,...",
-        help="held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN.",
-    ),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="FOLDER",
-        help="Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from.",
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FOLDER",
-        help="Where the logs go; by default evals/MODEL. What is there is gone on with.",
-    ),
-]
-Limit = Annotated[int | None, typer.Option("--limit", help="Instances of each benchmark at most, the first ones.")]
-EpochsOption = Annotated[int, typer.Option("--epochs", help="How often each instance is played.")]
-Temperature = Annotated[float, typer.Option("--temperature", help="0 is greedy.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Of one answer; by default 1,024.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Passed to the model.")]
-Perturb = Annotated[
-    str,
-    typer.Option(
-        "--perturb",
-        metavar="P1..P5",
-        help="The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5.",
-    ),
-]
-Reflexion = Annotated[
-    int,
-    typer.Option(
-        "--reflexion", metavar="N", help="Attempts at an instance at most, with a reflection after each that failed."
-    ),
-]
-Steps = Annotated[
-    int | None, typer.Option("--steps", help="Actions of an attempt at most; by default the benchmark's, mostly 30.")
-]
-Shots = Annotated[
-    int,
-    typer.Option(
-        "--shots",
-        metavar="0|1",
-        help="Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes).",
-    ),
-]
-CompatOption = Annotated[
-    str,
-    typer.Option("--compat", help="agentboard keeps its quirks, so that scores compare with published ones; repaired."),
-]
-Environments = Annotated[
-    int,
-    typer.Option(
-        "--environments",
-        metavar="N",
-        help="Processes of each benchmark at most; by default as memory allows, up to 16.",
-    ),
-]
 Python = Annotated[
     list[str] | None,
     typer.Option(
@@ -111,76 +35,32 @@ Set = Annotated[
         help="A setting of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as batch_size=16.",
     ),
 ]
-BudgetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        metavar="AMOUNT",
-        help="Most that may be spent: 5usd, 2Mtok. What is left to do waits for the same command with more.",
-    ),
-]
 
 
-def evaluate(
-    *,
-    model: ModelOption,
-    tasks: Tasks,
-    data: Data = None,
-    output: Output = None,
-    limit: Limit = None,
-    epochs: EpochsOption = 1,
-    temperature: Temperature = 0.0,
-    max_tokens: MaxTokens = None,
-    seed: Seed = None,
-    perturb: Perturb = "",
-    reflexion: Reflexion = 0,
-    steps: Steps = None,
-    shots: Shots = 0,
-    compat: CompatOption = "agentboard",
-    environments: Environments = 0,
-    python: Python = None,
-    set_: Set = None,
-    budget: BudgetOption = None,
-) -> None:
+def evaluate(*, python: Python = None, set_: Set = None, **typed: Any) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
 
     The same command again keeps what is finished. `refinesynth compare` and `refinesynth view` read the folder.
     """
     check_installed("evaluate", "inspect_ai", "numpy")
-    if compat not in ("agentboard", "repaired"):
-        raise InputError(f"--compat {compat!r}; expected agentboard or repaired")
+    from refinesynth.cli.fields import given
     from refinesynth.cli.interrupt import ended_within, interruptible
     from refinesynth.cli.terminal import notes
 
     board = _Board()
     with ended_within(_ENDS, lambda: notes().print(board.interrupted, soft_wrap=True)) as end:
         with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
-            from refinesynth.evaluate.evaluating import Evaluation
             from refinesynth.evaluate.evaluating import evaluate as run
+            from refinesynth.evaluate.settings import Evaluation
         if interrupt.exit_code is not None:
             end()
             raise typer.Exit(interrupt.exit_code)
         asked = Evaluation(
-            model=model,
-            tasks=tasks,
-            data=data,
-            output=output,
-            limit=limit,
-            epochs=epochs,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            seed=seed,
-            perturb=perturb,
-            reflexion=reflexion,
-            steps=steps,
-            shots=shots,
-            compat=compat,
-            environments=environments,
+            **given(Evaluation, typed),
             pythons=dict(_pair(text, "--python", "NAME=PATH") for text in python or ()),
             settings={
                 name: _value(text) for name, text in (_pair(text, "--set", "SETTING=VALUE") for text in set_ or ())
             },
-            budget=budget,
         )
         try:
             logs = run(asked, on_progress=board.show)

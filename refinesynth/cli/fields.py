@@ -95,8 +95,9 @@ def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter
         rich_help_panel=option.panel,
         show_default=str(default) if isinstance(default, str | int | float) and default is not False else False,
     )
+    absent = inspect.Parameter.empty if option.required else None
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
+        name, inspect.Parameter.KEYWORD_ONLY, default=absent, annotation=Annotated[kind | None, info]
     )
 
 

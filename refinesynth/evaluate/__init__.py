@@ -75,10 +75,32 @@ def evaluate(
     budget: str | None = None,
     on_progress: "Callable[[Progress], object] | None" = None,
 ) -> EvaluationResult:
-    """Play a model in environments, as `refinesynth evaluate` does; the options are those of the command, described at
-    the fields of `refinesynth.evaluate.evaluating.Evaluation`.
+    """Play a model in environments, as `refinesynth evaluate` does.
 
     The same call goes on where an earlier one ended. Not async: Inspect runs event loops of its own, in a notebook as well.
+
+    Args:
+        model: A folder with a model, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random,
+            first, or oracle, which plays the known solution of a grounded world.
+        tasks: held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN.
+        data: Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from.
+        output: Folder of the logs; by default evals/MODEL. What is there is gone on with.
+        limit: Instances of each benchmark at most, the first ones.
+        epochs: How often each instance is played.
+        temperature: Temperature of the sampling; 0 is greedy.
+        max_tokens: Most tokens of one answer; by default 1,024, which hold a thought and an action.
+        seed: Seed that is passed to the model.
+        perturb: The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5.
+        reflexion: Attempts at an instance at most, with a reflection after each that failed.
+        steps: Actions of an attempt at most; by default the benchmark's, mostly 30.
+        shots: Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes).
+        compat: agentboard keeps its quirks, so that scores compare with published ones; repaired does not.
+        environments: Processes of each benchmark at most; by default as memory allows, up to 16.
+        pythons: Benchmark to the interpreter that has its package; this one where none is named.
+        settings: Settings of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as
+            batch_size.
+        budget: Most that may be spent: 5usd, 2Mtok. What is left to do waits for the same command with more.
+        on_progress: Called before the first episode and after each.
 
     Raises:
         InputError: Something that was asked cannot be done, or no episode could be scored.
@@ -86,36 +108,18 @@ def evaluate(
         StorageError: The folder cannot be written.
         KeyboardInterrupt: It was interrupted; what was finished is kept.
     """
-    from pathlib import Path
-
+    asked = locals()
     from refinesynth.extras import check_installed
 
     check_installed("evaluate", "inspect_ai", "numpy")
     from refinesynth.evaluate.comparing.reading import read_evaluation
-    from refinesynth.evaluate.evaluating import Evaluation
     from refinesynth.evaluate.evaluating import evaluate as played
+    from refinesynth.evaluate.settings import Evaluation
 
-    asked = Evaluation(
-        model=model,
-        tasks=tasks,
-        data=None if data is None else Path(data),
-        output=None if output is None else Path(output),
-        limit=limit,
-        epochs=epochs,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        seed=seed,
-        perturb=perturb,
-        reflexion=reflexion,
-        steps=steps,
-        shots=shots,
-        compat=compat,
-        environments=environments,
-        pythons=pythons or {},
-        settings=settings or {},
-        budget=budget,
+    settled = Evaluation(
+        **{name: value for name, value in asked.items() if name != "on_progress" and value is not None}
     )
-    logs = played(asked, on_progress=on_progress or (lambda _: None))
+    logs = played(settled, on_progress=on_progress or (lambda _: None))
     scores = tuple(
         TaskScore(
             task=one.task,
@@ -125,9 +129,9 @@ def evaluate(
             progress=None if one.missing else float(one.means("progress").mean()),
             rates=one.counts.rates,
         )
-        for one in read_evaluation(asked.folder)
+        for one in read_evaluation(settled.folder)
     )
-    return EvaluationResult(logs[0].eval.model, str(asked.folder), scores)
+    return EvaluationResult(logs[0].eval.model, str(settled.folder), scores)
 
 
 def compare(folders: Sequence[str | PathLike[str]], *, paper: bool = False) -> "Comparison":

@@ -1,10 +1,9 @@
 """`evaluate`: a model on benchmarks, each with its perturbations, into one folder of Inspect logs that can be gone on with."""
 
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,62 +16,15 @@ from inspect_ai.model import GenerateConfig, Model
 from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.agent import PROVIDER as CONTROL
 from refinesynth.evaluate.benchmarks import named
-from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.models import open_model
 from refinesynth.evaluate.process import EnvironmentFault
 from refinesynth.evaluate.registry import TASKS, registered
+from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
 from refinesynth.files.output_folder import FolderLock
 
 Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """Options of an evaluation."""
-
-    model: str
-    """See `open_model`."""
-    tasks: str
-    """`held-out`, `babyai,pddl`, `worlds:runs/held-out`."""
-    data: Path | None = None
-    """Folder with one folder of data per benchmark."""
-    output: Path | None = None
-    """Folder of the logs; None is `evals/MODEL`. What is there already is kept, and gone on with."""
-    limit: int | None = None
-    """Instances of each benchmark at most, the first ones."""
-    epochs: int = 1
-    """How often each instance is played."""
-    temperature: float = 0.0
-    max_tokens: int | None = None
-    """Most tokens of one answer; None is 1,024, which hold a thought and an action. A model that never ends its turn would
-    otherwise write until its context is full, 30 times in each episode."""
-    seed: int | None = None
-    """Passed to the model."""
-    perturb: str = ""
-    """`P1`, `P2,P4`, `P1..P5`: each is evaluated beside the original wording, where a benchmark has it."""
-    reflexion: int = 0
-    """Attempts at most, with a reflection between them."""
-    steps: int | None = None
-    """Actions of an attempt at most; None takes each benchmark's own."""
-    shots: int = 0
-    """Worked examples in the first message, 0 or 1: another instance, solved by the environment's own solution, which grounded worlds have. The paper's
-    evaluation is taken to have none; AgentBoard's own has one."""
-    compat: Compat = "agentboard"
-    environments: int = 0
-    """Processes of each benchmark at most; 0 lets memory decide."""
-    pythons: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Benchmark to the interpreter that has its package; this one where none is named."""
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of the model."""
-    budget: str | None = None
-
-    @property
-    def folder(self) -> Path:
-        """Return where the logs go."""
-        name = re.sub(r"[^\w.-]+", "-", self.model.rstrip("/")).strip("-.")
-        return self.output or Path("evals") / (name or "model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +72,8 @@ def evaluate(
 def _evaluate(asked: Evaluation, display: Display, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
     wanted = named(asked.tasks)
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
-    _check(asked)
+    if asked.folder.exists() and not asked.folder.is_dir():
+        raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
     model = open_model(asked.model, temperature=asked.temperature, settings=asked.settings, budget=asked.budget)
     arguments = [
         (name, _arguments(asked, argument, perturb))
@@ -258,17 +211,14 @@ def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[
 
 def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
     """Of a task: what decides about its results, and nothing else, as logs of the same arguments are gone on with."""
-    given: dict[str, Any] = {
+    given = {name: getattr(asked, name) for name in TaskSettings.model_fields}
+    given |= {
         "data": None if asked.data is None else str(asked.data.resolve()),
         "argument": argument,
-        "compat": asked.compat,
         "perturb": perturb,
-        "reflexion": asked.reflexion,
-        "steps": asked.steps,
-        "shots": asked.shots,
     }
-    usual = {"data": None, "argument": "", "perturb": "", "reflexion": 0, "steps": None, "shots": 0}
-    return {name: value for name, value in given.items() if name not in usual or value != usual[name]}
+    usual = TaskSettings()
+    return {name: value for name, value in given.items() if name == "compat" or value != getattr(usual, name)}
 
 
 def _sampled(asked: Evaluation) -> Evaluation:
@@ -280,21 +230,8 @@ def _sampled(asked: Evaluation) -> Evaluation:
         if getattr(asked, name) not in (None, 0.0, value):
             raise InputError(f"{name} is both {getattr(asked, name)} and {value}; give it once")
     rest = {name: value for name, value in asked.settings.items() if name not in given}
-    return replace(asked, settings=rest, **given)
-
-
-def _check(asked: Evaluation) -> None:
-    for name, value, least in (
-        ("limit", asked.limit, 1),
-        ("epochs", asked.epochs, 1),
-        ("max_tokens", asked.max_tokens, 1),
-    ):
-        if value is not None and value < least:
-            raise InputError(f"{name} is {value}; expected {least} or more")
-    if not 0 <= asked.temperature <= 2:  # noqa: PLR2004 - what providers take
-        raise InputError(f"temperature is {asked.temperature}; expected 0 (greedy) to 2")
-    if asked.folder.exists() and not asked.folder.is_dir():
-        raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
+    values: dict[str, Any] = {**dict(asked), **given, "settings": rest}
+    return Evaluation(**values)
 
 
 def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

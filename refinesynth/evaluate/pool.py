@@ -13,7 +13,7 @@ from inspect_ai.util import concurrency
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Benchmark, Compat, Instance, Start, Step
-from refinesynth.evaluate.process import EnvironmentFault, EnvironmentProcess
+from refinesynth.evaluate.process import EnvironmentFault, EnvironmentHere, EnvironmentProcess
 
 T = TypeVar("T")
 
@@ -84,6 +84,8 @@ class EnvironmentPool:
         """A process that nobody uses; started if there is none."""
         if self._idle:
             return self._idle.pop()
+        if self.benchmark.in_process and self.python is None:
+            return EnvironmentHere(self.benchmark, compat=self.compat, perturb=self.perturb)
         return EnvironmentProcess(self.benchmark, compat=self.compat, perturb=self.perturb, python=self.python)
 
     def put_back(self, process: EnvironmentProcess) -> None:

@@ -1,4 +1,4 @@
-"""An environment in a process of its own: asked by one line, answered by one line, within a time limit.
+"""An environment in a process of its own: asked by one line, answered by one line, within a time limit; or in this one.
 
 Blocking, and used from a thread: it does not depend on an event loop, of which an evaluation may have several.
 """
@@ -26,6 +26,7 @@ from refinesynth.evaluate.environments.environment import (
     Start,
     Step,
 )
+from refinesynth.evaluate.environments.worker import Served
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
@@ -48,11 +49,7 @@ class EnvironmentProcess:
         Raises:
             InputError: The interpreter cannot be started.
         """
-        self.benchmark = benchmark
-        self.episodes = 0
-        """How many were begun in it."""
-        self.solves = False
-        """The environment has a `solution()`; known once it was opened."""
+        self._describe(benchmark, compat, perturb)
         command = [python or sys.executable, "-m", "refinesynth.evaluate.environments.worker"]
         # An environment of the user's own may be found on a path that only this process has.
         paths = [_PACKAGE_PARENT, *(sys.path if python is None else [os.environ.get("PYTHONPATH", "")])]
@@ -79,14 +76,16 @@ class EnvironmentProcess:
         self._requests, self._answers = (pipe.fileno() for pipe in pipes)
         os.set_blocking(self._requests, False)
         self._buffer = bytearray()
-        self._opening: dict[str, Any] = {
-            "do": "open",
-            "environment": benchmark.environment,
-            "compat": compat,
-            "perturb": perturb,
-        }
-        self._opened = False
         self._ends = 0.0
+
+    def _describe(self, benchmark: Benchmark, compat: Compat, perturb: str) -> None:
+        self.benchmark = benchmark
+        self.episodes = 0
+        """How many were begun in it."""
+        self.solves = False
+        """The environment has a `solution()`; known once it was opened."""
+        self._opening = {"do": "open", "environment": benchmark.environment, "compat": compat, "perturb": perturb}
+        self._opened = False
 
     @property
     def pid(self) -> int:
@@ -165,9 +164,7 @@ class EnvironmentProcess:
         self._process.wait()
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
-        self._send(json.dumps(request).encode() + b"\n", deadline)
-        answer = self._answer(deadline)
+        answer = self._exchange(json.dumps(request), time.monotonic() + seconds)
         if "bad" in answer:
             raise InputError(answer["bad"])
         if "missing" in answer:
@@ -183,6 +180,10 @@ class EnvironmentProcess:
             f"{name} needs the Python package that holds {module!r}, which is not installed: {install}, or name an "
             f"interpreter that has it: --python {name}=PATH"
         )
+
+    def _exchange(self, request: str, deadline: float) -> dict[str, Any]:
+        self._send(request.encode() + b"\n", deadline)
+        return self._answer(deadline)
 
     def _send(self, line: bytes, deadline: float) -> None:
         left = memoryview(line)
@@ -216,3 +217,26 @@ class EnvironmentProcess:
         ready.register(descriptor, event)
         if not ready.poll(max(0.0, deadline - time.monotonic()) * 1_000):
             raise EnvironmentFault(f"{self.benchmark.name} did not answer in time")
+
+
+class EnvironmentHere(EnvironmentProcess):
+    """An environment in this process, without limits of time and memory: one whose every answer is bounded by itself."""
+
+    def __init__(self, benchmark: Benchmark, *, compat: Compat, perturb: str) -> None:
+        self._describe(benchmark, compat, perturb)
+        self._served = Served()
+
+    def resident_mb(self) -> float:
+        """Nothing of its own."""
+        return 0.0
+
+    def let_end(self) -> None:
+        """There is nothing to wait for."""
+
+    def end(self) -> None:
+        """Free what it holds."""
+        self._served.close()
+
+    def _exchange(self, request: str, deadline: float) -> dict[str, Any]:
+        del deadline
+        return json.loads(self._served.answer(json.loads(request)))

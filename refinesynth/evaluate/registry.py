@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 from inspect_ai import Task, task
 
@@ -10,7 +9,8 @@ from refinesynth.evaluate.agent import Control
 from refinesynth.evaluate.benchmarks import known
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.models import OwnBackend
-from refinesynth.evaluate.task import Options, benchmark_task, episode
+from refinesynth.evaluate.settings import TaskSettings
+from refinesynth.evaluate.task import benchmark_task, episode
 
 __all__ = ["TASKS", "Control", "OwnBackend", "episode"]
 
@@ -29,8 +29,8 @@ def registered(name: str) -> Callable[..., Task]:
         steps: int | None = None,
         shots: int = 0,
     ) -> Task:
-        folder = None if data is None else Path(data)
-        return benchmark_task(name, Options(folder, argument, compat, perturb, reflexion, steps, shots))
+        asked = locals()
+        return benchmark_task(name, TaskSettings(**{field: asked[field] for field in TaskSettings.model_fields}))
 
     return of_benchmark
 

@@ -1,12 +1,10 @@
 """A benchmark as a task of Inspect."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import nan
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from inspect_ai import Task
 from inspect_ai.dataset import MemoryDataset, Sample
@@ -17,10 +15,11 @@ from inspect_ai.solver import TaskState
 from refinesynth.errors import InputError
 from refinesynth.evaluate.agent import RESULT, player
 from refinesynth.evaluate.benchmarks import Chosen, choose
-from refinesynth.evaluate.environments.environment import Compat
+from refinesynth.evaluate.environments.environment import Benchmark
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.measures import SCORE, Counts
 from refinesynth.evaluate.pool import EnvironmentPool
+from refinesynth.evaluate.settings import TaskSettings
 
 
 @scorer(metrics={"*": [mean(), stderr()]}, name=SCORE)
@@ -52,49 +51,35 @@ MAX_TOKENS = 1_024
 """Of one answer, where nothing else is asked for."""
 
 
-class Options(NamedTuple):
-    """Options of a task, beside its benchmark."""
-
-    data: Path | None = None
-    """Folder of benchmark data."""
-    argument: str = ""
-    compat: Compat = "agentboard"
-    perturb: str = ""
-    """`P1` to `P5`, or none."""
-    reflexion: int = 0
-    """Attempts at most; 0 and 1 are one."""
-    steps: int | None = None
-    """Actions of an attempt at most; None takes the benchmark's."""
-    shots: int = 0
-    """Worked examples in the first message, 0 or 1."""
+def _checked_pool(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
+    """A pool of a task that Inspect makes: nobody closes it but the end of the process."""
+    pool = EnvironmentPool(benchmark, options.compat, options.perturb)
+    pool.check(solves=bool(options.shots))
+    return pool
 
 
-class Places(NamedTuple):
-    """Places where environments run, which is no part of what a task is."""
-
-    environments: int = 0
-    """Processes of each benchmark at most; 0 lets memory decide."""
-    pythons: Mapping[str, str] = MappingProxyType({})
-    """Benchmark to its interpreter; this one where none is named."""
-    pools: list[EnvironmentPool] | None = None
-    """Those that were opened there; None where nobody closes them but the end of the process."""
-
-
-_places: ContextVar[Places] = ContextVar("places", default=Places())  # noqa: B039 - it is immutable
+_pool_of: ContextVar[Callable[[Benchmark, TaskSettings], EnvironmentPool]] = ContextVar("pool", default=_checked_pool)
 
 
 @contextmanager
 def placed(environments: int, pythons: Mapping[str, str]) -> Generator[list[EnvironmentPool]]:
-    """Within this block, tasks that are made run their environments there; they end with it.
+    """Within this block, tasks that are made run their environments in at most so many processes each, 0 lets memory decide,
+    and in these interpreters, by benchmark; they end with it.
 
     Gives the pools of the tasks, which are to be checked.
     """
     pools: list[EnvironmentPool] = []
-    token = _places.set(Places(environments, pythons, pools))
+
+    def opened(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
+        python = pythons.get(benchmark.name)
+        pools.append(EnvironmentPool(benchmark, options.compat, options.perturb, python, environments))
+        return pools[-1]
+
+    token = _pool_of.set(opened)
     try:
         yield pools
     finally:
-        _places.reset(token)
+        _pool_of.reset(token)
         for pool in pools:
             pool.close()
 
@@ -103,7 +88,7 @@ FACTS = "refinesynth"
 """Key of a log's metadata under which a task says what it is."""
 
 
-def benchmark_task(name: str, options: Options) -> Task:
+def benchmark_task(name: str, options: TaskSettings) -> Task:
     """The task of a benchmark, with its pool of processes, of which one is started to see that all is there, but within
     `placed`.
 
@@ -115,12 +100,7 @@ def benchmark_task(name: str, options: Options) -> Task:
     instances = {instance.id: instance for instance in chosen.instances()}
     benchmark = chosen.benchmark
     steps = options.steps or benchmark.steps
-    places = _places.get()
-    pool = EnvironmentPool(benchmark, options.compat, options.perturb, places.pythons.get(name), places.environments)
-    if places.pools is None:
-        pool.check(solves=bool(options.shots))
-    else:
-        places.pools.append(pool)
+    pool = _pool_of.get()(benchmark, options)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion", "shots")}
     facts |= {"benchmark": name, "steps": steps, "instances": len(instances)}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
@@ -151,7 +131,7 @@ def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else {}
 
 
-def _check(chosen: Chosen, options: Options) -> None:
+def _check(chosen: Chosen, options: TaskSettings) -> None:
     if options.perturb:
         known = PERTURBATIONS.get(options.perturb)
         if known is None or chosen.benchmark.name not in known.benchmarks:
@@ -159,9 +139,3 @@ def _check(chosen: Chosen, options: Options) -> None:
             raise InputError(
                 f"{chosen.benchmark.name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}"
             )
-    if options.steps is not None and options.steps < 1:
-        raise InputError(f"an episode of {options.steps} actions; expected 1 or more")
-    if options.reflexion < 0:
-        raise InputError(f"reflexion with {options.reflexion} attempts; expected 1 or more")
-    if options.shots not in (0, 1):
-        raise InputError(f"shots is {options.shots}; expected 0 or 1")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -170,9 +169,6 @@ def _actions(places: tuple[str, ...], things: tuple[str, ...]) -> tuple[ActionSp
 def _cel(name: str) -> str:
     return f'"{name}"'
 
-
-# What is imported with the first world draws from Python's random numbers, which strategies must leave alone.
-import_module("cel")
 
 _THOUGHTS = ("I try this next.", "That should bring me nearer.", "Das könnte gehen.")
 _NO_ACTIONS = ("juggle everything", "fly to the moon", "please help", "open sesame", "zzzz 1 2 3")

@@ -25,7 +25,6 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn
 from refinesynth.train.events import Events, TrainResult
 from refinesynth.train.layers import published
-from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Devices, Plan
 
 _TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
@@ -94,7 +93,7 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
     environment.filters.update(code=code_in_table, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}
-    settings |= {f"trainer.{name}": value for name, value in deciding(config.trainer).items()}
+    settings |= {f"trainer.{name}": value for name, value in config.trainer.deciding().items()}
     if config.max_steps is not None:
         settings.pop("epochs")
     losses = result.held_out

@@ -6,11 +6,19 @@ Nothing here imports torch. `train/layers.py` reads a `TrainConfig` from recipes
 import keyword
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 
 from refinesynth.option import LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
 from refinesynth.train.conversation import LossOn
-from refinesynth.train.passthrough import problems
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -83,6 +91,98 @@ class LoraConfig(BaseModel):
     quantize: Literal["4bit", "8bit"] | None = None
     """Hold the frozen weights in 4 bits (QLoRA: nf4, double quantization) or 8, by bitsandbytes (extra `quantize`). Not
     with zero3 or fsdp."""
+
+
+Optim = Literal[
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adafactor",
+    "sgd",
+    "adamw_8bit",
+    "paged_adamw_8bit",
+    "paged_adamw_32bit",
+    "lion_8bit",
+    "lion_32bit",
+    "paged_lion_8bit",
+    "paged_lion_32bit",
+]
+
+
+def _as_mapping(value: object) -> object:
+    """`a=1, b=2` as a mapping of text."""
+    if not isinstance(value, str):
+        return value
+    return {
+        name.strip(): given.strip() for name, _, given in (each.partition("=") for each in value.split(",") if each)
+    }
+
+
+class TrainerConfig(BaseModel):
+    """Settings of the training loop that few need, by the names that transformers' `TrainingArguments` has for them."""
+
+    model_config = _READ
+
+    optim: Optim | None = None
+    """Optimizer; those of 8 and 32 bits are bitsandbytes'. By default torch's AdamW, fused on GPUs."""
+    optim_args: Annotated[dict[str, JsonValue], BeforeValidator(_as_mapping)] = Field(
+        default_factory=dict[str, JsonValue]
+    )
+    """Further arguments of the optimizer's class, as a mapping or as `a=1, b=2`."""
+    adam_epsilon: Annotated[float, Field(ge=0)] = 1e-8
+    """AdamW's epsilon."""
+    lr_scheduler_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    """Settings of the schedule, such as `min_lr: 1e-6`."""
+    neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
+    """NEFTune's noise on embeddings; of the same size for a conversation, packed or not."""
+    report_to: Annotated[
+        tuple[Name, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+    ] = ()
+    """Trackers that get the metrics: tensorboard, wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
+    run_name: Name | None = None
+    """Name of the run for trackers; by default the output folder's."""
+    project: Name = "refinesynth"
+    """Project of the run for trackers."""
+    torch_compile: bool = False
+    """Compile the model with torch.compile."""
+    torch_compile_backend: Name = "inductor"
+    """Backend of torch.compile."""
+    torch_compile_mode: Name | None = None
+    """Mode of torch.compile."""
+    tf32: bool | None = None
+    """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
+    use_liger_kernel: bool = False
+    """Put liger-kernel's layers in the place of the model's; the loss stays ours."""
+    liger_kernel_config: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    """Which of liger-kernel's layers."""
+    ddp_timeout: Annotated[int, Field(ge=1)] = 1800
+    """Seconds that ranks wait for each other."""
+    ddp_backend: Name | None = None
+    """torch's backend between ranks; by default nccl on GPUs and gloo on CPUs."""
+    ddp_bucket_cap_mb: Annotated[int, Field(ge=1)] | None = None
+    """Size of DDP's buckets of gradients, in MiB."""
+    torch_empty_cache_steps: Annotated[int, Field(ge=1)] | None = None
+    """Steps between two times that the GPU's cache is emptied; by default never."""
+    full_determinism: bool = False
+    """Use deterministic kernels alone, which are slower."""
+
+    @field_validator("report_to")
+    @classmethod
+    def _trackers(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        named = tuple(dict.fromkeys(each for each in given if each != "none"))
+        if unknown := [each for each in named if each not in _TRACKERS]:
+            raise ValueError(f"expected one of {', '.join(_TRACKERS)}, and got {unknown[0]!r}")
+        return named
+
+    def deciding(self) -> dict[str, Any]:
+        """Those that are set and decide about the weights."""
+        given = self.model_dump(mode="json", exclude_defaults=True)
+        return {name: value for name, value in sorted(given.items()) if name in _DECIDING}
+
+
+_TRACKERS: Final = ("tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab")
+_DECIDING: Final = frozenset(
+    {"optim", "optim_args", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"}
+)
 
 
 class TrainConfig(BaseModel):
@@ -170,9 +270,8 @@ class TrainConfig(BaseModel):
     """AdamW's decay rates of the two moments."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients longer than this are scaled down to it; 0: never."""
-    trainer: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Fields of transformers' `TrainingArguments`, such as `optim: adamw_8bit`, `neftune_noise_alpha: 5` or `report_to:
-    wandb`. Those that would change the loss, or are settings of their own, are refused with the reason."""
+    trainer: TrainerConfig = Field(default_factory=TrainerConfig)
+    """Settings of the training loop that few need: optimizers, trackers, compiling."""
 
     # What it is computed on, and with.
     precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"
@@ -230,14 +329,6 @@ class TrainConfig(BaseModel):
     def pack_tokens(self) -> int:
         """Tokens of one pack."""
         return self.tokens_per_pack or self.max_length
-
-    @field_validator("trainer")
-    @classmethod
-    def _is_passed_on(cls, given: dict[str, Any]) -> dict[str, Any]:
-        wrong = "; ".join(problems(given, own=cls.model_fields))
-        if wrong:
-            raise ValueError(wrong)
-        return given
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

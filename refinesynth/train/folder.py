@@ -14,7 +14,6 @@ from refinesynth.files.regular import irregular
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.events import TrainResult
 from refinesynth.train.layers import layered, portable, portable_config, to_yaml
-from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Plan
 
 MARKER: Final = ".refinesynth-training"
@@ -203,7 +202,7 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
 
 
 def _settings(config: TrainConfig) -> dict[str, Any]:
-    return portable_config(config) | {"trainer": deciding(config.trainer)}
+    return portable_config(config) | {"trainer": config.trainer.deciding()}
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], may_change: frozenset[str]) -> Iterator[str]:

@@ -12,8 +12,8 @@ from refinesynth.train.adapter import base_revision, underlying
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data.files import hub_name
 from refinesynth.train.data.reading import kind_of, weighed
+from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.hub import bare, check_model_name, find_on_hub
-from refinesynth.train.passthrough import own_deepspeed
 from refinesynth.train.render.template import read_template
 
 

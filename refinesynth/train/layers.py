@@ -17,7 +17,6 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.files.settings_file import dumped, explained, read_settings
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.hub import bare
-from refinesynth.train.passthrough import instead_of
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
@@ -25,8 +24,22 @@ RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 
 DEFAULT: Final = "default"
 TO_BE_GIVEN: Final = "to be given"
-_SHORT: Final = {"lr": "learning_rate"}
-"""Other names of settings, which are not near them."""
+OTHER_NAMES: Final = {
+    "lr": "learning_rate",
+    "lr_scheduler_type": "schedule",
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch_size",
+    "gradient_accumulation_steps": "batch_size",
+    "bf16": "precision",
+    "fp16": "precision",
+    "fsdp": "parallel",
+    "eval_strategy": "evaluate_every",
+    "save_strategy": "save_every",
+    "logging_steps": "log_every",
+    "resume_from_checkpoint": "resume",
+    "output_dir": "output",
+}
+"""Names of settings elsewhere, most of them transformers'."""
 RETIRED: Final = {
     "plots": "setting plots is removed and ignored; TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves"
 }
@@ -148,6 +161,10 @@ def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
     return None
 
 
+def _may_be_none(name: str) -> bool:
+    return type(None) in get_args(TrainConfig.model_fields[name].annotation)
+
+
 def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, name: str, value: object) -> None:
     """A field with settings of its own: off, on, or some of them over those of the layers below."""
     inside = settings_in(name)
@@ -155,7 +172,7 @@ def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, 
     if value in (None, False, "false"):
         for each in [each for each in origins if each.startswith(f"{name}.")]:
             del origins[each]
-        values[name], origins[name] = (None if is_model else {}), origin
+        values[name], origins[name] = (None if _may_be_none(name) else {}), origin
         return
     if not isinstance(value, dict) and not (is_model and value in (True, "true")):
         how = "true, false or its settings" if is_model else "its settings"
@@ -176,11 +193,15 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
     known = [f"{prefix}{field}" for field in model.model_fields]
     if model is TrainConfig:
         known += _inner_names()
-    meant_by_library = _SHORT.get(name) or (instead_of(name) if model is TrainConfig else None)
+    short = name if prefix == "trainer." and name in TrainConfig.model_fields else OTHER_NAMES.get(name)
     near = (
-        [meant_by_library] if meant_by_library else difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
+        [short]
+        if short and prefix in {"", "trainer."}
+        else difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
     )
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    if name.startswith(("push_to_hub", "hub_")):
+        meant = "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER"
     raise ConfigurationError(f"there is no setting {reprlib.repr(prefix + name)} ({origin}); {meant}")
 
 

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from refinesynth.errors import InputError
 from refinesynth.files.memory import memory_of_machine
-from refinesynth.text.figures import counted, in_bytes
 from refinesynth.train.config import ALL, SCRATCH, TrainConfig
 
 Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
 Parallel = Literal["none", "ddp", "zero2", "zero3", "fsdp"]
 
 _FLOAT: Final = 4
-_COMPUTED: Final[Mapping[Precision, int]] = {"bf16": 2, "bf16-pure": 2, "fp32": _FLOAT, "fp64": 8}
-"""Bytes of a number in the precision that is computed in."""
+_BYTES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("bf16", "bf16-pure", "fp16", "bfloat16", "float16"), 2),
+    **dict.fromkeys(("fp32", "float32"), _FLOAT),
+    **dict.fromkeys(("fp64", "float64"), 8),
+}
+"""Bytes of a number, by the name of a precision or of torch's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,33 @@ def describe_unused(unused: Mapping[str, int], most: int = 4) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeSettings:
+    """How it will be computed: the settings of these names, with nothing left to `auto`."""
+
+    precision: Precision
+    parallel: Parallel
+    gradient_checkpointing: bool
+    attention: str
+
+    @property
+    def held(self) -> int:
+        """Bytes of a trained weight as a rank holds it: DeepSpeed in what it computes in, beside an fp32 copy; all
+        others in fp32 over bf16.
+        """
+        return _FLOAT if self.precision == "bf16" and not self.deepspeed else _BYTES[self.precision]
+
+    @property
+    def deepspeed(self) -> bool:
+        """Whether DeepSpeed splits the work."""
+        return self.parallel in {"zero2", "zero3"}
+
+    @property
+    def splits_weights(self) -> bool:
+        """Whether no rank holds all weights."""
+        return self.parallel in {"zero3", "fsdp"}
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What goes through the model in one pass on one device."""
 
@@ -105,76 +134,37 @@ class MemoryEstimate:
         return self.fixed + self.activations
 
 
-def estimate_memory(
-    model: ModelShape,
-    load: Load,
-    *,
-    precision: Precision,
-    parallel: Parallel,
-    ranks: int,
-    gradient_checkpointing: bool,
-) -> MemoryEstimate:
+def estimate_memory(model: ModelShape, load: Load, means: ComputeSettings, ranks: int) -> MemoryEstimate:
     """Bytes on each of `ranks` devices.
 
     Frozen weights below adapters are held in the precision that is computed in, others as those that are trained. Where
     the estimate is unsure, in the activations, it is meant to be high; the other parts are exact up to padding.
     """
-    compute, held = _COMPUTED[precision], held_bytes(precision, parallel)
-    sharded = parallel in {"zero2", "zero3"}
-    mixed = precision == "bf16"
-    master = _FLOAT if mixed and sharded else 0
-    frozen = model.parameters - model.trainable
-    at_rest = compute if model.adapted else held
-    moments = 2 * (_FLOAT if mixed else compute)
-    of_weights = ranks if parallel in {"zero3", "fsdp"} else 1
-    of_gradients = ranks if parallel in {"zero2", "zero3", "fsdp"} else 1
-    buckets = 2 if parallel == "ddp" else 1
-    working = _working_copies(model, compute, parallel=parallel, casts=mixed and not sharded)
+    compute, held = _BYTES[means.precision], means.held
+    mixed = means.precision == "bf16"
+    frozen = (model.parameters - model.trainable) * (compute if model.adapted else held)
+    weights = model.trainable * held + (frozen if model.frozen_bytes is None else model.frozen_bytes)
+    gradients = model.trainable * held * (2 if means.parallel == "ddp" else 1)  # DDP keeps buckets of them
+    moments = 2 * (_FLOAT if mixed else compute) + (_FLOAT if mixed and means.deepspeed else 0)
+    # Split weights are put together piece by piece, one ahead of the one in use; autocast keeps the bf16 copy of every
+    # trained weight through a forward pass.
+    copies = model.trainable * compute if mixed and not means.deepspeed else 0
+    working = 2 * model.largest_piece * compute if means.splits_weights else copies
+    # Per token and layer: the residual stream before each half and what its norm gives (4 widths), query, key and value
+    # before and after their rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width),
+    # and the two fp32 copies that norms make. Attention keeps no square of scores. With checkpointing a layer keeps its
+    # input alone, and one layer at a time is computed again.
+    layer = load.tokens * (compute * (11 * model.hidden + 4 * model.intermediate) + 2 * _FLOAT * model.hidden)
+    inputs = load.tokens * model.layers * model.hidden * compute
+    layers = inputs + layer if means.gradient_checkpointing else model.layers * layer
+    logits = load.trained * model.vocabulary * (compute + 2 * _FLOAT)  # with their fp32 copy and its gradient
+    of_gradients = ranks if means.deepspeed or means.splits_weights else 1
     return MemoryEstimate(
-        weights=(model.trainable * held + (frozen * at_rest if model.frozen_bytes is None else model.frozen_bytes))
-        // of_weights,
-        gradients=model.trainable * held * buckets // of_gradients,
-        optimizer=model.trainable * (moments + master) // of_gradients,
-        activations=working + _activations(model, load, compute, gradient_checkpointing=gradient_checkpointing),
+        weights=weights // (ranks if means.splits_weights else 1),
+        gradients=gradients // of_gradients,
+        optimizer=model.trainable * moments // of_gradients,
+        activations=working + layers + logits,
     )
-
-
-def held_bytes(precision: Precision, parallel: Parallel) -> int:
-    """Of a trained weight as a rank holds it: DeepSpeed in what it computes in, beside an fp32 copy; all others in fp32
-    over bf16.
-    """
-    return _FLOAT if precision == "bf16" and parallel not in {"zero2", "zero3"} else _COMPUTED[precision]
-
-
-def _working_copies(model: ModelShape, compute: int, *, parallel: Parallel, casts: bool) -> int:
-    """Weights in the form that is computed with, beside those that are held.
-
-    Autocast keeps the bf16 copy of every trained weight through a forward pass; split weights are put together piece by
-    piece, one ahead of the one in use.
-    """
-    if parallel in {"zero3", "fsdp"}:
-        return 2 * model.largest_piece * compute
-    return model.trainable * compute if casts else 0
-
-
-def _activations(model: ModelShape, load: Load, compute: int, *, gradient_checkpointing: bool) -> int:
-    """Bytes that the backward pass needs of the forward pass, attention without its square of scores.
-
-    Per token and layer: the residual stream before each half and what its norm gives (4 widths), query, key and value
-    before and after their rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width),
-    and the two fp32 copies that norms make. With checkpointing a layer keeps its input alone, and one layer at a time
-    is computed again.
-    """
-    in_a_layer = load.tokens * (compute * (11 * model.hidden + 4 * model.intermediate) + 2 * _FLOAT * model.hidden)
-    if gradient_checkpointing:
-        layers = load.tokens * model.layers * model.hidden * compute + in_a_layer
-    else:
-        layers = model.layers * in_a_layer
-    # Logits, their fp32 copy and its gradient.
-    return layers + load.trained * model.vocabulary * (compute + 2 * _FLOAT)
-
-
-_BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +213,10 @@ class HostUsage:
 def estimate_host_usage(
     config: TrainConfig,
     model: ModelShape,
+    means: ComputeSettings,
     memory: MemoryEstimate,
     *,
-    kind: Literal["cpu", "gpu"],
-    precision: Precision,
-    parallel: Parallel,
+    on_cpu: bool,
     ranks: int,
     saved: int,
     evaluates: bool,
@@ -237,59 +226,27 @@ def estimate_host_usage(
     On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where
     the model allows it; on CPUs weights, gradients and optimizer lie there, and activations come on top.
     """
-    held = held_bytes(precision, parallel)
+    held, fsdp = means.held, means.parallel == "fsdp"
     written = model.trainable * max(held, _FLOAT) if model.adapted else model.parameters * held
-    if parallel in {"zero2", "zero3"}:
+    if means.deepspeed:
         # DeepSpeed keeps fp32 weights with the moments; the second stage writes the model once more.
-        states = model.trainable * 3 * _FLOAT + (written if parallel == "zero2" else 0)
+        states = model.trainable * 3 * _FLOAT + (written if means.parallel == "zero2" else 0)
     else:
         # With FSDP the ranks' pieces are all that a checkpoint has, unless it is to be loaded by others.
-        again = parallel == "fsdp" and (model.adapted or config.keep == ALL)
+        again = fsdp and (model.adapted or config.keep == ALL)
         states = written * again + model.trainable * 2 * (max(held, _FLOAT) if model.adapted else held)
+    stored = _BYTES.get(model.dtype or "", _FLOAT)
+    finished = _BYTES.get(config.save_dtype, stored if config.model != SCRATCH else _FLOAT)
+    # Frozen weights below adapters are loaded in bf16; ZeRO-3 splits weights up as they come from the file.
+    loaded = 2 if config.lora and means.precision == "bf16" else _FLOAT if means.precision == "bf16" else held
+    loaded = min(loaded, _BYTES.get(model.dtype or "", loaded)) if means.parallel == "zero3" else loaded
     best = int(evaluates and saved > 0)
-    kept = saved if config.keep == "all" else min(saved, config.keep + 1 + best)
     return HostUsage(
-        host=ranks * memory.fixed if kind == "cpu" else _loaded(config, model, precision, parallel, ranks),
+        host=ranks * memory.fixed if on_cpu else model.parameters * loaded * (1 if fsdp and model.read_once else ranks),
         checkpoint=written + states,
-        checkpoints=kept,
-        model=written if model.adapted else model.parameters * _finished(config, model),
+        checkpoints=saved if config.keep == ALL else min(saved, config.keep + 1 + best),
+        model=written if model.adapted else model.parameters * finished,
     )
-
-
-def refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsage, host: Host) -> None:
-    """Raises: InputError: The machine's memory or its disk cannot hold what the training takes.
-
-    With an optimizer of the user's own, which may keep less than AdamW does, the disk is left to them.
-    """
-    if host.memory is not None and room.host > host.memory:
-        once = "parallel fsdp on GPUs (one process alone loads the model), " if model.read_once else ""
-        raise InputError(
-            f"the model is too large for this machine's memory: {host.ranks} processes take {in_bytes(room.host)} of it, and it has "
-            f"{in_bytes(host.memory)}. Use {'' if config.lora else '--lora, '}{once}fewer processes or a smaller model"
-        )
-    needed = room.disk - host.there
-    if host.disk is not None and needed > host.disk and not config.trainer.get("optim"):
-        smaller = "" if config.keep == 1 else "--set keep=1, "
-        raise InputError(
-            f"what is kept would fill the disk: {counted(room.checkpoints, 'checkpoint')} of {in_bytes(room.checkpoint)} and the model's "
-            f"{in_bytes(room.model)} need {in_bytes(needed)} more, and {config.output!r} has {in_bytes(host.disk)} free. Use {smaller}"
-            f"{'' if config.lora else '--lora, '}--set save_every=never (only the model is written) or another -o"
-        )
-
-
-def _finished(config: TrainConfig, model: ModelShape) -> int:
-    if config.save_dtype != "auto":
-        return _BYTES[config.save_dtype]
-    return _BYTES.get(model.dtype or "", _FLOAT) if config.model != SCRATCH else _FLOAT
-
-
-def _loaded(config: TrainConfig, model: ModelShape, precision: Precision, parallel: Parallel, ranks: int) -> int:
-    each = (
-        2 if precision == "bf16-pure" or (config.lora and precision == "bf16") else 8 if precision == "fp64" else _FLOAT
-    )
-    if parallel == "zero3":  # split up as it comes from the file
-        each = min(each, _BYTES.get(model.dtype or "", each))
-    return model.parameters * each * (1 if parallel == "fsdp" and model.read_once else ranks)
 
 
 def _sizes(folder: Path) -> Iterator[int]:

@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
+from refinesynth.text.figures import counted, in_bytes
 from refinesynth.train.config import TrainConfig, interval
+from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 from refinesynth.train.memory import (
+    ComputeSettings,
     Host,
     HostUsage,
     Load,
     MemoryEstimate,
     ModelShape,
     Parallel,
-    Precision,
     describe_unused,
     estimate_host_usage,
     estimate_memory,
-    refuse_too_small_host,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from refinesynth.train.prepare import Counts
 
 _GIB: Final = 2**30
+_USABLE: Final = 0.9
+"""Share of a device's memory that estimates may fill."""
 _TINY_STEP: Final = 1e-4
 """Learning rates below it are mostly rounded away in bf16 weights, which have 8 bits of precision."""
 
@@ -93,16 +96,6 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeSettings:
-    """How it will be computed: the settings of these names, with nothing left to `auto`."""
-
-    precision: Precision
-    parallel: Parallel
-    gradient_checkpointing: bool
-    attention: str
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """A training before its first step."""
 
@@ -149,31 +142,23 @@ def make_plan(
     _refuse(config, sizes, model, devices)
     steps_per_epoch = math.ceil(sizes.counts.records / config.batch_size)
     steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
-    memory = estimate_memory(
-        model,
-        fullest_load(config, sizes),
-        precision=means.precision,
-        parallel=means.parallel,
-        ranks=devices.ranks,
-        gradient_checkpointing=means.gradient_checkpointing,
-    )
-    _refuse_too_large(memory, devices, means, config)
+    memory = estimate_memory(model, _fullest_load(config, sizes), means, devices.ranks)
     evaluations = _times(interval(config.evaluate_every, steps_per_epoch), steps) if sizes.held_out else 0
     checkpoints = _times(interval(config.save_every, steps_per_epoch), steps)
     host = host or Host(devices.ranks)
     room = estimate_host_usage(
         config,
         model,
+        means,
         memory,
-        kind=devices.kind,
-        precision=means.precision,
-        parallel=means.parallel,
+        on_cpu=devices.kind == "cpu",
         ranks=host.ranks,
         # A better evaluation is saved too.
         saved=min(steps, checkpoints + evaluations) if checkpoints else 0,
         evaluates=evaluations > 0,
     )
-    refuse_too_small_host(config, model, room, host)
+    _refuse_too_large(memory, devices, means, config)
+    _refuse_too_small_host(config, model, room, host)
     return Plan(
         model=model,
         devices=devices,
@@ -189,6 +174,62 @@ def make_plan(
         host=host,
         remarks=(*_remarks_on_means(config, model, devices, means, memory), *_remarks_on_data(config, sizes)),
     )
+
+
+def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -> ComputeSettings:
+    """The settings of these names with `auto` decided, before the data is read.
+
+    bf16 on GPUs that have it (T4 and V100 only emulate it, more slowly than they compute in fp32), else fp32. A copy of
+    the model on each device where one fits into 9 tenths of it, if activations are computed again where they may be,
+    else everything split: a copy that computes a third more sends less than weights that are split. Then on GPUs
+    gradient checkpointing, where keeping all activations would take more than that.
+
+    Raises:
+        InputError: Several processes, and `parallel` is `none`; FSDP on CPUs; quantized weights that would be split; or
+            a DeepSpeed file that cannot be used, or asks for another stage than `parallel`.
+    """
+    gpu = devices.kind == "gpu"
+    precision = config.precision if config.precision != "auto" else "bf16" if gpu and devices.bf16 else "fp32"
+    load = Load(config.pack_tokens, config.pack_tokens // 2)
+
+    def fits(parallel: Parallel, *, checkpointing: bool) -> bool:
+        means = ComputeSettings(precision, parallel, checkpointing, config.attention)
+        needed = estimate_memory(model, load, means, devices.ranks).total
+        return devices.memory is not None and needed < _USABLE * devices.memory
+
+    asked = config.gradient_checkpointing
+    parallel = _parallel(config, devices)
+    if parallel is None:
+        checkpointing = gpu if asked == "auto" else asked
+        parallel = "ddp" if devices.memory is None or fits("ddp", checkpointing=checkpointing) else "fsdp"
+    checkpointing = gpu and not fits(parallel, checkpointing=False) if asked == "auto" else asked
+    return ComputeSettings(precision, parallel, checkpointing, config.attention)
+
+
+def _parallel(config: TrainConfig, devices: Devices) -> Parallel | None:
+    """How the work is shared; None: copies if they fit, else everything split."""
+    if config.parallel == "none" and devices.ranks > 1:
+        raise InputError(
+            f"parallel is 'none', and there are {devices.ranks} processes; give ddp, zero2, zero3, fsdp or auto"
+        )
+    if config.parallel == "fsdp" and devices.kind == "cpu":
+        # accelerate would silently make copies (ddp) of it.
+        raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
+    asked = stage_of(own_deepspeed(config.deepspeed)) if config.deepspeed is not None else config.parallel
+    if config.parallel not in {"auto", asked}:
+        raise InputError(
+            f"the DeepSpeed file {config.deepspeed!r} asks for {asked}, and parallel is {config.parallel!r}; leave parallel out, or change one"
+        )
+    quantized = config.lora is not None and config.lora.quantize is not None
+    if quantized and asked in {"zero3", "fsdp"}:
+        raise InputError(
+            f"parallel is {asked!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
+        )
+    if asked != "auto":
+        return asked
+    if devices.ranks == 1:
+        return "none"
+    return "ddp" if quantized else None
 
 
 def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
@@ -243,7 +284,7 @@ def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSe
     `memory.py`.
     """
     # An optimizer of the user's own may keep less than AdamW does.
-    sure = memory.fixed - (memory.optimizer if config.trainer.get("optim") else 0)
+    sure = memory.fixed - (memory.optimizer if config.trainer.optim else 0)
     if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
         return
     ways = [] if config.lora else ["--lora"]
@@ -258,7 +299,29 @@ def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSe
     )
 
 
-def fullest_load(config: TrainConfig, sizes: Sizes) -> Load:
+def _refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsage, host: Host) -> None:
+    """Raises: InputError: The machine's memory or its disk cannot hold what the training takes.
+
+    With an optimizer of the user's own, which may keep less than AdamW does, the disk is left to them.
+    """
+    lora = "" if config.lora else "--lora, "
+    if host.memory is not None and room.host > host.memory:
+        once = "parallel fsdp on GPUs (one process alone loads the model), " if model.read_once else ""
+        raise InputError(
+            f"the model is too large for this machine's memory: {host.ranks} processes take {in_bytes(room.host)} of it, and it has "
+            f"{in_bytes(host.memory)}. Use {lora}{once}fewer processes or a smaller model"
+        )
+    needed = room.disk - host.there
+    if host.disk is not None and needed > host.disk and not config.trainer.optim:
+        smaller = "" if config.keep == 1 else "--set keep=1, "
+        raise InputError(
+            f"what is kept would fill the disk: {counted(room.checkpoints, 'checkpoint')} of {in_bytes(room.checkpoint)} and the model's "
+            f"{in_bytes(room.model)} need {in_bytes(needed)} more, and {config.output!r} has {in_bytes(host.disk)} free. Use {smaller}"
+            f"{lora}--set save_every=never (only the model is written) or another -o"
+        )
+
+
+def _fullest_load(config: TrainConfig, sizes: Sizes) -> Load:
     """The fullest pack that may come: as many tokens as are allowed, trained ones in the share that they have on
     average.
     """

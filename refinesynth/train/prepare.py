@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 import numpy as np
@@ -73,67 +73,53 @@ def prepare(
     Raises:
         InputError: A conversation cannot be rendered; see `Renderer.render`.
     """
-    account = RunningCounts()
+    account = Account()
     store = TokenStore.of(examples(conversations, renderer, max_length, over_length, account))
-    return Prepared(store, account.counts)
+    return Prepared(store, account.counts())
 
 
-@dataclass(slots=True)
-class RunningCounts:
-    """Kept while rendering goes on."""
+class Account:
+    """Numbers of what is read, kept, cut and left out, while rendering goes on."""
 
-    conversations: int = 0
-    records: int = 0
-    tokens: Counter[Label] = field(default_factory=Counter[Label])
-    """Of the kept examples, by what they are to the loss."""
-    turns: Counter[bool] = field(default_factory=Counter[bool])
-    """Assistant turns of the kept examples, by whether they are trained."""
-    longest: int = 0
-    """Tokens of the longest kept example."""
-    cut_turns: int = 0
-    noted: Counter[str] = field(default_factory=Counter[str])
-    named: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    seen: set[bytes] = field(default_factory=set[bytes])
-    """Digests of the conversations so far."""
+    def __init__(self) -> None:
+        self.numbers = Counter[str]()
+        """By field of `Counts`, and `trained_turns`, `other_turns` of the kept examples."""
+        self.longest = 0
+        """Tokens of the longest kept example."""
+        self._named: dict[str, list[str]] = {}
+        self._seen = set[bytes]()
 
     def read(self, conversation: Conversation) -> None:
         if conversation.again:
             return
         text = repr([(turn.role, turn.thinking, turn.content, turn.calls) for turn in conversation.turns])
         digest = hashlib.sha256(text.encode()).digest()
-        if digest in self.seen:
+        if digest in self._seen:
             self.note("repeated", conversation.id)
-        self.seen.add(digest)
+        self._seen.add(digest)
 
     def note(self, kind: str, name: str) -> None:
-        self.noted[kind] += 1
-        if self.noted[kind] <= _NAMED:
-            self.named.setdefault(kind, []).append(name)
+        self.numbers[kind] += 1
+        if self.numbers[kind] <= _NAMED:
+            self._named.setdefault(kind, []).append(name)
 
     def keep(self, example: Rendered) -> None:
-        self.records += 1
         self.longest = max(self.longest, len(example))
-        for label in Label:
-            self.tokens[label] += int(np.count_nonzero(example.labels == label))
-        for span in example.spans:
-            self.turns[bool(example.labels[span.start] == Label.TRAINED)] += 1
+        trained = sum(bool(example.labels[span.start] == Label.TRAINED) for span in example.spans)
+        self.numbers.update(
+            records=1,
+            tokens=len(example),
+            trained_tokens=example.trained,
+            mistake_tokens=int(np.count_nonzero(example.labels == Label.MISTAKE)),
+            trained_turns=trained,
+            other_turns=len(example.spans) - trained,
+        )
 
-    @property
     def counts(self) -> Counts:
         """Of all that came so far."""
-        return Counts(
-            conversations=self.conversations,
-            records=self.records,
-            tokens=self.tokens.total(),
-            trained_tokens=self.tokens[Label.TRAINED],
-            mistake_tokens=self.tokens[Label.MISTAKE],
-            truncated=self.noted["truncated"],
-            dropped_long=self.noted["dropped_long"],
-            dropped_untrained=self.noted["dropped_untrained"],
-            cut_turns=self.cut_turns,
-            repeated=self.noted["repeated"],
-            named={kind: tuple(names) for kind, names in self.named.items()},
-        )
+        named = {kind: tuple(names) for kind, names in self._named.items()}
+        numbers = {each.name: self.numbers[each.name] for each in fields(Counts) if each.name != "named"}
+        return Counts(**numbers, named=named)
 
 
 def examples(
@@ -141,7 +127,7 @@ def examples(
     renderer: Renderer,
     max_length: int,
     over_length: Literal["truncate", "drop"],
-    account: RunningCounts,
+    account: Account,
 ) -> Iterator[Rendered]:
     """What `prepare` keeps, one example after the other; `account` is whole at the end."""
     ahead: deque[tuple[str, str]] = deque()  # Ids and sources of what the renderer has read and not given back.
@@ -153,15 +139,20 @@ def examples(
             yield conversation
 
     for made in renderer.render_many(noted()):
-        account.conversations += 1
+        account.numbers["conversations"] += 1
         name, source = ahead.popleft()
         if not made:
             account.note("dropped_untrained", name)
         for example in made:
-            fitted = _fitted(example, max_length, over_length, account)
-            if fitted is not None:
-                account.keep(fitted)
-                yield replace(fitted, source=source)
+            fitted = fit(example, max_length, over_length) if example.trained else None
+            if fitted is None:
+                account.note("dropped_long" if example.trained else "dropped_untrained", example.id)
+                continue
+            if cut := len(example.spans) - len(fitted.spans):
+                account.note("truncated", example.id)
+                account.numbers["cut_turns"] += cut
+            account.keep(fitted)
+            yield replace(fitted, source=source)
 
 
 def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "drop"]) -> Rendered | None:
@@ -182,20 +173,3 @@ def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "d
         if span.stop <= max_length and rendered.labels[span.stop - 1] == Label.TRAINED
     ]
     return rendered.first(ends[-1]) if ends else None
-
-
-def _fitted(
-    example: Rendered, max_length: int, over_length: Literal["truncate", "drop"], account: RunningCounts
-) -> Rendered | None:
-    fitted = fit(example, max_length, over_length)
-    if not example.trained:
-        account.note("dropped_untrained", example.id)
-        return None
-    if fitted is None:
-        account.note("dropped_long", example.id)
-        return None
-    cut = len(example.spans) - len(fitted.spans)
-    if cut:
-        account.note("truncated", example.id)
-        account.cut_turns += cut
-    return fitted

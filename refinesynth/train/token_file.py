@@ -19,7 +19,7 @@ from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_conversations
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.layers import layered
-from refinesynth.train.prepare import Counts, RunningCounts, examples
+from refinesynth.train.prepare import Account, Counts, examples
 from refinesynth.train.tokens import Label, Rendered
 
 IGNORED: Final = -100
@@ -91,15 +91,17 @@ def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwri
     reading = read_conversations(
         sources, without_refinement=config.without_refinement, seed=config.seed, form=config.form
     )
-    account = RunningCounts()
+    account = Account()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):
             file.write(write_json(_row(example)) + b"\n")
-        if not account.records:
+        counts = account.counts()
+        if not counts.records:
             raise InputError(
-                f"nothing to write: none of {account.conversations} conversations has a turn to train on within {config.max_length:,} tokens"
+                f"nothing to write: none of {counts.conversations} conversations has a turn to train on within {config.max_length:,} tokens"
             )
-    return TokenFile(path, account.counts, account.turns[True], account.turns[False], account.longest)
+    turns = account.numbers["trained_turns"], account.numbers["other_turns"]
+    return TokenFile(path, counts, *turns, account.longest)
 
 
 def _row(example: Rendered) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_form
 from refinesynth.trajectory import ActionSpec, Invariant, MistakeKind
+from refinesynth.world.condition import RESERVED
 from refinesynth.world.effects import CompiledEffect, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, json_bytes
-from refinesynth.world.syntax import RESERVED
-from refinesynth.world.template import Template, parse_template, require_text
-from refinesynth.world.visible_names import Visible
+from refinesynth.world.template import Template, Visible, parse_template, require_text
 
 DONE = "Done."
 """The observation of an action that was carried out and whose `reveals` is empty."""

@@ -13,8 +13,7 @@ from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import Expression, compile_expression, json_bytes
 from refinesynth.world.pointer import change, drop, pointer_text, put, resolve, same
-from refinesynth.world.template import Pointer, Template, parse_pointer, parse_template
-from refinesynth.world.visible_names import Visible
+from refinesynth.world.template import Pointer, Template, Visible, parse_pointer, parse_template
 
 MAX_VALUE_DEPTH = 16
 """Deepest nesting of an effect's value."""

@@ -26,8 +26,8 @@ from refinesynth.world.compiled import (
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
+from refinesynth.world.template import VisibleNames
 from refinesynth.world.visibility import Visibility, compile_visibility
-from refinesynth.world.visible_names import VisibleNames
 
 NOTHING_HAPPENS = "Nothing happens."
 """The observation of an action that cannot be carried out and has no hint."""

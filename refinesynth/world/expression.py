@@ -1,4 +1,4 @@
-"""Conditions: CEL that is safe to take from a stranger, and fast on large states.
+"""Conditions: a part of CEL that is safe to take from a stranger, and fast on large states.
 
 Of CEL there is: comparison, `in`, `&&`, `||`, `!`, `?:`, arithmetic, lists, field and index access, `has`, `size`,
 `int`, `double`, `string`, `contains`, `startsWith`, `endsWith`, and over lists and objects `all`, `exists`,
@@ -9,19 +9,14 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import orjson
 from pydantic import JsonValue
 
-from refinesynth.world.errors import RulebookError
-from refinesynth.world.quick import Quick, quick
-from refinesynth.world.syntax import IN_ORDER, Analysis, analyse
-from refinesynth.world.template import REMEMBERED, VISIBLE, Slot
-from refinesynth.world.visible_names import Visible
-
-if TYPE_CHECKING:
-    import cel
+from refinesynth.world.condition import Analysis, Evaluate, compile_tree
+from refinesynth.world.operations import NOT_JSON, NoAnswer
+from refinesynth.world.template import REMEMBERED, VISIBLE, Slot, Visible
 
 MAX_STATE_BYTES = 262_144
 """Largest state, as JSON."""
@@ -50,26 +45,30 @@ class Expression:
     cel: str
     """The expression as its author wrote it."""
     analysis: Analysis
-    program: "cel.Program"
+    evaluate: Evaluate = field(compare=False, repr=False)
     visible: Visible | None = field(default=None, compare=False, repr=False)
     """What is visible in a state; None if it may not ask, or does not."""
     most: int = MAX_COST
     """Most work of one evaluation."""
-    quick: Quick | None = field(default=None, compare=False, repr=False)
-    """Answers without the CEL library, where that is beyond doubt."""
 
     def answer(self, state: JsonValue, values: Mapping[str, str]) -> bool | str:
         """True, false, or in words why there is no answer. Never raises."""
-        if self.quick is not None:
-            answer = self.quick(state, values)
-            if answer is not None:
-                return answer
-        shown = self._shown(state, values)
-        given = self._given(state, values)
-        question = json_bytes((shown, given))
-        if question is None:
-            return "the state is no JSON that a condition could read"
-        return self._evaluate(shown, given, len(question))
+        # Only walks over lists and objects can take much longer than reading the state does.
+        if len(self.analysis.work) > 1:
+            shown, given = self._shown(state, values), self._given(state, values)
+            question = json_bytes((shown, given))
+            if question is None:
+                return NOT_JSON
+            if self._cost(shown, given, len(question)) > self.most:
+                return "this takes too long on a state of this size"
+        names: Mapping[str, Any] = values if self.visible is None else {**values, VISIBLE: self.visible}
+        try:
+            result = self.evaluate(state, names)
+        except NoAnswer as error:
+            return str(error)
+        except (OverflowError, RecursionError):
+            return NOT_JSON
+        return result if type(result) is bool else "this is neither true nor false"
 
     def question(self, state: JsonValue, values: Mapping[str, str]) -> bytes | None:
         """All that the answer depends on; None if the state is no JSON."""
@@ -102,21 +101,6 @@ class Expression:
         if self.visible is not None:
             given[VISIBLE] = list(self.visible(state).names)
         return given
-
-    def _evaluate(self, shown: JsonValue, given: Mapping[str, JsonValue], size: int) -> bool | str:
-        if self._cost(shown, given, size) > self.most:
-            return "this takes too long on a state of this size"
-        import cel
-
-        variables: dict[str, Any] = {"state": shown, **given}
-        try:
-            context = cel.Context(variables, {IN_ORDER: sorted_keys}) if len(self.analysis.work) > 1 else variables
-            result = self.program.execute(context)
-        except Exception as error:  # noqa: BLE001 - the library raises many kinds, and all mean: no answer
-            return _first_line(error)
-        except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception; all else goes on
-            return _panic(error)
-        return result if isinstance(result, bool) else "this is neither true nor false"
 
     def _cost(self, shown: JsonValue, given: Mapping[str, JsonValue], size: int) -> int:
         analysis = self.analysis
@@ -159,34 +143,11 @@ def compile_expression(
     Raises:
         RulebookError: It does not parse, uses an unknown variable or something that is not available.
     """
-    analysis, program, fast = _read(source, frozenset(parameters), sees=visible is not None)
-    if analysis.sees:
-        return Expression(source, analysis, program, visible, most, quick(analysis.conjuncts, visible))
-    return Expression(source, analysis, program, None, most, fast)
+    analysis, evaluate = _compiled(source, frozenset(parameters), sees=visible is not None)
+    return Expression(source, analysis, evaluate, visible if analysis.sees else None, most)
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _read(source: str, parameters: frozenset[str], *, sees: bool) -> "tuple[Analysis, cel.Program, Quick | None]":
-    """Return what of an expression depends on its text alone; the quick way too, unless it asks what is visible, which each
-    world knows itself.
-    """
-    import cel
-
-    analysis = analyse(source, parameters, sees=sees)
-    try:
-        program = cel.compile(source)
-        if analysis.source != source:
-            program = cel.compile(analysis.source)
-    except ValueError as error:
-        raise RulebookError(_syntax(source, error)) from None
-    except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception; all else goes on
-        raise RulebookError(_panic(error)) from None
-    return analysis, program, None if analysis.sees else quick(analysis.conjuncts, None)
-
-
-def sorted_keys(value: JsonValue) -> JsonValue:
-    """An object's keys sorted; anything else as it is."""
-    return cast("JsonValue", sorted(value)) if isinstance(value, dict) else value
+_compiled = lru_cache(maxsize=REMEMBERED)(compile_tree)
 
 
 def _widest(value: JsonValue) -> int:
@@ -200,23 +161,3 @@ def _widest(value: JsonValue) -> int:
             widest = max(widest, len(here))
             rest.extend(here)
     return widest
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"there is no key {error.args[0]!r}" if error.args else "a key is missing"
-    return str(error).partition(". ")[0].partition("\n")[0][:200] or type(error).__name__
-
-
-def _syntax(source: str, error: ValueError) -> str:
-    """The library's first complaint, without the expression that it repeats."""
-    _, _, problem = str(error).partition("ERROR: <input>:")
-    place, _, words = problem.partition(": ")
-    return f"{source[:80]!r} does not parse at line:character {place}: {words.partition(chr(10))[0][:160]}"
-
-
-def _panic(error: BaseException) -> str:
-    """Return what a crash inside the library means; an interrupt or exit is none and goes on."""
-    if type(error).__name__ != "PanicException":
-        raise error
-    return "the CEL library cannot evaluate this"

@@ -9,10 +9,10 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled import CompiledAction
+from refinesynth.world.condition import Chain
 from refinesynth.world.effects import CompiledEffect
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, json_bytes
-from refinesynth.world.syntax import Chain
 from refinesynth.world.template import Pointer, Slot, Template
 from refinesynth.world.visibility import EACH, CompiledSight, Visibility
 

@@ -6,9 +6,9 @@ b and c`, an empty one `nothing`, an object the list of its keys, null and missi
 `no`. In a pointer a step may hold both; a slash in a value never begins a new step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pydantic import JsonValue
@@ -16,7 +16,6 @@ from pydantic import JsonValue
 from refinesynth.text.jsontext import scrub
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.pointer import resolve, unescape
-from refinesynth.world.visible_names import Visible
 
 REMEMBERED = 4_096
 """Texts of each kind of which it is remembered how they are read: many worlds say the same, and each is compiled more
@@ -38,6 +37,26 @@ VISIBLE = "visible"
 """What conditions and texts call the list of names that can be seen."""
 
 _LOOKUP = "state:"
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleNames:
+    """Names that the player can see."""
+
+    names: tuple[str, ...]
+    """Each once, in the order of the sights; keys of an object in the alphabet's order."""
+    problem: str | None = None
+    """What of the sights has no answer here, or was left out because there is too much of it; in words to their
+    author."""
+    known: frozenset[str] = field(init=False, repr=False)
+    """The same names, to ask for one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known", frozenset(self.names))
+
+
+Visible = Callable[[JsonValue], VisibleNames]
+"""What is visible in a state."""
 
 
 @dataclass(frozen=True, slots=True)

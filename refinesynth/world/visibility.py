@@ -11,8 +11,7 @@ from pydantic import JsonValue
 from refinesynth.trajectory import Sight
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
-from refinesynth.world.template import Pointer, parse_pointer
-from refinesynth.world.visible_names import VisibleNames
+from refinesynth.world.template import Pointer, VisibleNames, parse_pointer
 
 EACH = "each"
 """What a sight calls the text or key that it is read for."""

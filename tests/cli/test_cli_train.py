@@ -23,8 +23,8 @@ from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, TrainResult
-from refinesynth.train.memory import ModelShape
-from refinesynth.train.plan import ComputeSettings, Devices, Plan, Sizes, SourceSizes, make_plan
+from refinesynth.train.memory import ComputeSettings, ModelShape
+from refinesynth.train.plan import Devices, Plan, Sizes, SourceSizes, make_plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.preview import Preview, Segment
 from refinesynth.train.tokens import Label

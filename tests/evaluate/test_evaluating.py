@@ -30,9 +30,10 @@ from inspect_ai import Task, eval  # noqa: A004 # pyright: ignore[reportUnknownV
 from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
 
-from refinesynth.evaluate.evaluating import Evaluation, evaluate
+from refinesynth.evaluate.evaluating import evaluate
 from refinesynth.evaluate.measures import SCORE
-from refinesynth.evaluate.task import Options, benchmark_task
+from refinesynth.evaluate.settings import Evaluation, TaskSettings
+from refinesynth.evaluate.task import benchmark_task
 
 pytestmark = [
     pytest.mark.process,
@@ -132,7 +133,7 @@ def test_the_chat_is_the_one_that_training_sees(worlds: Path, tmp_path: Path):
         seen.append([(message.role, message.text) for message in messages])
         return act("open box", "take key from box", "go home")(messages)
 
-    sample = only(play(benchmark_task("worlds", Options(argument=str(worlds), steps=3)), says, tmp_path))
+    sample = only(play(benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=3)), says, tmp_path))
     turns: list[PlayerTurn | DungeonMasterTurn] = []
     for asked, message in zip(seen, sample.messages[1::2], strict=True):
         rendered = render_turns(SHED_GROUNDED, turns)
@@ -164,7 +165,7 @@ def test_a_play_goes_on_behind_its_first_mistake(mistaken: Path, tmp_path: Path)
         asked.append([message.text for message in messages])
         return "Thought: hm\nAction: take saw" if len(asked) == 1 else "Thought: hm\nAction: take key"
 
-    sample = only(play(benchmark_task("mistakes", Options(argument=str(mistaken), steps=2)), says, tmp_path))
+    sample = only(play(benchmark_task("mistakes", TaskSettings(argument=str(mistaken), steps=2)), says, tmp_path))
     given = Trajectory.from_json(mistaken.read_bytes().splitlines()[0]).turns[:4]
     assert asked[0] == [message.content for message in render_turns(SHED_GROUNDED, given)]
     # Two of its own turns: the given mistake once more, and its repair; the box stands open as it was left.
@@ -251,7 +252,7 @@ def test_what_slips_is_no_mistake_and_succeeds_on_another_try():
 
 def test_a_failed_action_and_a_message_without_one_cost_turns_and_are_counted(worlds: Path, tmp_path: Path):
     said = ["I wonder.", "Thought: a\nAction: fly away", "Thought: b\nAction: fly away", "Thought: c\nAction: open box"]
-    task = benchmark_task("worlds", Options(argument=str(worlds), steps=4))
+    task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=4))
     sample = only(play(task, lambda messages: said[len(messages) // 2], tmp_path))
     assert sample.scores is not None
     counts = (sample.scores[SCORE].metadata or {})["counts"]
@@ -262,7 +263,7 @@ def test_a_failed_action_and_a_message_without_one_cost_turns_and_are_counted(wo
 
 def test_what_a_model_thinks_before_it_speaks_is_no_action(worlds: Path, tmp_path: Path):
     said = "<think>\nAction: fly away\nAction: dig\n</think>\n\nThought: so\nAction: open box"
-    sample = only(play(benchmark_task("worlds", Options(argument=str(worlds), steps=1)), lambda _: said, tmp_path))
+    sample = only(play(benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=1)), lambda _: said, tmp_path))
     assert (value(sample)["format_errors"], value(sample)["invalid_actions"]) == (0.0, 0.0)
 
 
@@ -277,7 +278,7 @@ HOSTILE = (
 
 
 def test_no_answer_ends_an_evaluation(worlds: Path, tmp_path: Path):
-    task = benchmark_task("worlds", Options(argument=str(worlds), steps=len(HOSTILE)))
+    task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=len(HOSTILE)))
     sample = only(play(task, lambda messages: HOSTILE[len(messages) // 2], tmp_path))
     assert value(sample)["success"] == 0.0
     assert (sample.scores or {})[SCORE].metadata is not None
@@ -294,7 +295,7 @@ def test_reflexion_begins_again_with_what_was_noted(worlds: Path, tmp_path: Path
             return f"Thought: hm\nAction: {solution[len(messages) // 2]}"
         return "Thought: hm\nAction: fly away"
 
-    task = benchmark_task("worlds", Options(argument=str(worlds), steps=len(solution), reflexion=3))
+    task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=len(solution), reflexion=3))
     sample = only(play(task, says, tmp_path))
     assert sample.scores is not None
     assert value(sample)["success"] == 1.0
@@ -312,11 +313,11 @@ def test_a_worked_example_is_another_instance_that_the_oracle_solves(tmp_path: P
         asked.append(messages[0].text)
         return act("count")(messages)
 
-    play(benchmark_task("chaos", Options(shots=1)), says, tmp_path, sample_id="own")
+    play(benchmark_task("chaos", TaskSettings(shots=1)), says, tmp_path, sample_id="own")
     steps = "".join(f"Thought: This is the next step towards the goal.\nAction: count\n{at}\n" for at in (1, 2, 3))
     assert f"A worked example, of another task in such a place:\n\nCount to three.\n{steps}".strip() in asked[0]
     register(monkeypatch, [Instance("own", {}), Instance("hard", unsolved)])
-    log = play(benchmark_task("chaos", Options(shots=1)), says, tmp_path / "none", sample_id="own")
+    log = play(benchmark_task("chaos", TaskSettings(shots=1)), says, tmp_path / "none", sample_id="own")
     assert "chaos has no worked example" in str((read_eval_log(log.location).samples or [])[0].error)
 
 
@@ -402,7 +403,7 @@ def test_an_instance_that_is_another_one_when_it_is_played_again_is_begun_anew(
         ({"temperature": 3.0}, "temperature is 3.0"),
         ({"epochs": 0}, "epochs is 0"),
         ({"steps": 0}, "expected 1 or more"),
-        ({"shots": 2}, "shots is 2; expected 0 or 1"),
+        ({"shots": 2}, "shots is 2; expected 1 or less"),
         ({"settings": {"max_tokens": "many"}}, "max_tokens is 'many'; expected a number"),
         ({"settings": {"max_tokens": 5}, "max_tokens": 6}, "both 6 and 5; give it once"),
     ],

@@ -16,8 +16,9 @@ pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, GenerateConfig, get_model
 
-from refinesynth.evaluate.evaluating import Evaluation, evaluate
+from refinesynth.evaluate.evaluating import evaluate
 from refinesynth.evaluate.models import open_model
+from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = [
     pytest.mark.process,

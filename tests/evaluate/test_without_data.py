@@ -18,7 +18,8 @@ pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
 from inspect_ai.log import read_eval_log
 
-from refinesynth.evaluate.evaluating import Evaluation, evaluate
+from refinesynth.evaluate.evaluating import evaluate
+from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = [
     pytest.mark.process,

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import refinesynth as rs
+from refinesynth.evaluate import evaluate
+from refinesynth.evaluate.settings import Evaluation
 from refinesynth.settings import RunSettings
 
 _ENTRY = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
@@ -27,6 +29,15 @@ def test_every_setting_is_an_argument_with_the_text_of_its_field() -> None:
     assert documented.keys() == parameters.keys()
     for name, field in RunSettings.model_fields.items():
         assert documented[name] == " ".join((field.description or "").split()), name
+
+
+def test_every_setting_of_an_evaluation_is_an_argument_with_the_text_and_default_of_its_field() -> None:
+    documented, parameters = described(evaluate), inspect.signature(evaluate).parameters
+    assert documented.keys() == parameters.keys() == {*Evaluation.model_fields, "on_progress"} - {"argument"}
+    for name in documented.keys() & Evaluation.model_fields.keys():
+        field = Evaluation.model_fields[name]
+        assert documented[name] == " ".join((field.description or "").split()), name
+        assert field.is_required() or (parameters[name].default or None) == (field.default or None), name
 
 
 @pytest.mark.parametrize("function", [rs.synthesize, rs.estimate, rs.stream, rs.merge])

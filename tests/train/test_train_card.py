@@ -40,7 +40,7 @@ def test_it_names_data_recipe_counts_loss_and_results() -> None:
         "Refinement loss (equation 1",
         "by `generation markers`",
         "| learning_rate | `5e-06` |",
-        "| trainer.neftune_noise_alpha | `5` |",
+        "| trainer.neftune_noise_alpha | `5.0` |",
         "160 of 160 optimizer steps, 10.00 epochs; training loss 0.5123",
         "step 128, with the lowest held-out loss",
         "| refinements | 0.7000 |",

@@ -9,11 +9,19 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from train_values import GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gpus, sizes
+from train_values import CPU, GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gpus, sizes
 
 from refinesynth.errors import InputError
-from refinesynth.train.memory import Load, MemoryEstimate, ModelShape, Parallel, Precision, estimate_memory
-from refinesynth.train.plan import ComputeSettings
+from refinesynth.train.memory import (
+    ComputeSettings,
+    Load,
+    MemoryEstimate,
+    ModelShape,
+    Parallel,
+    Precision,
+    estimate_memory,
+)
+from refinesynth.train.plan import Devices, compute_settings
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32", "fp64", "bf16-pure")
 PARALLELS: tuple[Parallel, ...] = ("none", "ddp", "zero2", "zero3", "fsdp")
@@ -29,14 +37,8 @@ def estimated(
     ranks: int = 1,
     gradient_checkpointing: bool = True,
 ) -> MemoryEstimate:
-    return estimate_memory(
-        model,
-        Load(tokens, trained),
-        precision=precision,
-        parallel=parallel,
-        ranks=ranks,
-        gradient_checkpointing=gradient_checkpointing,
-    )
+    means = ComputeSettings(precision, parallel, gradient_checkpointing, "sdpa")
+    return estimate_memory(model, Load(tokens, trained), means, ranks)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +284,71 @@ def test_a_plan_is_json() -> None:
     assert set(found["memory"]) == {"weights", "gradients", "optimizer", "activations"}
 
 
-def test_means_leave_nothing_open() -> None:
-    assert "auto" not in {MEANS.precision, MEANS.parallel, MEANS.attention}
-    assert isinstance(MEANS, ComputeSettings)
+BIG = ModelShape("big", 10**9, 10**9, 16, 2048, 8192, 32000)
+
+
+def settled(devices: Devices = CPU, **fields: Any) -> ComputeSettings:
+    return compute_settings(a_config(**fields), devices, BIG)
+
+
+def test_auto_on_a_cpu_is_fp32_and_copies(tmp_path: Path) -> None:
+    two = replace(CPU, ranks=2)
+    assert settled() == ComputeSettings("fp32", "none", gradient_checkpointing=False, attention="auto")
+    assert settled(two).parallel == "ddp"
+    for stage, wanted in ((2, "zero2"), (3, "zero3")):
+        (tmp_path / "own.json").write_text(orjson.dumps({"zero_optimization": {"stage": stage}}).decode())
+        assert settled(two, deepspeed=str(tmp_path / "own.json")).parallel == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "cannot be read"), ('{"zero_optimization": {"stage": 3}}', "asks for zero3")]
+)
+def test_a_file_for_deepspeed_is_looked_at_also_where_parallel_is_given(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "own.json").write_text(text)
+    with pytest.raises(InputError, match=said):
+        settled(replace(CPU, ranks=2), parallel="zero2", deepspeed=str(tmp_path / "own.json"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "devices", "said"),
+    [
+        ({"parallel": "none"}, replace(CPU, ranks=2), "'none', and there are 2 processes"),
+        ({"parallel": "fsdp"}, replace(CPU, ranks=2), "'fsdp', which accelerate does on GPUs only"),
+        ({"parallel": "fsdp"}, CPU, "'fsdp', which accelerate does on GPUs only"),
+        ({"parallel": "fsdp", "lora": {"quantize": "4bit"}}, gpus(2), "'fsdp'.*ddp, zero2 or auto"),
+        ({"parallel": "zero3", "lora": {"quantize": "4bit"}}, gpus(2), "'zero3'.*ddp, zero2 or auto"),
+    ],
+)
+def test_sharing_that_cannot_be_is_refused(fields: dict[str, Any], devices: Devices, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        settled(devices, **fields)
+
+
+@pytest.mark.parametrize(("gib", "wanted"), [(80, False), (30, True), (None, True)])
+def test_activations_are_computed_again_where_they_would_fill_the_memory(gib: int | None, wanted: bool) -> None:
+    def found(kind: Any = "gpu", **fields: Any) -> bool:
+        devices = Devices(kind, "toy", 1, gib and gib * GIB)
+        return settled(devices, max_length=16384, **fields).gradient_checkpointing
+
+    assert found() == wanted
+    assert not found("cpu")
+    assert found(gradient_checkpointing=True)
+    assert not found(gradient_checkpointing=False)
+
+
+def test_memory_that_is_nearly_filled_counts_as_filled() -> None:
+    means = ComputeSettings("bf16", "none", gradient_checkpointing=False, attention="auto")
+    needed = estimate_memory(BIG, Load(8192, 4096), means, 1).total
+    for memory, wanted in ((int(needed / 0.91), True), (int(needed / 0.89), False)):
+        assert settled(Devices("gpu", "toy", 1, memory)).gradient_checkpointing == wanted
+
+
+def test_bf16_is_taken_where_it_is_not_emulated() -> None:
+    for bf16, wanted in ((True, "bf16"), (False, "fp32")):
+        assert settled(replace(gpus(), bf16=bf16)).precision == wanted
+        assert settled(replace(gpus(), bf16=bf16), precision="bf16").precision == "bf16"
+
+
+def test_where_copies_do_not_fit_the_model_is_split() -> None:
+    assert [settled(gpus(8, gib)).parallel for gib in (80, 8)] == ["ddp", "fsdp"]
+    assert settled(gpus(8, 8), lora={"quantize": "8bit"}).parallel == "ddp"

@@ -2,9 +2,7 @@
 runs."""
 
 import threading
-from typing import Any
 
-import cel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,50 +10,10 @@ from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
 from refinesynth.world.expression import Expression, compile_expression, json_bytes
-from refinesynth.world.syntax import analyse
-
-leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", "", "é"])
-keys = st.sampled_from(["a", "b", "c"])
-states: st.SearchStrategy[Any] = st.dictionaries(
-    keys,
-    leaves | st.lists(leaves, max_size=3) | st.dictionaries(keys, leaves | st.dictionaries(keys, leaves), max_size=3),
-)
-PLAIN = [
-    "state.a == state.b",
-    "state.a[p] == state.a.b",
-    "state['a'].b.c == p",
-    "has(state.a.b) || p in state.c",
-    "has(state.a) && has(state.a.b.c)",
-    "state.a == state.a.b || state.a.b.c",
-    "state.c.size() > 1 && size(state.c) < 3 && !(p in state.c)",
-    "state[p][p] == state.c[0]",
-    'state.a == null ? state.b == "a" : state == state',
-    "string(state.a) == '1' || int(state.b) == 2",
-    "[state.a, state.b][1] == p || state.c in [state.a, [1]]",
-    "state.a.contains(p) || state.a.startsWith('a') || state.b.endsWith(p)",
-]
 
 
 def _answer(source: str, state: JsonValue = None, **values: str) -> bool | str:
     return compile_expression(source, values.keys()).answer(state, values)
-
-
-@given(st.sampled_from(PLAIN), states, keys)
-def test_reading_only_what_is_mentioned_gives_the_same_answer(source: str, state: JsonValue, value: str) -> None:
-    try:
-        expected = cel.compile(source).execute({"state": state, "p": value})
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError):
-        expected = None
-    answer = _answer(source, state, p=value)
-    assert (answer if isinstance(answer, bool) else None) == (expected if isinstance(expected, bool) else None)
-
-
-@given(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3), states, keys)
-def test_a_conjunction_holds_exactly_if_all_its_conjuncts_do(sources: list[str], state: JsonValue, value: str) -> None:
-    joined = compile_expression(" && ".join(f"({source})" for source in sources), {"p"})
-    assert len(joined.conjuncts) == len(sources)
-    holding = [part.answer(state, {"p": value}) is True for part in joined.conjuncts]
-    assert (joined.answer(state, {"p": value}) is True) == all(holding)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +26,8 @@ def test_a_conjunction_holds_exactly_if_all_its_conjuncts_do(sources: list[str],
     ],
 )
 def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, parts: list[str]) -> None:
-    assert list(analyse(source, set("abcdef")).conjuncts) == parts
+    expression = compile_expression(source, set("abcdef"))
+    assert [each.cel for each in expression.conjuncts] == parts
 
 
 @pytest.mark.parametrize(
@@ -99,7 +58,7 @@ def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, part
         ("state.a == .5", "follows nothing"),
         (".state.a == 1", "follows nothing"),
         ("state.a // comment", "'// comment' is not understood"),
-        ("state.?a == 1", "'a' is not a variable here"),
+        ("state.?a == 1", "does not parse at line:character 1:"),
         ("(state.a == 1", "is never closed"),
         ("state.a == 1)", "closes nothing"),
         ("[state.a) == 1", "closes nothing"),
@@ -119,38 +78,6 @@ def test_what_cannot_be_used_is_refused_with_what_to_write_instead(source: str, 
         compile_expression(source, {"p"})
     assert instead in str(caught.value)
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize(
-    ("source", "why"),
-    [
-        ("state.missing", "there is no key 'missing'"),
-        ("state.l[9] == 1", "index out of bounds"),
-        ("state.l[-1] == 1", "index out of bounds"),
-        ("1 / state.zero == 1", "division by zero"),
-        ("1 % state.zero == 1", "modulo by zero"),
-        ("state.big + 1 > 0", "overflow"),
-        ("state.big * state.big > 0", "overflow"),
-        ("int(1e300) == 1", "overflow"),
-        ("state.text < 1", "No such overload"),
-        ("!state.zero", "No such overload"),
-        ("state.zero && true", "No such overload"),
-        ("state.none.x == 1", "No such overload"),
-        ("state.text in state.text", "No such overload"),
-        ("size(state.zero) == 1", "size"),
-        ("int(state.text) == 1", "int"),
-        ("state.text.exists(x, x == 1)", "No such overload"),
-        ("state.zero", "neither true nor false"),
-        ("state.text + state.text", "neither true nor false"),
-        ("state", "neither true nor false"),
-        ("null", "neither true nor false"),
-    ],
-)
-def test_a_condition_without_an_answer_says_why(source: str, why: str) -> None:
-    state: JsonValue = {"l": [1], "zero": 0, "big": 2**63 - 1, "text": "t", "none": None}
-    answer = _answer(source, state)
-    assert isinstance(answer, str)
-    assert why in answer
 
 
 def test_a_parameter_that_the_action_did_not_give_leaves_no_answer() -> None:
@@ -226,33 +153,6 @@ def test_any_text_is_refused_or_answers(source: str) -> None:
     assert isinstance(answer, bool | str)
 
 
-def test_a_crash_inside_the_library_is_no_answer_and_an_interrupt_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    class PanicException(BaseException):
-        pass
-
-    class Broken:
-        error: BaseException = PanicException("panicked")
-
-        def execute(self, *_: object) -> bool:
-            raise self.error
-
-    broken = Broken()
-    # Not plain enough to be answered without the library.
-    expression = compile_expression("state.a ? true : false", set())
-    object.__setattr__(expression, "program", broken)
-    assert expression.answer({"a": True}, {}) == "the CEL library cannot evaluate this"
-    broken.error = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        expression.answer({"a": False}, {})
-
-    def panics(_: str) -> None:
-        raise PanicException
-
-    monkeypatch.setattr(cel, "compile", panics)
-    with pytest.raises(RulebookError, match="cannot evaluate"):
-        compile_expression("state.a", set())
-
-
 def test_deep_states_and_long_conditions_fit_a_small_stack() -> None:
     deep: JsonValue = 1
     for _ in range(240):
@@ -260,7 +160,7 @@ def test_deep_states_and_long_conditions_fit_a_small_stack() -> None:
     results: list[bool | str] = []
 
     def work() -> None:
-        results.append(_answer("state.x == 1", {"x": deep}))
+        results.append(_answer("state.x != state.x", {"x": deep}))
         results.append(_answer("1" + " + 1" * 140 + " == 141"))
         results.append(_answer("state" + ".a" * 140 + " == 1"))
         results.append(_answer("!" * 298 + "true"))
@@ -281,7 +181,8 @@ def test_states_deeper_than_json_goes_have_no_answer() -> None:
     deep: JsonValue = 1
     for _ in range(5_000):
         deep = [deep]
-    assert isinstance(_answer("state.x == 1", {"x": deep}), str)
+    assert isinstance(_answer("state.x == state.x", {"x": deep}), str)
+    assert isinstance(_answer("state.x.all(x, true)", {"x": deep}), str)
     assert json_bytes(deep) is None
 
 
@@ -291,4 +192,3 @@ def test_an_expression_shows_its_source() -> None:
     assert expression.cel == "state.items.all(i, i != p)"
     assert expression.analysis.parameters == ("p",)
     assert expression.analysis.chains == (("items",),)
-    assert expression.program.source == "_in_order(state.items).all(i, i != p)"

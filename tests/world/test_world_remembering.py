@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
 from refinesynth.world.expression import compile_expression
-from refinesynth.world.template import parse_pointer, parse_template
-from refinesynth.world.visible_names import Visible, VisibleNames
+from refinesynth.world.template import Visible, VisibleNames, parse_pointer, parse_template
 
 NONE: frozenset[str] = frozenset()
 

@@ -187,7 +187,7 @@ BENCHMARK = Benchmark(
     name="worlds",
     environment="refinesynth.evaluate.environments.worlds:GroundedWorld",
     instances=_instances,
-    memory_mb=512,
+    in_process=True,
 )
 
 MISTAKES = replace(BENCHMARK, name="mistakes", instances=_begun)

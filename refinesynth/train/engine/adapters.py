@@ -1,10 +1,5 @@
 """Low-rank adapters in the place of training all weights, also over frozen weights in 4 or 8 bits (QLoRA)."""
 
-# torch and peft are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import re
 import warnings
 from collections.abc import Generator, Iterable, Sequence
@@ -90,7 +85,7 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
     except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
     # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does;
-    # `save_dtype.py` writes it.
+    # `saving.py` writes it.
     cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
     _untie_what_was_replaced(model)
     return cast("nn.Module", made)

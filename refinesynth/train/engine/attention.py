@@ -8,9 +8,6 @@ The conversations' boundaries come as `cu_seq_lens_q`, which models hand through
 comes without, rows of one sequence or text that is being generated, goes to the library's own function.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import inspect
 from collections.abc import Callable
 from functools import lru_cache

@@ -19,6 +19,8 @@ from refinesynth.errors import InputError
 from refinesynth.files.atomic_write import atomic_write
 
 MARK: Final = "refinesynth.json"
+_FORMAT: Final = 2
+"""Version of what a checkpoint holds; marks of before the first change have none."""
 _PREFIX: Final = "checkpoint-"
 _HASHED: Final = 2**24
 """Files up to this many bytes are hashed; of larger ones the size is checked, since hashing them takes minutes."""
@@ -40,14 +42,18 @@ def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
     files = {str(path.relative_to(folder)): _described(path) for path in files_of(folder)}
     for name in files:
         _flush(folder / name)
-    content = {"refinesynth": __version__, "step": step, "identity": dict(identity), "files": files}
+    content = {"refinesynth": __version__, "format": _FORMAT, "step": step, "identity": dict(identity), "files": files}
     with atomic_write(folder / MARK) as file:
         file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     _flush(folder)
 
 
 def read(folder: Path) -> Checkpoint | str:
-    """The checkpoint in `folder`, or why it is unsound."""
+    """The checkpoint in `folder`, or why it is unsound.
+
+    Raises:
+        InputError: Another version wrote it, in a form that this one does not go on from.
+    """
     try:
         content = cast("dict[str, Any]", orjson.loads((folder / MARK).read_bytes()))
         files = dict(cast("dict[str, list[Any]]", content["files"]))
@@ -56,6 +62,11 @@ def read(folder: Path) -> Checkpoint | str:
         return "it was not written to its end"
     except (OSError, ValueError, KeyError, TypeError) as exc:
         return f"its {MARK} cannot be read: {exc}"
+    if content.get("format") != _FORMAT:
+        raise InputError(
+            f"{folder} was written by refinesynth {content.get('refinesynth')}, and {__version__} cannot go on from it. Finish this training "
+            f"with that version, give another output folder, or start over with resume: never"
+        )
     for name, wanted in files.items():
         path = folder / name
         if not path.is_file():

@@ -2,29 +2,22 @@
 group.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import os
 import socket
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 import torch.distributed as dist
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.memory import Host, Load, ModelShape, Parallel, Precision, estimate_memory
-from refinesynth.train.passthrough import own_deepspeed, stage_of
+from refinesynth.train.memory import Host, Parallel
 from refinesynth.train.plan import Devices
 from refinesynth.train.ranks import is_launched, rank
-
-_USABLE: Final = 0.9
-"""Share of a device's memory that estimates may fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,76 +68,6 @@ class Distributed:
         """For the plan."""
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.world_size)))
         return Host.here(Path(config.output), ranks, anew=config.resume == "never")
-
-
-def resolved_precision(config: TrainConfig, distributed: Distributed) -> Precision:
-    """bf16 on GPUs that have it (T4 and V100 only emulate it, more slowly than they compute in fp32), else fp32."""
-    if config.precision != "auto":
-        return config.precision
-    return "bf16" if distributed.kind == "gpu" and distributed.devices().bf16 else "fp32"
-
-
-def resolved_checkpointing(
-    config: TrainConfig, devices: Devices, shape: ModelShape, load: Load, *, precision: Precision, parallel: Parallel
-) -> bool:
-    """`auto` is decided last: on GPUs, where keeping all activations would take more than 9 tenths of a device.
-
-    `parallel` is decided before, as if activations were computed again wherever they may be: a copy on each device that
-    computes a third more sends less than weights that are split.
-    """
-    if config.gradient_checkpointing != "auto":
-        return config.gradient_checkpointing
-    if devices.kind == "cpu":
-        return False
-    kept = estimate_memory(
-        shape, load, precision=precision, parallel=parallel, ranks=devices.ranks, gradient_checkpointing=False
-    )
-    return devices.memory is None or kept.total >= _USABLE * devices.memory
-
-
-def resolved_parallel(
-    config: TrainConfig, distributed: Distributed, shape: ModelShape, precision: Precision, *, checkpointing: bool
-) -> Parallel:
-    """The simplest way that leaves room: copies where one fits into 9 tenths of a device, else everything split.
-
-    Raises:
-        InputError: Several processes, and `parallel` is `none`; FSDP on CPUs; or a DeepSpeed file that cannot be used,
-            or asks for another stage than `parallel`.
-    """
-    if config.parallel == "none" and distributed.world_size > 1:
-        raise InputError(
-            f"parallel is 'none', and there are {distributed.world_size} processes; give ddp, zero2, zero3, fsdp or auto"
-        )
-    if config.parallel == "fsdp" and distributed.kind == "cpu":
-        # accelerate would silently make copies (ddp) of it.
-        raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
-    asked = stage_of(own_deepspeed(config.deepspeed)) if config.deepspeed is not None else config.parallel
-    if config.parallel not in {"auto", asked}:
-        raise InputError(
-            f"the DeepSpeed file {config.deepspeed!r} asks for {asked}, and parallel is {config.parallel!r}; leave parallel out, or change one"
-        )
-    quantized = config.lora is not None and config.lora.quantize is not None
-    if quantized and asked in {"zero3", "fsdp"}:
-        raise InputError(
-            f"parallel is {asked!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
-        )
-    if asked != "auto":
-        return asked
-    if distributed.world_size == 1:
-        return "none"
-    if quantized:
-        return "ddp"
-    room = distributed.devices().memory
-    load = Load(config.pack_tokens, config.pack_tokens // 2)
-    needed = estimate_memory(
-        shape,
-        load,
-        precision=precision,
-        parallel="ddp",
-        ranks=distributed.world_size,
-        gradient_checkpointing=checkpointing,
-    )
-    return "ddp" if room is None or needed.total < _USABLE * room else "fsdp"
 
 
 @contextmanager

@@ -2,9 +2,6 @@
 source.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 from collections.abc import Callable, Iterator, Sequence
 
 import torch

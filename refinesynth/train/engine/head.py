@@ -4,9 +4,6 @@ Mistakes, prompts and observations are most of the tokens; none of them reaches 
 normal way, inside the model's `forward`, so that what wraps it (ZeRO-3, FSDP, adapters) sees an ordinary call.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import inspect
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -35,7 +32,7 @@ def token_losses(
 
     `model` is what is called, with `inputs`; `inner` the transformers model in it. With `chunk_elements` at most about
     so many logits are held at once, and of no other positions than those that predict; only for models whose logits are
-    what their head gives out (see `probing.py`).
+    what their head gives out (see `layout.py`).
     """
     keep, column = _kept(inner, batch)
     head = output_head(inner)

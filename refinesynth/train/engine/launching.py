@@ -19,7 +19,7 @@ from typing import Any
 from refinesynth.errors import ConfigurationError, TrainingError
 from refinesynth.extras import check_installed, require
 from refinesynth.train.adapter import with_own_settings
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import TrainConfig, TrainerConfig
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import finished
 from refinesynth.train.input_check import check_inputs
@@ -51,7 +51,7 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
             f"data that is in memory cannot be given to {config.processes} processes that are to be started; write it to a file (a line of "
             f"JSON each, or `save_to_disk`) and name that, or start this program itself with torchrun"
         )
-    if config.trainer or config.tensorboard or config.schedule != "cosine":
+    if config.trainer != TrainerConfig() or config.tensorboard or config.schedule != "cosine":
         check_trainer(config)
     with tempfile.TemporaryDirectory(prefix="refinesynth-train-") as folder:
         settings, outcome = Path(folder) / "train.yaml", Path(folder) / "outcome.json"
@@ -149,9 +149,9 @@ def check_trainer(config: TrainConfig) -> None:
     from refinesynth.train.engine.signatures import TRAINING, check
 
     check(TRAINING)
-    from refinesynth.train.engine.arguments import check_passthrough
+    from refinesynth.train.engine.parallel import check_loop
 
-    check_passthrough(config)
+    check_loop(config)
 
 
 def choose_accelerator() -> None:

@@ -5,9 +5,6 @@ of host memory, one needs 32. transformers leaves the other ranks' weights witho
 rank 0.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import contextlib
 from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import replace

@@ -8,9 +8,6 @@ for balance within each pass, the more strictly the smaller the passes are, and 
 The library adds it once a pass, so that accumulation multiplies it by the number of passes.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 from typing import Any, cast
 
 import torch

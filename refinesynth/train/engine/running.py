@@ -1,46 +1,56 @@
 """One rank's whole training: data, plan, model, steps, the model that is kept."""
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import logging
-import os
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import nn
-from transformers import TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
 from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.adapter import base_name
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.conversation import Conversation
+from refinesynth.train.data import Reading, read_conversations, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
-from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.distributed import Distributed, destroy_process_group, single_process_environment
+from refinesynth.train.engine.distributed import (
+    Distributed,
+    all_gather_objects,
+    destroy_process_group,
+    single_process_environment,
+)
 from refinesynth.train.engine.head import base_model
-from refinesynth.train.engine.loading import load_model, read_once, stop_at
-from refinesynth.train.engine.preparing import PreparedTraining, agree, prepare_training
-from refinesynth.train.engine.probing import Layout, choose_layout
+from refinesynth.train.engine.layout import Layout, choose_layout
+from refinesynth.train.engine.loading import (
+    describe_model,
+    load_model,
+    load_tokenizer,
+    make_renderer,
+    read_once,
+    stop_at,
+)
+from refinesynth.train.engine.loop import Loop, Task
+from refinesynth.train.engine.parallel import make_accelerator
 from refinesynth.train.engine.routing import coefficient
-from refinesynth.train.engine.save_dtype import written_dtype
-from refinesynth.train.engine.saving import Task, writing
+from refinesynth.train.engine.saving import writing, written_dtype
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.trainer import RefinementTrainer
-from refinesynth.train.events import LOSS, Events, NullEvents, TrainResult
+from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.layers import portable_config
-from refinesynth.train.passthrough import deciding
-from refinesynth.train.plan import Plan
+from refinesynth.train.plan import Plan, Sizes, SourceSizes, compute_settings, make_plan
+from refinesynth.train.prepare import Prepared, prepare
 from refinesynth.train.ranks import rank, write_outcome
+from refinesynth.train.render import Renderer
+from refinesynth.train.tokens import TokenStore
 
 
 @contextmanager
@@ -66,7 +76,97 @@ def libraries_silenced() -> Generator[None]:
             library.enable_progress_bar()
 
 
-_STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedTraining:
+    """What a training needs besides its model."""
+
+    tokenizer: PreTrainedTokenizerBase
+    store: TokenStore
+    held_out: TokenStore | None
+    plan: Plan
+    remarks: tuple[str, ...] = ()
+    """What was left out in reading."""
+
+
+def prepare_training(
+    config: TrainConfig, distributed: Distributed, sources: Sequence[Any] | None = None
+) -> PreparedTraining:
+    """Read and render the data, and plan; every rank does the same by itself. `sources` take the place of
+    `config.data`.
+
+    Raises:
+        InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
+    """
+    reading = read_conversations(
+        sources or config.data, without_refinement=config.without_refinement, seed=config.seed, form=config.form
+    ).open()
+    conversations = list(reading) if config.model == SCRATCH else reading
+    tokenizer = load_tokenizer(config, conversations)
+    renderer = make_renderer(config, tokenizer)
+    shape, devices = describe_model(config, tokenizer), distributed.devices()
+    means = compute_settings(config, devices, shape)
+    training, held_out = split(conversations, config.held_out, config.seed)
+    trained = _rendered(training, renderer, config)
+    kept_out = _rendered(held_out, renderer, config) if held_out else None
+    evaluated = kept_out.store if kept_out is not None and len(kept_out.store) else None
+    sizes = Sizes(
+        counts=trained.counts,
+        held_out=kept_out.counts if kept_out is not None and evaluated is not None else None,
+        largest_id=max(_largest(store) for store in (trained.store, evaluated) if store is not None),
+        longest=max(_longest(store) for store in (trained.store, evaluated) if store is not None),
+        digest=trained.store.digest,
+        rendering=renderer.method,
+        sources=tuple(_by_source(reading, trained.store, held_out)),
+    )
+    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=distributed.host(config))
+    return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
+
+
+def _by_source(reading: Reading, store: TokenStore, held_out: list[Conversation]) -> Iterator[SourceSizes]:
+    tokens, trained = Counter[str](), Counter[str]()
+    for one in store:
+        tokens[one.source] += len(one)
+        trained[one.source] += one.trained
+    apart = Counter(conversation.source for conversation in held_out)
+    for each in reading.taken:
+        name = each.name
+        read = {"conversations": each.found, "unmarked": each.unmarked, "taken": each.taken, "held_out": apart[name]}
+        yield SourceSizes(name, each.weight, **read, tokens=tokens[name], trained_tokens=trained[name])
+
+
+def _remarks(reading: Reading) -> Iterator[str]:
+    for where in reading.torn:
+        yield f"{where}: the last line is cut off, as a run that was killed leaves it; it is left out"
+    if reading.emptied:
+        yield f"{reading.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
+
+
+def _agree(*digests: str) -> None:
+    """Make sure that all ranks have rendered the same data; called when the process group stands.
+
+    Raises:
+        TrainingError: They have not.
+    """
+    gathered = all_gather_objects(digests)
+    if any(each != gathered[0] for each in gathered):
+        raise TrainingError(
+            f"the ranks have read different data (digests {gathered}); give them the same files and versions of the libraries"
+        )
+
+
+def _rendered(conversations: list[Conversation], renderer: Renderer, config: TrainConfig) -> Prepared:
+    return prepare(conversations, renderer, config.max_length, config.over_length)
+
+
+def _largest(store: TokenStore) -> int:
+    return int(store.input_ids.max(initial=0))
+
+
+def _longest(store: TokenStore) -> int:
+    return int(store.lengths.max(initial=0))
+
+
+_STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
 """Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere
 now."""
 
@@ -119,7 +219,7 @@ class _Training:
 
     def result(self, ready: PreparedTraining | None) -> TrainResult:
         config, distributed = self._config, self._distributed
-        set_seed(config.seed)
+        (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
         ready = ready or prepare_training(config, distributed, self._sources)
         self._events.planned(ready.plan)
         for remark in ready.remarks:
@@ -130,8 +230,8 @@ class _Training:
     def _trained(self, ready: PreparedTraining) -> TrainResult:
         config, means = self._config, ready.plan.means
         schedule = self._schedule(ready, packed=config.packing)
-        arguments = self._arguments(ready, schedule)
-        agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")
+        accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
+        _agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")
         start = self._checkpoint(identity := self._identity(ready))
         load = partial(
             load_model,
@@ -143,28 +243,46 @@ class _Training:
         )
         model = read_once(load, self._distributed) if means.parallel == "fsdp" else load()
         stop_at(model, ready.store)
-        layout, lay_out = self._layouts(model, arguments, ready)
-        if layout is not None and layout.packed != schedule.packed:
+        choose = partial(
+            choose_layout,
+            model,
+            attention=config.attention,
+            packing=config.packing,
+            backward=not means.deepspeed,
+            autocast=cast("Any", accelerator.autocast),
+        )
+        layout = None
+        if means.parallel in {"none", "ddp"}:
+            if not is_quantized(base_model(model)):
+                model.to(accelerator.device)
+            layout = self._noted(choose())
             schedule = self._schedule(ready, packed=layout.packed)
-            arguments = self._arguments(ready, schedule)
         task = Task(
             ready.store,
             ready.held_out,
             schedule,
             identity,
-            config.keep,
-            config.early_stop,
             ready.tokenizer,
             written_dtype(config, ready.plan.model),
             coefficient(config, model),
             base_name(config),
         )
-        trainer = RefinementTrainer(model, arguments, task, events=self._events, layout=layout, lay_out=lay_out)
-        with trainer.interruption.watched():
-            trainer.train(resume_from_checkpoint=str(start.path) if start else None)
-        if trainer.interruption.signal is None:
-            self._save(trainer)
-        return self._told(trainer, start)
+        loop = Loop(
+            model,
+            task,
+            config,
+            accelerator,
+            lay_out=lambda call: layout or self._once_wrapped(choose(call=call), means.parallel),
+            events=self._events,
+        )
+        with loop.interruption.watched():
+            loop.train(start.path if start else None)
+        if loop.interruption.signal is None:
+            loop.keep_best()
+            with writing(output := Path(config.output)):
+                loop.save_model(output)
+            self._events.saved(output)
+        return self._told(loop, start)
 
     def _schedule(self, ready: PreparedTraining, *, packed: bool) -> Schedule:
         config = self._config
@@ -179,11 +297,6 @@ class _Training:
             max_steps=config.max_steps,
         )
 
-    def _arguments(self, ready: PreparedTraining, schedule: Schedule) -> TrainingArguments:
-        return training_arguments(
-            self._config, schedule, ready.plan.means, self._distributed, evaluates=ready.held_out is not None
-        )
-
     def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
         """What decides about the weights, by name."""
         means = ready.plan.means
@@ -192,7 +305,7 @@ class _Training:
             for name, value in portable_config(self._config).items()
             if name not in MAY_CHANGE and name not in _STOOD_FOR
         }
-        passed = {f"trainer.{name}": value for name, value in deciding(settings.pop("trainer")).items()}
+        passed = {f"trainer.{name}": value for name, value in self._config.trainer.deciding().items()}
         found = passed | {
             "tokens and labels": ready.store.digest,
             "held-out tokens": ready.held_out.digest if ready.held_out else None,
@@ -233,74 +346,32 @@ class _Training:
             self._events.note(f"Going on from {found.path}, after step {found.step}.")
         return found
 
-    def _layouts(
-        self, model: nn.Module, arguments: TrainingArguments, ready: PreparedTraining
-    ) -> tuple[Layout | None, Callable[[nn.Module], Layout] | None]:
-        """The layout now, or what finds it when the model is wrapped."""
-        means = ready.plan.means
-        choose = partial(
-            choose_layout,
-            model,
-            attention=self._config.attention,
-            packing=self._config.packing,
-            backward=means.parallel not in {"zero2", "zero3"},
-            autocast=_autocast(arguments),
-        )
-        if means.parallel in {"none", "ddp"}:
-            if not is_quantized(base_model(model)):
-                model.to(arguments.device)
-            layout = choose()
-            if layout.note:
-                self._events.note(layout.note)
-            return layout, None
+    def _once_wrapped(self, layout: Layout, parallel: str) -> Layout:
+        """The layout of a model that can be called only once it is wrapped, when its schedule stands."""
+        if self._config.packing and not layout.packed:
+            raise InputError(f"{layout.note} With parallel {parallel} that has to be asked for: set packing to false.")
+        return self._noted(layout)
 
-        def once_wrapped(call: nn.Module) -> Layout:
-            layout = choose(call=call)
-            if self._config.packing and not layout.packed:
-                raise InputError(
-                    f"{layout.note} With parallel {means.parallel} that has to be asked for: set packing to false."
-                )
-            if layout.note:
-                self._events.note(layout.note)
-            return layout
+    def _noted(self, layout: Layout) -> Layout:
+        if layout.note:
+            self._events.note(layout.note)
+        return layout
 
-        return None, once_wrapped
-
-    def _save(self, trainer: RefinementTrainer) -> None:
-        """Write the model that is kept, put together from all ranks, as safetensors, with its tokenizer."""
-        trainer.keep_best()
-        output = Path(self._config.output)
-        with writing(output):
-            trainer.save_model(str(output))
-        if self._distributed.is_main:
-            self._events.saved(output)
-
-    def _told(self, trainer: RefinementTrainer, start: Checkpoint | None) -> TrainResult:
-        state = trainer.state
-        losses = [float(entry[LOSS]) for entry in state.log_history if LOSS in entry]
-        best = state.best_global_step if state.best_model_checkpoint else None
-        kept = best or state.global_step
-        evaluations = [entry for entry in state.log_history if f"eval_{LOSS}" in entry and entry["step"] == kept]
-        held_out = {
-            name.removeprefix("eval_"): float(value)
-            for name, value in (evaluations[-1] if evaluations else {}).items()
-            if name.startswith("eval_")
-        }
+    def _told(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
+        progress = loop.progress
+        best = progress.best[0] if progress.best is not None else None
+        if best is not None and (not loop.checkpoints.path(best).is_dir() or progress.kept not in {None, best}):
+            best = None
+        held_out = [means for step, means in progress.evaluations if step == (best or progress.step)]
         return TrainResult(
             output=Path(self._config.output),
-            steps=state.global_step,
-            planned_steps=state.max_steps,
-            epochs=float(state.epoch or 0.0),
-            loss=losses[-1] if losses else float("nan"),
-            held_out=held_out,
+            steps=progress.step,
+            planned_steps=loop.task.schedule.steps,
+            epochs=progress.step / loop.task.schedule.steps_per_epoch,
+            loss=progress.last_loss,
+            held_out=held_out[-1] if held_out else {},
             best_step=best,
-            stopped_early=trainer.stopped_early,
-            signal=trainer.interruption.signal,
+            stopped_early=loop.stopped_early,
+            signal=loop.interruption.signal,
             resumed_from=start.step if start else None,
         )
-
-
-def _autocast(arguments: TrainingArguments) -> Callable[[], AbstractContextManager[Any]]:
-    if not arguments.bf16 or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
-        return nullcontext
-    return partial(torch.autocast, device_type=arguments.device.type, dtype=torch.bfloat16)

@@ -6,9 +6,6 @@ wraps it, in the two forms in which they are saved: in files that others load (a
 in shards of ranks.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -74,9 +71,9 @@ class Trained:
         alike = {id(one): _without_memory(one) for one in tensors.values()}
         held = {name: alike[id(one)] for name, one in tensors.items()}
         if hasattr(model, "peft_config"):
-            trained = [held[name] for name, one in model.named_parameters() if one.requires_grad]
-            wanted = _wanted(_adapters(model, held), trained)
-            return cls(adapters=True, in_files=wanted, in_shards=wanted)
+            trained = {name: held[name] for name, one in model.named_parameters() if one.requires_grad}
+            in_files = _wanted(_adapters(model, held), trained.values())
+            return cls(adapters=True, in_files=in_files, in_shards=_wanted(trained, trained.values()))
         left_out = set(cast("Iterable[str]", getattr(model, "_keys_to_ignore_on_save", None) or ()))
         kept = {name: one for name, one in held.items() if name not in left_out}
         named = cast("dict[str, Tensor]", revert_weight_conversion(cast("Any", model), dict(kept)))

@@ -5,9 +5,6 @@ Both depend on the data and the seed alone, so that every rank makes the same on
 continued.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
-"""The libraries' methods that are overridden or reached into here, as they were when that was written.
+"""The libraries' functions without a promise that are called here, as they were when that was written.
 
-Most have no promise behind them. A release that changes one would fail in the middle of a training, or, worse, pass it
+A release that changes one would fail in the middle of a training, or, worse, pass it
 by.
 """
 
@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from refinesynth.errors import ConfigurationError
 
-_TRAINER: Final = "transformers:Trainer."
 RENDERING: Final[Mapping[str, str]] = {
     "transformers.utils.chat_template_utils:render_jinja_template": "conversations tools documents chat_template "
     "return_assistant_tokens_mask continue_final_message add_generation_prompt kwargs",
@@ -21,25 +20,6 @@ RENDERING: Final[Mapping[str, str]] = {
 """What writes conversations, which takes no trainer."""
 TRAINING: Final[Mapping[str, str]] = {
     **RENDERING,
-    f"{_TRAINER}compute_loss": "self model inputs return_outputs num_items_in_batch",
-    f"{_TRAINER}evaluate": "self eval_dataset ignore_keys metric_key_prefix",
-    f"{_TRAINER}floating_point_ops": "self inputs",
-    f"{_TRAINER}get_optimizer_cls_and_kwargs": "args model",
-    f"{_TRAINER}get_train_dataloader": "self",
-    f"{_TRAINER}log": "self logs start_time",
-    f"{_TRAINER}save_model": "self output_dir _internal_call",
-    f"{_TRAINER}_determine_best_metric": "self metrics trial",
-    f"{_TRAINER}_get_grad_norm": "self model grad_norm",
-    f"{_TRAINER}_get_num_items_in_batch": "self batch_samples device",
-    f"{_TRAINER}_load_best_model": "self",
-    f"{_TRAINER}_load_from_checkpoint": "self resume_from_checkpoint model",
-    f"{_TRAINER}_load_optimizer_and_scheduler": "self checkpoint",
-    f"{_TRAINER}_prepare_inputs": "self inputs",
-    f"{_TRAINER}_run_epoch": "self model epoch train_dataloader steps_in_epoch num_update_steps_per_epoch trial ignore_keys_for_eval "
-    "start_time resume_from_checkpoint epochs_trained steps_trained_in_current_epoch",
-    f"{_TRAINER}_save": "self output_dir state_dict",
-    f"{_TRAINER}_save_checkpoint": "self model trial",
-    "transformers:TrainingArguments._setup_devices.func": "self",
     "transformers.core_model_loading:revert_weight_conversion": "model state_dict",
 }
 STARTING: Final[Mapping[str, str]] = {

@@ -4,9 +4,6 @@ A parameter without a gradient makes DDP wait for one that never comes, and adap
 parameters are frozen before the model is wrapped, and get no adapters.
 """
 
-# torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
-
 import re
 from collections.abc import Iterable
 from copy import deepcopy

@@ -3,9 +3,6 @@
 The tracer reads the bytecode of what it compiles, and cannot read what a coverage tool has put in there.
 """
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-
 import sys
 from pathlib import Path
 
@@ -18,10 +15,10 @@ COMPILED = {"torch_compile": True, "torch_compile_backend": "eager"}
 def main(folder: Path) -> None:
     # Few conversations make one pack, and it is traced once.
     asked = toys.config(folder, max_steps=2, trainer=COMPILED)
-    trainer = toys.trainer(toys.model(), toys.store(2, seed=3), asked, chunk_elements=7 * toys.VOCABULARY)
-    trainer.train()
-    assert type(trainer.model_wrapped).__name__ == "OptimizedModule"
-    trainer.save_model(str(folder))
+    loop = toys.loop(toys.model(), toys.store(2, seed=3), asked, chunk_elements=7 * toys.VOCABULARY)
+    loop.train()
+    assert type(loop.wrapped).__name__ == "OptimizedModule"
+    loop.save_model(folder)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,6 @@ For every case in `CASES`: one training in one go, and one that is ended at a st
 settings. Writes FOLDER/outcomes.json: for each case the exit statuses, what was told, and where the two models are.
 """
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import os
 import signal

@@ -6,10 +6,6 @@ Writes FOLDER/NAME/, the model after training, and FOLDER/NAME.json: losses and 
 evaluation, and the share of the weights that rank 0 holds.
 """
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import os
 import sys
@@ -25,7 +21,7 @@ from accelerate.utils import DistributedType
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine.arguments import deepspeed_json
+from refinesynth.train.engine.parallel import deepspeed_json
 from refinesynth.train.engine.unused import freeze, unused_by_text
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -52,6 +48,7 @@ WIDE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512}
 def as_if_on_gpus() -> None:
     """Have accelerate shard with FSDP on CPUs, which torch can and accelerate does for GPUs alone; what is tested is
     ours."""
+    PartialState(cpu=True)
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
@@ -95,7 +92,7 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
 
     model = toys.multimodal() if "multimodal" in way else toys.model()
     freeze(model, unused_by_text(model.config))
-    last = toys.trainer(
+    last = toys.loop(
         model,
         toys.store(11, seed=3),
         asked,
@@ -105,22 +102,22 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
         **options,
     )
     last.train()
-    last.evaluate()
-    last.save_model(str(folder / name))
+    last.evaluate_and_note()
+    last.save_model(folder / name)
     last.task = replace(last.task, save_dtype=torch.bfloat16)
-    last.save_model(str(folder / name / "half"))
-    if last.is_world_process_zero():
+    last.save_model(folder / name / "half")
+    if last.accelerator.is_main_process:
         told.append({"share": share(last.model)})
         (folder / f"{name}.json").write_text(json.dumps(told))
 
 
 def one_without_a_number(folder: Path) -> None:
     """The loss is no number on rank 1 alone; both ranks end with the same error."""
-    made = toys.trainer(
+    made = toys.loop(
         toys.model(), toys.store(11, seed=3), toys.config(folder / "broken", max_length=40), parallel="ddp"
     )
     plain = made.losses
-    made.losses = lambda model, batch, call=None: plain(model, batch, call) * (float("nan") if dist.get_rank() else 1.0)
+    made.losses = lambda batch, call=None: plain(batch, call) * (float("nan") if dist.get_rank() else 1.0)
     try:
         made.train()
     except TrainingError as exc:
@@ -131,7 +128,7 @@ def one_checkpoint(folder: Path, parallel: str) -> None:
     """Of a model that is large enough for its size to show; see `SAVED`."""
     asked = toys.config(folder / f"room of {parallel}", max_steps=1, save_every=1)
     options: dict[str, Any] = {"before": as_if_on_gpus} if parallel == "fsdp" else {}
-    toys.trainer(toys.model(**WIDE), toys.store(4), asked, parallel=parallel, **options).train()
+    toys.loop(toys.model(**WIDE), toys.store(4), asked, parallel=parallel, **options).train()
 
 
 def reset() -> None:

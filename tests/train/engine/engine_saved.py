@@ -8,10 +8,6 @@ FOLDER/NAME/, what a training left, and FOLDER/told.json: of every training how 
 weights when they were loaded, and how often weights were gathered from the ranks.
 """
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import shutil
 import sys
@@ -26,7 +22,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_grou
 from transformers import AutoTokenizer
 
 from refinesynth.errors import InputError, RefinesynthError
-from refinesynth.train.engine import arguments, running
+from refinesynth.train.engine import loop, parallel, running
 from refinesynth.train.engine.distributed import Distributed, all_gather_objects
 from refinesynth.train.engine.loading import read_once
 
@@ -84,7 +80,7 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
         **settings,
     )
     told: dict[str, Any] = {"bytes": [], "gathered": 0}
-    stop_at, gather = running.stop_at, fsdp.foreach_all_gather
+    stop_at, gather, make = running.stop_at, fsdp.foreach_all_gather, parallel.make_accelerator
 
     def loaded(model: torch.nn.Module, store: Any) -> None:
         places = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in model.parameters()}
@@ -96,7 +92,9 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
         return gather(*args, **kwargs)
 
     running.stop_at, fsdp.foreach_all_gather = loaded, gathered
-    running.agree = (lambda *_: as_if_on_gpus()) if split == "fsdp" else (lambda *_: None)
+    running.make_accelerator = (
+        (lambda *args, **how: [as_if_on_gpus(), make(*args, **how)][1]) if split == "fsdp" else make
+    )
     running.destroy_process_group = lambda: None
     held_out = toys.store(5, seed=9) if asked.held_out else None
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer") if model == "scratch" else None
@@ -123,12 +121,15 @@ def gone_on(folder: Path, split: str, name: str) -> dict[str, Any]:
 
 def as_the_library_would(folder: Path) -> dict[str, Any]:
     """Its own wrappers, by whose names adapters are lost."""
-    ours = arguments._fsdp
-    wrapped = ours()
-    wrapped["fsdp_config"]["activation_checkpointing"] = True
-    arguments._fsdp = lambda: wrapped
+    plain = parallel.fit_to
+
+    def fit_to(accelerator: Any, model: torch.nn.Module) -> None:
+        plain(accelerator, model)
+        accelerator.state.fsdp_plugin.activation_checkpointing = True
+
+    loop.fit_to = fit_to
     told = train(folder, "fsdp", "lora, checkpointing off", folder / "lost")
-    arguments._fsdp = ours
+    loop.fit_to = plain
     return told
 
 

@@ -1,8 +1,4 @@
-"""Toy conversations as tokens, toy models, and a trainer on them: everything in a fraction of a second on one core."""
-
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+"""Toy conversations as tokens, toy models, and a loop on them: everything in a fraction of a second on one core."""
 
 import os
 import subprocess
@@ -19,18 +15,18 @@ from transformers.core_model_loading import PrefixChange
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn, TurnLabel
-from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.head import token_losses
+from refinesynth.train.engine.layout import Layout, choose_layout
 from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.preparing import PreparedTraining
-from refinesynth.train.engine.probing import Layout, choose_layout
-from refinesynth.train.engine.saving import Task
+from refinesynth.train.engine.loop import Loop, Task
+from refinesynth.train.engine.parallel import make_accelerator
+from refinesynth.train.engine.running import PreparedTraining
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.trainer import RefinementTrainer
 from refinesynth.train.events import Events, NullEvents
-from refinesynth.train.plan import ComputeSettings, Devices, Sizes, make_plan
+from refinesynth.train.memory import ComputeSettings
+from refinesynth.train.plan import Devices, Sizes, make_plan
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 __all__ = [
@@ -44,6 +40,7 @@ __all__ = [
     "config",
     "environment",
     "example",
+    "loop",
     "model",
     "multimodal",
     "pack_batch",
@@ -51,7 +48,6 @@ __all__ = [
     "schedule",
     "store",
     "token_losses",
-    "trainer",
 ]
 
 VOCABULARY = 64
@@ -194,7 +190,7 @@ def ready(
     return PreparedTraining(tokenizer, examples, held_out, plan)
 
 
-def trainer(
+def loop(
     toy: torch.nn.Module,
     examples: TokenStore,
     asked: TrainConfig,
@@ -205,8 +201,8 @@ def trainer(
     layout: Layout | None = None,
     before: Callable[[], object] = bool,
     **options: Any,
-) -> RefinementTrainer:
-    """A trainer on this rank; `before` is called when the library's arguments stand and its accelerator does not."""
+) -> Loop:
+    """A loop on this rank; `before` is called before its accelerator is made."""
     distributed = Distributed.from_environment(asked)
     steps = schedule(examples, asked, ranks=distributed.world_size)
     means = ComputeSettings(
@@ -215,12 +211,14 @@ def trainer(
         gradient_checkpointing=False,
         attention="auto",
     )
-    arguments = training_arguments(asked, steps, means, distributed, evaluates=held_out is not None)
     before()
+    accelerator = make_accelerator(asked, means, distributed, accumulation=steps.accumulation)
     identity = {"learning_rate": asked.learning_rate, "tokens and labels": examples.digest}
-    task = Task(examples, held_out, steps, identity, asked.keep, asked.early_stop, None)
-    if parallel == "fsdp" and layout is None:  # found when it is wrapped, as in a training
-        options["lay_out"] = lambda call: choose_layout(toy, call=call, packing=asked.packing)
-    else:
-        layout = layout or choose_layout(toy, packing=asked.packing)
-    return RefinementTrainer(toy, arguments, task, events=events or NullEvents(), layout=layout, **options)
+    task = Task(examples, held_out, steps, identity, None)
+    if layout is None and parallel != "fsdp":
+        layout = choose_layout(toy, packing=asked.packing)
+
+    def lay_out(call: torch.nn.Module) -> Layout:  # with FSDP found when it is wrapped, as in a training
+        return layout or choose_layout(toy, call=call, packing=asked.packing)
+
+    return Loop(toy, task, asked, accelerator, lay_out=lay_out, events=events or NullEvents(), **options)

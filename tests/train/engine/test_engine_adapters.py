@@ -1,9 +1,5 @@
 """Adapters that are trained on, beside what else of the model is trained."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import shutil
 from pathlib import Path
@@ -24,15 +20,13 @@ from transformers import AutoModelForCausalLM
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import adapter as adapters
 from refinesynth.train import hub
-from refinesynth.train.engine.distributed import Distributed, resolved_parallel
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.memory import Load, ModelShape, estimate_memory
+from refinesynth.train.memory import ComputeSettings, Load, estimate_memory
 
 pytestmark = [
     pytest.mark.train,
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
 ]  # as peft asks when it loads
-SHAPE = ModelShape("toy", 10**6, 10**5, 2, 32, 48, 64)
 
 
 @pytest.fixture(scope="module")
@@ -282,8 +276,7 @@ def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp
     load = Load(64, 32)
     plain = describe_model(toys.config(tmp_path, model=str(base), lora={"rank": 2}))
     few, all_bits = (
-        estimate_memory(one, load, precision="fp32", parallel="ddp", ranks=2, gradient_checkpointing=True).weights
-        for one in (shape, plain)
+        estimate_memory(one, load, ComputeSettings("fp32", "ddp", True, "auto"), 2).weights for one in (shape, plain)
     )
     assert all_bits - few == 4 * (plain.parameters - plain.trainable) - (shape.frozen_bytes or 0)
     told: list[float] = []
@@ -324,12 +317,5 @@ def test_quantized_weights_need_their_library_and_cannot_be_split(adapter: Path,
         patch.setattr("refinesynth.extras.find_spec", lambda name: None if name == "bitsandbytes" else name)
         with pytest.raises(ConfigurationError, match=r"'bitsandbytes'.*pip install 'refinesynth\[quantize\]'"):
             a_training(Path(base), tmp_path / "out", lora={"quantize": "4bit"}).plan()
-    for parallel in ("zero3", "fsdp"):
-        asked = toys.config(tmp_path, model=base, lora={"quantize": "4bit"}, parallel=parallel)
-        with pytest.raises(InputError, match=f"'{parallel}'.*ddp, zero2 or auto"):
-            resolved_parallel(asked, Distributed(0, 0, 2, "gpu"), SHAPE, "bf16", checkpointing=True)
-    monkeypatch.setattr(Distributed, "devices", lambda _self: toys.Devices("gpu", "toy", 2, 2**20))
-    asked = toys.config(tmp_path, model=base, lora={"quantize": "8bit"})
-    assert resolved_parallel(asked, Distributed(0, 0, 2, "gpu"), SHAPE, "bf16", checkpointing=True) == "ddp"
     with pytest.raises(ValidationError, match="in bf16 or fp32"):
         toys.config(tmp_path, model=base, lora={"quantize": "4bit"}, precision="bf16-pure")

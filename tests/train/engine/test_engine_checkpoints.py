@@ -89,3 +89,12 @@ def test_other_settings_are_refused_field_by_field(tmp_path: Path):
     assert "learning_rate: 5e-06 in the checkpoint, 1e-05 now" in text
     assert "lora: 'not known' in the checkpoint" in text
     assert "seed" not in text
+
+
+def test_a_checkpoint_of_an_earlier_form_is_refused_with_what_to_do(tmp_path: Path):
+    path = make(tmp_path, 3)
+    mark = (path / MARK).read_text()
+    (path / MARK).write_text(mark.replace('"format": 2,', ""))
+    for look in (lambda: checkpoints.read(path), lambda: checkpoints.newest(tmp_path)):
+        with pytest.raises(InputError, match=r"written by refinesynth .* never"):
+            look()

@@ -1,10 +1,6 @@
 """How a training ends, and what of it is kept: early, after a signal, with a best checkpoint that was moved or is
 damaged."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import math
 import os
 import shutil
@@ -18,7 +14,7 @@ import pytest
 import torch
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine import checkpoints, trainer
+from refinesynth.train.engine import checkpoints, loop
 from refinesynth.train.engine.interruption import Interruption
 
 pytestmark = pytest.mark.train
@@ -50,7 +46,7 @@ def overfitting(output: Path, told: Told | None = None, **fields: Any) -> Any:
     """Its held-out loss falls for some epochs of two steps, and rises then."""
     settings = {"epochs": 10, "learning_rate": 1e-2, "held_out": 0.1, "save_every": "epoch", "keep": 9} | fields
     asked = toys.config(output, **settings)
-    return toys.trainer(toys.model(), toys.store(8), asked, held_out=toys.store(6, seed=5), events=told)
+    return toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(6, seed=5), events=told)
 
 
 def test_patience_is_counted_from_the_best_evaluation_though_nothing_is_saved(tmp_path: Path):
@@ -72,9 +68,9 @@ def test_what_ended_early_and_is_started_again_is_ended(tmp_path: Path):
     newest, _ = checkpoints.newest(tmp_path / "checkpoints")
     assert newest is not None
     again = overfitting(tmp_path, early_stop=2)
-    again.train(resume_from_checkpoint=str(newest.path))
+    again.train(newest.path)
     assert again.stopped_early
-    assert again.state.global_step == first.state.global_step == newest.step
+    assert again.progress.step == first.progress.step == newest.step
 
 
 def test_the_best_is_found_where_the_folder_is_now_and_the_last_is_kept_where_it_is_damaged(tmp_path: Path):
@@ -85,9 +81,10 @@ def test_the_best_is_found_where_the_folder_is_now_and_the_last_is_kept_where_it
     assert newest is not None
     told = Told()
     again = overfitting(tmp_path / "there", told)
-    again.train(resume_from_checkpoint=str(newest.path))
-    best = Path(again.state.best_model_checkpoint)
-    assert best == tmp_path / "there" / "checkpoints" / f"checkpoint-{first.state.best_global_step}"
+    again.train(newest.path)
+    assert again.progress.best is not None
+    best = again.checkpoints.path(again.progress.best[0])
+    assert best == tmp_path / "there" / "checkpoints" / f"checkpoint-{first.progress.best[0]}"
     last = again.model.lm_head.weight.detach().clone()
     shutil.copy(best / "optimizer.pt", tmp_path / "kept")
     (best / "optimizer.pt").unlink()
@@ -95,7 +92,6 @@ def test_the_best_is_found_where_the_folder_is_now_and_the_last_is_kept_where_it
     assert "cannot be kept: optimizer.pt is missing" in told.notes[-1]
     assert torch.equal(again.model.lm_head.weight, last)
     shutil.copy(tmp_path / "kept", best / "optimizer.pt")
-    again.state.best_model_checkpoint = str(best)
     again.keep_best()
     assert not torch.equal(again.model.lm_head.weight, last)
 
@@ -106,24 +102,24 @@ def test_large_files_that_are_damaged_inside_are_said_to_be_by_folder(
 ):
     monkeypatch.setattr(checkpoints, "_HASHED", 0)
     settings = toys.config(tmp_path, save_every="epoch")
-    toys.trainer(toys.model(), toys.store(8), settings).train()
+    toys.loop(toys.model(), toys.store(8), settings).train()
     newest, _ = checkpoints.newest(tmp_path / "checkpoints")
     assert newest is not None
     path = newest.path / name
     path.write_bytes(b"\0" * path.stat().st_size)
     assert isinstance(checkpoints.read(newest.path), checkpoints.Checkpoint)
     with pytest.raises(TrainingError, match=r"checkpoint-2 cannot be read.*Remove that folder"):
-        toys.trainer(toys.model(), toys.store(8), settings).train(resume_from_checkpoint=str(newest.path))
+        toys.loop(toys.model(), toys.store(8), settings).train(newest.path)
 
 
 def test_a_signal_is_answered_at_once_and_two_at_a_time_are_one(tmp_path: Path):
     told = Told(3, signal.SIGINT, signal.SIGINT)
-    made = toys.trainer(toys.model(), toys.store(8), toys.config(tmp_path, epochs=5), events=told)
+    made = toys.loop(toys.model(), toys.store(8), toys.config(tmp_path, epochs=5), events=told)
     with made.interruption.watched():
         made.train()
     assert made.interruption.signal == signal.SIGINT
     assert [note.partition(":")[0] for note in told.notes] == ["interrupted"]
-    assert made.state.global_step in {3, 4}
+    assert made.progress.step in {3, 4}
 
 
 def test_a_second_signal_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch):
@@ -144,13 +140,13 @@ def test_a_second_signal_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch):
 def test_many_conversations_without_a_number_are_named_in_part_and_clipping_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(trainer, "_NAMED", 2)
+    monkeypatch.setattr(loop, "_NAMED", 2)
     toy = toys.model()
     with torch.no_grad():
         toy.lm_head.weight[0, 0] = math.inf
     asked = toys.config(tmp_path, max_grad_norm=0)
     with pytest.raises(TrainingError, match=r"loss of step 1 is (nan|inf), in conversations t\d+, t\d+, \.\.\.\."):
-        toys.trainer(toy, toys.store(4), asked).train()
+        toys.loop(toy, toys.store(4), asked).train()
 
 
 @pytest.mark.parametrize(("number", "batch_size"), [(1, 64), (3, 64), (3, 1)])
@@ -158,8 +154,8 @@ def test_few_conversations_are_trained_on_all_the_same(tmp_path: Path, number: i
     told = Told()
     asked = toys.config(tmp_path, batch_size=batch_size, epochs=3, held_out=1)
     held_out = toys.TokenStore.of([toys.example(7, (toys.TurnLabel.CORRECT,))])  # and no mistake in it
-    made = toys.trainer(toys.model(), toys.store(number), asked, held_out=held_out, events=told)
+    made = toys.loop(toys.model(), toys.store(number), asked, held_out=held_out, events=told)
     made.train()
-    assert made.state.global_step == 3 * -(-number // batch_size)
+    assert made.progress.step == 3 * -(-number // batch_size)
     assert len(told.losses) == 3
     assert told.losses[-1] != told.losses[0]

@@ -1,9 +1,5 @@
 """One command for several processes: what it starts, what it passes on, and how their end comes back."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import signal
 import subprocess

@@ -1,9 +1,5 @@
 """Models and settings from outside: what is loaded, and what is refused before anything is trained."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,20 +17,11 @@ from safetensors.torch import load_file, save_file
 from refinesynth.errors import InputError
 from refinesynth.train import hub
 from refinesynth.train.config import LoraConfig
-from refinesynth.train.engine.arguments import deepspeed_json, training_arguments
-from refinesynth.train.engine.distributed import (
-    Distributed,
-    resolved_checkpointing,
-    resolved_parallel,
-    resolved_precision,
-)
+from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.memory import Load, ModelShape, estimate_memory
-from refinesynth.train.plan import ComputeSettings
+from refinesynth.train.engine.parallel import deepspeed_json
 
 pytestmark = pytest.mark.train
-
-SHAPE = ModelShape("toy", 10**6, 10**6, 2, 32, 48, 64)
 
 
 @pytest.fixture
@@ -220,106 +207,28 @@ def test_deepspeed_gathers_what_is_saved_and_takes_our_optimizer(tmp_path: Path,
 def test_a_deepspeed_file_of_ones_own_saves_whole_models_and_leaves_batches_to_the_schedule(tmp_path: Path):
     path = tmp_path / "own.json"
     path.write_text(json.dumps({"train_batch_size": 7, "zero_optimization": {"stage": 3, "overlap_comm": True}}))
-    own = deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
+    own = deepspeed_json(asked(tmp_path, deepspeed=str(path), max_grad_norm=0.5), "zero3", "cpu", accumulation=3)
     assert own["zero_optimization"] == {
         "stage": 3,
         "overlap_comm": True,
         "stage3_gather_16bit_weights_on_model_save": True,
     }
-    assert (own["gradient_accumulation_steps"], own.get("train_batch_size")) == ("auto", None)
+    assert (own["gradient_accumulation_steps"], own.get("train_batch_size")) == (3, None)
+    assert (own["gradient_clipping"], own["bf16"]) == (0.5, {"enabled": False})
+    path.write_text(json.dumps({"optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 3}}))
+    with pytest.raises(InputError, match=r"own\.json' has a section 'optimizer'.*learning_rate"):
+        deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
 
 
-def test_arguments_say_what_the_settings_say(tmp_path: Path):
-    settings = asked(
-        tmp_path,
-        batch_size=3,
-        epochs=4,
-        warmup=0.25,
-        weight_decay=0.1,
-        adam_betas=(0.8, 0.9),
-        schedule="linear",
-        save_every=0.5,
-    )
-    schedule = toys.schedule(toys.store(10), settings)
-    means = ComputeSettings("fp32", "none", gradient_checkpointing=False, attention="auto")
-    arguments = training_arguments(settings, schedule, means, Distributed.from_environment(settings), evaluates=True)
-    assert (arguments.max_steps, arguments.warmup_steps, arguments.weight_decay) == (16, 4, 0.1)
-    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.lr_scheduler_type) == (0.8, 0.9, "linear")
-    assert (arguments.save_steps, arguments.eval_steps) == (2, 4)
-    assert arguments.gradient_accumulation_steps == schedule.accumulation
-    assert not arguments.logging_nan_inf_filter
-    assert not arguments.bf16
-
-
-def test_what_is_left_to_auto_on_a_cpu(tmp_path: Path):
-    one, two = Distributed(0, 0, 1, "cpu"), Distributed(0, 0, 2, "cpu")
-    auto = asked(tmp_path, precision="auto")
-    assert resolved_precision(auto, one) == "fp32"
-    assert resolved_parallel(auto, one, SHAPE, "fp32", checkpointing=False) == "none"
-    assert resolved_parallel(auto, two, SHAPE, "fp32", checkpointing=False) == "ddp"
-    for stage, wanted in ((2, "zero2"), (3, "zero3")):
-        (tmp_path / "own.json").write_text(json.dumps({"zero_optimization": {"stage": stage}}))
-        own = asked(tmp_path, deepspeed=str(tmp_path / "own.json"))
-        assert resolved_parallel(own, two, SHAPE, "fp32", checkpointing=False) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "said"), [("{", "cannot be read"), ('{"zero_optimization": {"stage": 3}}', "asks for zero3")]
-)
-def test_a_file_for_deepspeed_is_looked_at_also_where_parallel_is_given(tmp_path: Path, text: str, said: str):
-    (tmp_path / "own.json").write_text(text)
-    own = asked(tmp_path, parallel="zero2", deepspeed=str(tmp_path / "own.json"))
-    with pytest.raises(InputError, match=said):
-        resolved_parallel(own, Distributed(0, 0, 2, "cpu"), SHAPE, "fp32", checkpointing=False)
-
-
-@pytest.mark.parametrize(("parallel", "ranks"), [("none", 2), ("fsdp", 2), ("fsdp", 1)])
-def test_sharing_that_cannot_be_is_refused(tmp_path: Path, parallel: str, ranks: int):
-    with pytest.raises(InputError, match=parallel):
-        resolved_parallel(
-            asked(tmp_path, parallel=parallel), Distributed(0, 0, ranks, "cpu"), SHAPE, "fp32", checkpointing=False
-        )
-
-
-BIG = ModelShape("big", 10**9, 10**9, 16, 2048, 8192, 32000)
-
-
-@pytest.mark.parametrize(("gib", "wanted"), [(80, False), (30, True), (None, True)])
-def test_activations_are_computed_again_where_they_would_fill_the_memory(tmp_path: Path, gib: int | None, wanted: bool):
-    def found(kind: Any = "gpu", **fields: Any) -> bool:
-        devices = toys.Devices(kind, "toy", 1, gib and gib * 2**30)
-        load = Load(16384, 8192)
-        return resolved_checkpointing(asked(tmp_path, **fields), devices, BIG, load, precision="bf16", parallel="none")
-
-    assert found() == wanted
-    assert not found("cpu")
-    assert found(gradient_checkpointing=True)
-    assert not found(gradient_checkpointing=False)
-
-
-def test_memory_that_is_nearly_filled_counts_as_filled(tmp_path: Path):
-    load = Load(8192, 4096)
-    options: dict[str, Any] = {"precision": "bf16", "parallel": "none"}
-    needed = estimate_memory(BIG, load, ranks=1, gradient_checkpointing=False, **options).total
-    for memory, wanted in ((int(needed / 0.91), True), (int(needed / 0.89), False)):
-        devices = toys.Devices("gpu", "toy", 1, memory)
-        assert resolved_checkpointing(asked(tmp_path), devices, BIG, load, **options) == wanted
-
-
-@pytest.mark.parametrize(("emulated", "wanted"), [(False, "bf16"), (True, "fp32")])
-def test_bf16_that_is_only_emulated_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulated: bool, wanted: str
-):
+@pytest.mark.parametrize("emulated", [False, True])
+def test_bf16_that_is_only_emulated_is_none(monkeypatch: pytest.MonkeyPatch, emulated: bool):
     """A T4 claims bf16; asked without emulation, it has none."""
     properties = SimpleNamespace(name="Tesla T4", total_memory=16 * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: properties)
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or not emulated
     )
-    distributed = Distributed(0, 0, 1, "gpu")
-    assert distributed.devices().bf16 == (not emulated)
-    assert resolved_precision(asked(tmp_path, precision="auto"), distributed) == wanted
-    assert resolved_precision(asked(tmp_path, precision="bf16"), distributed) == "bf16"
+    assert Distributed(0, 0, 1, "gpu").devices().bf16 == (not emulated)
 
 
 def test_a_plan_is_of_the_processes_that_will_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -332,10 +241,3 @@ def test_a_plan_is_of_the_processes_that_will_be_started(tmp_path: Path, monkeyp
         monkeypatch.setenv(name, value)
     distributed = Distributed.from_environment(config)
     assert (distributed.world_size, distributed.host(config).ranks) == (16, 8)
-
-
-def test_where_copies_do_not_fit_the_model_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    distributed = Distributed(0, 0, 8, "gpu")
-    for gib, wanted in ((80, "ddp"), (8, "fsdp")):
-        monkeypatch.setattr(Distributed, "devices", lambda _self, gib=gib: toys.Devices("gpu", "toy", 8, gib * 2**30))
-        assert resolved_parallel(asked(tmp_path), distributed, BIG, "bf16", checkpointing=True) == wanted

@@ -1,9 +1,5 @@
 """Equation 1 on a tiny model in double precision: what gives a gradient, and that layout does not matter."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 from typing import Any
 
 import engine_toys as toys
@@ -16,7 +12,7 @@ from refinesynth.train.conversation import LossOn
 from refinesynth.train.engine.attention import SEGMENTS
 from refinesynth.train.engine.batch import TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.head import token_losses
-from refinesynth.train.engine.probing import choose_layout
+from refinesynth.train.engine.layout import choose_layout
 
 pytestmark = pytest.mark.train
 

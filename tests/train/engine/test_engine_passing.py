@@ -1,8 +1,4 @@
-"""What is passed on to the library takes effect with our loss, packs and checkpoints."""
-
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+"""Settings of the loop that few need take effect with our loss, packs and checkpoints."""
 
 import subprocess
 import sys
@@ -12,22 +8,22 @@ from typing import Any
 import engine_toys as toys
 import pytest
 import torch
+from accelerate.tracking import GeneralTracker
 from safetensors.torch import load_file
-from transformers import TrainerCallback
-from transformers.integrations import integration_utils
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.train.engine.arguments import check_passthrough, passthrough_arguments
+from refinesynth.train.engine import parallel
 from refinesynth.train.engine.batch import pad_batch
+from refinesynth.train.engine.loop import EmbeddingNoise
+from refinesynth.train.engine.parallel import check_loop, make_optimizer
 from refinesynth.train.engine.running import _Training
-from refinesynth.train.engine.trainer import EmbeddingNoise
 
 pytestmark = pytest.mark.train
 
 
 def trained(folder: Path, *, steps: int = 3, conversations: int = 11, **fields: Any) -> Any:
     asked = toys.config(folder, max_steps=steps, **fields)
-    made = toys.trainer(toys.model(), toys.store(conversations, seed=3), asked)
+    made = toys.loop(toys.model(), toys.store(conversations, seed=3), asked)
     made.train()
     return made
 
@@ -40,46 +36,74 @@ def furthest(one: Any, two: Any) -> float:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"trainer": {"optim": "adamw"}}, "adamw is not a valid OptimizerNames, please select one of"),
-        ({"trainer": {"optim": "galore_adamw"}}, "You need to install `galore_torch`"),
-        (
-            {"trainer": {"neftune_noise_alpha": "five"}},
-            "trainer.neftune_noise_alpha is 'five': Input should be a valid number",
-        ),
-        ({"trainer": {"ddp_timeout": 1.5}}, "trainer.ddp_timeout is 1.5: Input should be a valid integer"),
-        ({"trainer": {"report_to": "wnadb"}}, "wnadb is not supported, only"),
-        ({"trainer": {"log_level": "loud"}}, "loud"),
         ({"trainer": {"lr_scheduler_kwargs": {"num_cycle": 2}}}, "num_cycle"),
+        ({"trainer": {"optim_args": "momentum=2"}}, "trainer.optim_args is {'momentum': '2'}"),
         ({"schedule": "cosine_with_min_lr"}, "One of min_lr or min_lr_rate should be set"),
-        ({"schedule": "reduce_lr_on_plateau", "held_out": 0}, "requires an eval strategy"),
+        ({"schedule": "reduce_lr_on_plateau", "held_out": 0}, "follows the held-out loss"),
     ],
 )
-def test_what_the_library_does_not_take_is_refused_with_its_words(
+def test_what_the_libraries_do_not_take_is_refused_with_their_words(
     tmp_path: Path, fields: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        check_passthrough(toys.config(tmp_path, **fields))
+        check_loop(toys.config(tmp_path, **fields))
     assert said in str(caught.value)
 
 
 def test_a_tracker_that_is_not_installed_is_said_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(integration_utils, "is_wandb_available", lambda: False)
+    monkeypatch.setattr(parallel, "find_spec", lambda name: None if name == "wandb" else name)
     with pytest.raises(ConfigurationError, match="pip install wandb"):
-        check_passthrough(toys.config(tmp_path, trainer={"report_to": ["tensorboard", "wandb"]}))
+        check_loop(toys.config(tmp_path, trainer={"report_to": ["tensorboard", "wandb"]}))
+    monkeypatch.setattr(parallel, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match="pip install"):
+        check_loop(toys.config(tmp_path, tensorboard=True))
 
 
-def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
-    assert passthrough_arguments(toys.config(tmp_path, trainer={"adam_epsilon": "1e-6"}))["adam_epsilon"] == 1e-6
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (None, "AdamW"),
+        ("adamw_torch", "AdamW"),
+        ("sgd", "SGD"),
+        ("adamw_8bit", "AdamW8bit"),
+        ("paged_adamw_32bit", "PagedAdamW32bit"),
+        ("paged_lion_8bit", "PagedLion8bit"),
+        ("lion_32bit", "Lion32bit"),
+    ],
+)
+def test_an_optimizer_is_made_by_its_name(tmp_path: Path, name: str | None, kind: str) -> None:
+    if name and "bit" in name:
+        pytest.importorskip("bitsandbytes")
+    asked = toys.config(tmp_path, weight_decay=0.1, trainer={"optim": name, "adam_epsilon": "1e-6"})
+    made = make_optimizer(toys.model(), asked)
+    assert type(made).__name__ == kind
+    matrices, others = made.param_groups
+    assert (matrices["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
+    assert {one.dim() for one in others["params"]} == {1}
+    assert kind != "AdamW" or matrices["eps"] == 1e-6
 
 
-def test_the_checking_joins_no_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    check_passthrough(toys.config(tmp_path, trainer={"optim": "adafactor", "ddp_timeout": 5}))
-    assert not torch.distributed.is_initialized()
+def test_arguments_of_an_optimizer_may_be_text(tmp_path: Path) -> None:
+    asked = toys.config(tmp_path, trainer={"optim": "sgd", "optim_args": "momentum=0.9, nesterov=True"})
+    assert make_optimizer(toys.model(), asked).defaults.items() >= {"momentum": 0.9, "nesterov": True}.items()
+
+
+@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "greedy"])
+def test_a_schedule_may_follow_the_held_out_loss(tmp_path: Path, schedule: str) -> None:
+    settings = {"patience": 0} if schedule == "reduce_lr_on_plateau" else {}
+    asked = toys.config(
+        tmp_path,
+        schedule=schedule,
+        epochs=12,
+        held_out=0.1,
+        learning_rate=0.1,
+        trainer={"lr_scheduler_kwargs": settings},
+    )
+    made = toys.loop(toys.model(), toys.store(4), asked, held_out=toys.store(5, seed=9))
+    made.train()
+    assert made.rates.get_last_lr()[0] < 0.1
 
 
 def test_an_optimizer_and_the_settings_of_a_schedule_take_effect(tmp_path: Path) -> None:
@@ -88,37 +112,55 @@ def test_an_optimizer_and_the_settings_of_a_schedule_take_effect(tmp_path: Path)
         schedule="cosine_with_min_lr",
         trainer={"optim": "adafactor", "lr_scheduler_kwargs": {"min_lr": 0.005}},
     )
-    assert "Adafactor" in type(made.optimizer.optimizer).__name__
-    assert made.lr_scheduler.get_last_lr()[0] == pytest.approx(0.005)
+    assert "Adafactor" in type(made.state.optimizer.optimizer).__name__
+    assert made.rates.get_last_lr()[0] == pytest.approx(0.005)
+
+
+class Told(toys.NullEvents):
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+
+    def logged(self, step: int, metrics: Any) -> None:
+        self.rates.append(metrics["learning_rate"])
 
 
 def test_a_constant_rate_rises_first_where_a_warm_up_is_asked_for(tmp_path: Path) -> None:
-    rates = [entry["learning_rate"] for entry in trained(tmp_path, schedule="constant", warmup=2).state.log_history[:3]]
-    assert rates == [0.0, pytest.approx(0.005), pytest.approx(0.01)]
+    asked, told = toys.config(tmp_path, max_steps=3, schedule="constant", warmup=2), Told()
+    toys.loop(toys.model(), toys.store(11, seed=3), asked, events=told).train()
+    assert told.rates == [0.0, pytest.approx(0.005), pytest.approx(0.01)]
 
 
-class Tracker(TrainerCallback):
-    """What a tracker of the library is told."""
+class Tracker(GeneralTracker):
+    """Keeps all that it gets."""
 
-    told: list[dict[str, Any]] = []  # noqa: RUF012 - the library makes the instance
+    name = "kept"
+    requires_logging_directory = False
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        Tracker.told.append({"step": state.global_step, "run": args.run_name, **(logs or {})})
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[dict[str, Any]] = []
+
+    @property
+    def tracker(self) -> Any:
+        return self.told
+
+    def store_init_configuration(self, values: Any) -> None:
+        del values
+
+    def log(self, values: Any, step: int | None = None, **kwargs: Any) -> None:
+        self.told.append({"step": step, **values})
 
 
 def test_a_tracker_gets_losses_by_kind_and_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "trackio", Tracker)
-    monkeypatch.setattr(Tracker, "told", [])
-    asked = toys.config(
-        tmp_path / "mine", max_steps=2, held_out=0.1, evaluate_every=2, trainer={"report_to": "trackio"}
-    )
-    toys.trainer(toys.model(), toys.store(8), asked, held_out=toys.store(5, seed=9)).train()
-    steps = [entry for entry in Tracker.told if "loss" in entry]
+    kept = Tracker()
+    monkeypatch.setattr(parallel, "_trackers", lambda _config: [kept])
+    asked = toys.config(tmp_path / "mine", max_steps=2, held_out=0.1, evaluate_every=2)
+    toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(5, seed=9)).train()
+    steps = [entry for entry in kept.told if "train/loss" in entry]
     assert [entry["step"] for entry in steps] == [1, 2]
-    assert {entry["run"] for entry in steps} == {"mine"}
-    assert all({"grad_norm", "learning_rate", "tokens_per_second"} <= entry.keys() for entry in steps)
-    (held_out,) = [entry for entry in Tracker.told if "eval_loss" in entry]
-    assert {"eval_loss_correct", "eval_loss_mistake"} <= held_out.keys()
+    assert all({"train/grad_norm", "train/learning_rate", "train/tokens_per_second"} <= entry.keys() for entry in steps)
+    (held_out,) = [entry for entry in kept.told if "eval/loss" in entry]
+    assert {"eval/loss_correct", "eval/loss_mistake"} <= held_out.keys()
 
 
 def test_tensorboard_writes_into_the_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +197,8 @@ def test_with_noise_a_training_that_is_continued_is_the_same(tmp_path: Path) -> 
     noisy = {"neftune_noise_alpha": 5}
     whole = trained(tmp_path / "whole", steps=4, save_every=2, trainer=noisy, keep="all")
     asked = toys.config(tmp_path / "whole", max_steps=4, save_every=2, trainer=noisy)
-    again = toys.trainer(toys.model(seed=1), toys.store(11, seed=3), asked)
-    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoints" / "checkpoint-2"))
+    again = toys.loop(toys.model(seed=1), toys.store(11, seed=3), asked)
+    again.train(tmp_path / "whole" / "checkpoints" / "checkpoint-2")
     assert furthest(whole, again) == 0
 
 

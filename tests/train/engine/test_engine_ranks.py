@@ -1,10 +1,6 @@
 """Two ranks are one rank, however they share the work; all ways in one launch, since starting takes most of the
 time."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,7 @@ from engine_ranks import SAVED, WAYS, WIDE, train
 from safetensors.torch import load_file
 
 from refinesynth.train.engine.loading import shape_of
-from refinesynth.train.memory import Host, MemoryEstimate, estimate_host_usage
+from refinesynth.train.memory import ComputeSettings, Host, MemoryEstimate, estimate_host_usage
 
 pytestmark = pytest.mark.train
 
@@ -89,10 +85,10 @@ def test_a_loss_without_a_number_on_one_rank_ends_all_with_the_same_words(folder
 
 @pytest.mark.parametrize("parallel", SAVED)
 def test_checkpoints_take_the_room_that_was_estimated(folder: Path, parallel: Any):
-    devices: dict[str, Any] = {"kind": "gpu", "precision": "fp32", "parallel": parallel, "ranks": 2}
-    shape = shape_of(toys.model(**WIDE), "toy")
+    means = ComputeSettings("fp32", parallel, gradient_checkpointing=False, attention="auto")
+    shape, nothing = shape_of(toys.model(**WIDE), "toy"), MemoryEstimate(0, 0, 0, 0)
     room = estimate_host_usage(
-        toys.config(folder), shape, MemoryEstimate(0, 0, 0, 0), **devices, saved=1, evaluates=False
+        toys.config(folder), shape, means, nothing, on_cpu=False, ranks=2, saved=1, evaluates=False
     )
     found = Host.here(folder / f"room of {parallel}", 2, anew=False).there
     assert found == pytest.approx(room.checkpoint, rel=0.03)

@@ -1,9 +1,5 @@
 """A training that was killed goes on as if nothing had happened: the same weights, to the last bit."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import os
 import signal

@@ -1,8 +1,5 @@
 """The plan's disk against what a training writes."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from pathlib import Path
 from typing import Any
 

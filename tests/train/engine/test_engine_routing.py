@@ -1,9 +1,5 @@
 """The load-balancing loss of mixtures of experts, against the definition written out by hand."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +11,7 @@ import torch
 from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from refinesynth.errors import InputError
-from refinesynth.train.engine.batch import EpochLoader, pad_batch
+from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.routing import Balanced, coefficient
 
@@ -69,9 +65,9 @@ def gradients(model: Any, loss: torch.Tensor) -> list[torch.Tensor]:
     return list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True))
 
 
-def a_trainer(family: str, folder: Path, store: Any, *, ranks: int = 1, **fields: Any) -> Any:
+def a_loop(family: str, folder: Path, store: Any, *, ranks: int = 1, **fields: Any) -> Any:
     asked = toys.config(folder, precision="fp64", **fields)
-    made = toys.trainer(moe(family), store, asked)
+    made = toys.loop(moe(family), store, asked)
     steps = toys.schedule(store, asked, ranks=ranks)
     made.task = replace(made.task, schedule=steps, router_aux_loss=coefficient(asked, cast("Any", made.model)))
     return made
@@ -86,7 +82,7 @@ def test_the_gradient_of_a_step_is_that_of_the_definition_over_each_pass_and_ran
         (2, {"batch_size": 5, "max_length": 48}),
         (1, {"batch_size": 4, "packing": False}),
     ):
-        made = a_trainer(family, tmp_path, store, ranks=ranks, **fields)
+        made = a_loop(family, tmp_path, store, ranks=ranks, **fields)
         step = made.task.schedule.conversations(0, 0)
         trained = torch.cat([by_hand(made.model, [store[int(k)]])[0] for k in step]).numel()
         tokens = sum(len(store[int(k)]) for k in step)
@@ -94,11 +90,10 @@ def test_the_gradient_of_a_step_is_that_of_the_definition_over_each_pass_and_ran
         got = torch.zeros((), dtype=torch.float64)
         passes = 0
         for rank in range(ranks):
-            loader = iter(EpochLoader(store, made.task.schedule, rank))
-            for _ in range(made.task.schedule.accumulation):
-                inputs = next(loader)
-                got = got + made.compute_loss(made.model, inputs) / ranks
-                here = [store[k] for k in range(len(store)) if store[k].id in inputs["batch"].ids]
+            for packs in made.task.schedule.step(0, 0).packs:
+                here = [store[k] for k in packs[rank]]
+                batch = (toys.pack_batch if made.task.schedule.packed else pad_batch)(here)
+                got = got + made.loss(batch, trained, tokens) / ranks
                 if not here:
                     continue
                 passes += 1

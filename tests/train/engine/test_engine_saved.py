@@ -1,9 +1,5 @@
 """Every way to split a training saves what a training on one process saves; all ways in one launch."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from typing import Any
@@ -65,7 +61,7 @@ def alone(folder: Path) -> Path:
 
 
 def one_process(folder: Path, name: str, output: Path) -> None:
-    kept = {name: getattr(running, name) for name in ("agree", "destroy_process_group")}
+    kept = {name: getattr(running, name) for name in ("make_accelerator", "destroy_process_group")}
     said = train(folder, "none", name, output)
     for each, one in kept.items():
         setattr(running, each, one)

@@ -1,9 +1,5 @@
 """Trainings that need nothing but the data: the recipe `smoke`, on a model from scratch."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import shutil
 from functools import partial
 from pathlib import Path

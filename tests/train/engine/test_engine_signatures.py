@@ -1,18 +1,13 @@
-"""A release of a library that changes what is overridden here is refused at once, with the version that works."""
-
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportPrivateUsage=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false
+"""A release of a library that changes a function without a promise is refused at once, with the version that works."""
 
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import engine_toys as toys
 import pytest
 import torch.distributed.elastic.multiprocessing.api as elastic
 from packaging.requirements import Requirement
-from transformers import Trainer
+from transformers import core_model_loading
 from transformers.utils import chat_template_utils
 
 from refinesynth.errors import ConfigurationError
@@ -31,30 +26,19 @@ def test_the_versions_that_are_called_tested_are_allowed_ones() -> None:
         assert allowed.specifier.contains(version)
 
 
-def test_every_method_of_the_trainer_that_is_overridden_is_in_the_table() -> None:
-    from refinesynth.train.engine.saving import SavingTrainer
-    from refinesynth.train.engine.trainer import RefinementTrainer
-
-    ours = {name for each in (RefinementTrainer, SavingTrainer) for name, one in vars(each).items() if callable(one)}
-    overridden = {name for name in ours if hasattr(Trainer, name) and not name.startswith("__")}
-    assert {f"transformers:Trainer.{name}" for name in overridden} <= signatures.TRAINING.keys()
-
-
-def changed(self: Any, model: Any, trial: Any, metrics: Any) -> None: ...
-
-
-def test_a_changed_method_ends_every_way_into_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Trainer, "_save_checkpoint", changed)
-    monkeypatch.delattr(Trainer, "_load_best_model")
+def test_a_changed_function_ends_every_way_into_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_model_loading, "revert_weight_conversion", lambda model, state_dict, prefix: None)
     (tmp_path / "data.jsonl").write_text("{}\n")
     asked = toys.config(tmp_path / "out", data=(str(tmp_path / "data.jsonl"),), model="scratch")
     for way in (run, plan, check_trainer):
         with pytest.raises(ConfigurationError) as caught:
             way(asked)
         said = str(caught.value)
-        assert "Trainer._save_checkpoint takes (self, model, trial, metrics), not (self, model, trial)" in said
-        assert "Trainer._load_best_model is not there" in said
+        assert "revert_weight_conversion takes (model, state_dict, prefix), not (model, state_dict)" in said
         assert "transformers 5.23.0 works: pip install 'transformers==5.23.0'" in said
+    monkeypatch.delattr(core_model_loading, "revert_weight_conversion")
+    with pytest.raises(ConfigurationError, match="revert_weight_conversion is not there"):
+        check_trainer(asked)
 
 
 def test_a_changed_rendering_ends_a_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

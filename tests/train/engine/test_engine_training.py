@@ -1,8 +1,4 @@
-"""The trainer on toys: the same training however it is cut up, and what ends it."""
-
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+"""The loop on toys: the same training however it is cut up, and what ends it."""
 
 import errno
 import math
@@ -14,13 +10,13 @@ from typing import Any
 import engine_toys as toys
 import pytest
 import torch
-from transformers import Trainer
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import with_adapters
 from refinesynth.train.engine.checkpoints import Checkpoint
+from refinesynth.train.engine.resuming import Resumable
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 
@@ -54,8 +50,8 @@ def weights(model: torch.nn.Module) -> Weights:
 def trained(tmp_path: Path, told: Told | None = None, *, toy: Any = None, number: int = 17, **fields: Any) -> Weights:
     toy = toy or toys.model(dtype=torch.float64)
     asked = toys.config(tmp_path, precision="fp64", **fields)
-    trainer = toys.trainer(toy, toys.store(number), asked, events=told)
-    trainer.train()
+    loop = toys.loop(toy, toys.store(number), asked, events=told)
+    loop.train()
     return weights(toy)
 
 
@@ -77,9 +73,9 @@ def test_packing_accumulation_and_capacity_change_nothing(tmp_path: Path):
 def test_the_last_smaller_step_weighs_its_own_tokens(tmp_path: Path):
     told = Told()
     store, asked = toys.store(5), toys.config(tmp_path, batch_size=4, learning_rate=1e-12)
-    trainer = toys.trainer(toys.model(), store, asked, events=told)
-    trainer.train()
-    last = toys.pack_batch([store[int(k)] for k in trainer.task.schedule.conversations(0, 1)])
+    loop = toys.loop(toys.model(), store, asked, events=told)
+    loop.train()
+    last = toys.pack_batch([store[int(k)] for k in loop.task.schedule.conversations(0, 1)])
     toy = toys.model()
     wanted = toys.token_losses(toy, toy, last.inputs, last).mean()
     assert told.lines[-1][1]["loss"] == pytest.approx(float(wanted.detach()), abs=1e-5)
@@ -97,7 +93,7 @@ def test_at_the_papers_learning_rate_more_than_nine_tenths_of_the_matrix_weights
     toy = toys.model(initializer_range=0.02)
     before = weights(toy)
     asked = toys.config(tmp_path, learning_rate=5e-6, max_steps=20, schedule="cosine")
-    toys.trainer(toy, toys.store(16), asked).train()
+    toys.loop(toy, toys.store(16), asked).train()
     moved = [float((before[name] != one).float().mean()) for name, one in weights(toy).items() if one.dim() == 2]
     assert min(moved) > 0.9
 
@@ -105,8 +101,8 @@ def test_at_the_papers_learning_rate_more_than_nine_tenths_of_the_matrix_weights
 def test_evaluation_gives_the_mean_of_each_kind_of_turn(tmp_path: Path):
     held_out = toys.store(7, seed=5)
     toy, told = toys.model(dtype=torch.float64), Told()
-    trainer = toys.trainer(toy, toys.store(4), toys.config(tmp_path, precision="fp64"), held_out=held_out, events=told)
-    trainer.evaluate()
+    loop = toys.loop(toy, toys.store(4), toys.config(tmp_path, precision="fp64"), held_out=held_out, events=told)
+    loop.evaluate_and_note()
     sums: dict[str, list[float]] = {}
     for one in held_out:
         logits = toy(torch.tensor(one.input_ids.tolist())[None], use_cache=False).logits[0]
@@ -132,8 +128,8 @@ def test_where_there_are_several_sources_each_has_a_held_out_loss_of_its_own(tmp
     def evaluated(store: TokenStore) -> dict[str, float]:
         told = Told()
         asked = toys.config(tmp_path, precision="fp64", packing=packed)
-        trainer = toys.trainer(toys.model(dtype=torch.float64), toys.store(4), asked, held_out=store, events=told)
-        trainer.evaluate()
+        loop = toys.loop(toys.model(dtype=torch.float64), toys.store(4), asked, held_out=store, events=told)
+        loop.evaluate_and_note()
         return told.evaluations[0][1]
 
     found = evaluated(held_out)
@@ -150,25 +146,25 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back
     asked = toys.config(
         tmp_path, epochs=10, learning_rate=0.1, held_out=0.1, save_every="epoch", evaluate_every="epoch", keep=1
     )
-    trainer = toys.trainer(toy, toys.store(8), asked, held_out=held_out, events=told)
-    trainer.train()
+    loop = toys.loop(toy, toys.store(8), asked, held_out=held_out, events=told)
+    loop.train()
     best, metrics = min(told.evaluations, key=lambda each: each[1]["loss"])
-    assert best < trainer.state.global_step  # overfitted, or there is nothing to be seen here
+    assert best < loop.progress.step  # overfitted, or there is nothing to be seen here
     kept = [path.name for path in checkpoints.checkpoint_folders(tmp_path / "checkpoints")]
     assert kept == [f"checkpoint-{best}", "checkpoint-20"]
-    trainer.keep_best()
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+    loop.keep_best()
+    assert loop.evaluate()["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
 
 
 def test_training_ends_after_evaluations_that_get_no_better(tmp_path: Path):
     told = Told()
     asked = toys.config(tmp_path, epochs=10, learning_rate=0.1, held_out=0.1, save_every="epoch", early_stop=2)
-    trainer = toys.trainer(toys.model(), toys.store(8), asked, held_out=toys.store(6, seed=5), events=told)
-    trainer.train()
+    loop = toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(6, seed=5), events=told)
+    loop.train()
     losses = [metrics["loss"] for _, metrics in told.evaluations]
-    assert trainer.stopped_early
+    assert loop.stopped_early
     assert len(losses) - 1 - losses.index(min(losses)) == 2
-    assert trainer.state.global_step < trainer.state.max_steps
+    assert loop.progress.step < loop.task.schedule.steps
 
 
 def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: Path):
@@ -177,7 +173,7 @@ def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: 
         toy.lm_head.weight[0, 0] = math.nan
     before = weights(toy)
     with pytest.raises(TrainingError, match=r"step 1 is nan.*t\d+"):
-        toys.trainer(toy, toys.store(4), toys.config(tmp_path)).train()
+        toys.loop(toy, toys.store(4), toys.config(tmp_path)).train()
     assert all(torch.equal(one, weights(toy)[name]) for name, one in before.items() if name != "lm_head.weight")
 
 
@@ -186,7 +182,7 @@ def test_a_gradient_that_is_no_number_ends_it_before_the_weights_are_touched(tmp
     before = weights(toy)
     toy.model.norm.weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(TrainingError, match="gradient of step 1"):
-        toys.trainer(toy, toys.store(4), toys.config(tmp_path)).train()
+        toys.loop(toy, toys.store(4), toys.config(tmp_path)).train()
     assert furthest(before, weights(toy)) == 0
 
 
@@ -200,10 +196,10 @@ def test_a_full_disk_is_said_and_leaves_no_sound_checkpoint(
     def full(*_: Any) -> None:
         raise raised
 
-    monkeypatch.setattr(Trainer, "_save_optimizer_and_scheduler", full)
-    trainer = toys.trainer(toys.model(), toys.store(4), toys.config(tmp_path, save_every="epoch"))
+    monkeypatch.setattr(Resumable, "write", full)
+    loop = toys.loop(toys.model(), toys.store(4), toys.config(tmp_path, save_every="epoch"))
     with pytest.raises(TrainingError, match="cannot be written"):
-        trainer.train()
+        loop.train()
     found, remarks = checkpoints.newest(tmp_path / "checkpoints")
     assert found is None
     assert "not written to its end" in remarks[0]
@@ -223,7 +219,7 @@ def test_checkpoints_hold_no_pickled_arguments_and_only_safetensors(tmp_path: Pa
 def test_with_adapters_only_these_move(tmp_path: Path):
     toy = with_adapters(toys.model(), LoraConfig(rank=4, alpha=8))
     before = weights(toy)
-    toys.trainer(toy, toys.store(8), toys.config(tmp_path)).train()
+    toys.loop(toy, toys.store(8), toys.config(tmp_path)).train()
     after = weights(toy)
     moved = {name for name, one in before.items() if not torch.equal(one, after[name])}
     assert moved

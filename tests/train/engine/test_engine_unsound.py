@@ -1,10 +1,6 @@
 """What was saved is compared with what was trained, by names and shapes; what differs ends the training and is no
 checkpoint."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine import checkpoints, saving
+from refinesynth.train.engine import checkpoints, resuming
 from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
 
 # peft's own remarks, on a model that lies nowhere.
@@ -112,26 +108,26 @@ def test_every_difference_is_said_in_words(tmp_path: Path):
     assert shard_differences(trained, tmp_path)[0].startswith("it cannot be read again: ")
 
 
-def losing(trainer: Any, *, from_step: int) -> None:
+def losing(loop: Any, *, from_step: int) -> None:
     """Have the model's own saving lose its tensors from a step on, without a word."""
-    save = trainer.model.save_pretrained
+    save = loop.model.save_pretrained
 
     def lossy(folder: str, **options: Any) -> None:
         save(folder, **options)
         [path] = Path(folder).glob("*model.safetensors")
-        if trainer.state.global_step >= from_step:
+        if loop.progress.step >= from_step:
             save_file({}, path, {"format": "pt"})
 
-    trainer.model.save_pretrained = lossy
+    loop.model.save_pretrained = lossy
 
 
 @pytest.mark.parametrize("make", [toys.model, adapted])
 def test_a_checkpoint_that_lost_weights_ends_the_training_and_the_one_before_stays(tmp_path: Path, make: Any):
     asked = toys.config(tmp_path, save_every=1, keep=1)
-    trainer: Any = toys.trainer(make(), toys.store(11, seed=3), asked)
-    losing(trainer, from_step=2)
+    loop: Any = toys.loop(make(), toys.store(11, seed=3), asked)
+    losing(loop, from_step=2)
     with pytest.raises(TrainingError, match=r"checkpoint-2 is not what was trained: (\d+) of \1 tensors are missing: "):
-        trainer.train()
+        loop.train()
     newest, [remark] = checkpoints.newest(tmp_path / "checkpoints")
     assert newest is not None
     assert newest.step == 1
@@ -139,19 +135,19 @@ def test_a_checkpoint_that_lost_weights_ends_the_training_and_the_one_before_sta
 
 
 def test_a_finished_model_that_lost_weights_ends_the_training(tmp_path: Path):
-    trainer: Any = toys.trainer(adapted(), toys.store(4), toys.config(tmp_path))
-    losing(trainer, from_step=0)
-    trainer.train()
+    loop: Any = toys.loop(adapted(), toys.store(4), toys.config(tmp_path))
+    losing(loop, from_step=0)
+    loop.train()
     with pytest.raises(TrainingError, match="28 of 28 tensors are missing"):
-        trainer.save_model(str(tmp_path / "out"))
+        loop.save_model(tmp_path / "out")
 
 
 def test_a_checkpoint_of_which_the_first_rank_sees_a_part_is_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    trainer: Any = toys.trainer(toys.model(), toys.store(4), toys.config(tmp_path, save_every=1))
+    loop: Any = toys.loop(toys.model(), toys.store(4), toys.config(tmp_path, save_every=1))
     elsewhere = "rng_state_1.pth"
-    monkeypatch.setattr(saving, "all_gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
+    monkeypatch.setattr(resuming, "all_gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
     with pytest.raises(TrainingError, match=rf"rank 1 has written {elsewhere} .* all machines share"):
-        trainer.train()
+        loop.train()
     assert checkpoints.newest(tmp_path / "checkpoints")[0] is None

@@ -1,9 +1,5 @@
 """What text never reaches: found before the model is loaded, frozen, without adapters, told."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 from pathlib import Path
 from typing import Any
 

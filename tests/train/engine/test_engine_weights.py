@@ -1,9 +1,5 @@
 """What is written of a finished model: the type of its weights, and the settings that it came with."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train import Trainer, hub
 from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.save_dtype import in_dtype, written_dtype
+from refinesynth.train.engine.saving import in_dtype, written_dtype
 
 pytestmark = [
     pytest.mark.train,

@@ -1,9 +1,5 @@
 """Whole trainings in this process, from text to a saved model that others can load."""
 
-# torch and transformers are typed in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-
 import json
 import os
 from pathlib import Path

@@ -1,0 +1,90 @@
+"""Settings of an evaluation: every option, with its unit and its default. Nothing here imports Inspect."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from refinesynth.errors import InputError
+from refinesynth.evaluate.environments.environment import Compat
+from refinesynth.option import ADVANCED, INPUT, LIMITS, MACHINES, MODEL, OUTPUT, PLAY, Option
+
+FromOne = Annotated[int, Field(ge=1)]
+
+
+class TaskSettings(BaseModel):
+    """Settings of one task: all that decides about its results.
+
+    Raises:
+        InputError: A value is out of range, or of the wrong kind.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    data: Annotated[Path | None, Option(INPUT, "FOLDER")] = None
+    """Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from."""
+    argument: str = ""
+    """Text behind the benchmark's name: `runs/held-out` of `worlds:runs/held-out`."""
+    compat: Annotated[Compat, Option(ADVANCED)] = "agentboard"
+    """agentboard keeps its quirks, so that scores compare with published ones; repaired does not."""
+    perturb: Annotated[str, Option(PLAY, "P1..P5", shows_default=False)] = ""
+    """The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5."""
+    reflexion: Annotated[int, Field(ge=0), Option(PLAY, "N")] = 0
+    """Attempts at an instance at most, with a reflection after each that failed."""
+    steps: Annotated[FromOne | None, Option(LIMITS, "N")] = None
+    """Actions of an attempt at most; by default the benchmark's, mostly 30."""
+    shots: Annotated[int, Field(ge=0, le=1), Option(PLAY, "0|1")] = 0
+    """Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes)."""
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise InputError(_explained(error)) from None
+
+
+class Evaluation(TaskSettings):
+    """Settings of an evaluation."""
+
+    model: Annotated[str, Option(MODEL, "NAME", ("-m", "--model"), required=True)]
+    """A folder with a model, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random, first, or
+    oracle, which plays the known solution of a grounded world."""
+    tasks: Annotated[str, Option(INPUT, "NAME,...", required=True)]
+    """held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN."""
+    output: Annotated[Path | None, Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
+    """Folder of the logs; by default evals/MODEL. What is there is gone on with."""
+    limit: Annotated[FromOne | None, Option(LIMITS, "N")] = None
+    """Instances of each benchmark at most, the first ones."""
+    epochs: Annotated[FromOne, Option(LIMITS, "N")] = 1
+    """How often each instance is played."""
+    temperature: Annotated[float, Field(ge=0, le=2), Option(MODEL)] = 0.0
+    """Temperature of the sampling; 0 is greedy."""
+    max_tokens: Annotated[FromOne | None, Option(MODEL, "N")] = None
+    """Most tokens of one answer; by default 1,024, which hold a thought and an action."""
+    seed: Annotated[int | None, Option(MODEL)] = None
+    """Seed that is passed to the model."""
+    environments: Annotated[int, Field(ge=0), Option(MACHINES, "N", shows_default=False)] = 0
+    """Processes of each benchmark at most; by default as memory allows, up to 16."""
+    pythons: Mapping[str, str] = {}
+    """Benchmark to the interpreter that has its package; this one where none is named."""
+    settings: Mapping[str, Any] = {}
+    """Settings of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as batch_size."""
+    budget: Annotated[str | None, Option(LIMITS, "AMOUNT")] = None
+    """Most that may be spent: 5usd, 2Mtok. What is left to do waits for the same command with more."""
+
+    @property
+    def folder(self) -> Path:
+        """Return where the logs go."""
+        name = re.sub(r"[^\w.-]+", "-", self.model.rstrip("/")).strip("-.")
+        return self.output or Path("evals") / (name or "model")
+
+
+def _explained(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    context = problem.get("ctx", {})
+    expected = problem["msg"].removeprefix("Input should be ")
+    if "ge" in context or "le" in context:
+        expected = f"{context['ge']} or more" if "ge" in context else f"{context['le']} or less"
+    return f"{'.'.join(map(str, problem['loc']))} is {problem['input']!r}; expected {expected}"

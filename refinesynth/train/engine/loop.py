@@ -1,0 +1,357 @@
+"""Training loop on accelerate: optimizer steps of whole batches, with one mean over all their trained tokens.
+
+A step is `batch_size` conversations, cut into micro-batches and dealt to ranks by the schedule. accelerate averages
+gradients over ranks (DDP, ZeRO and FSDP alike) and sums them over micro-batches, so the sum of a micro-batch's losses is
+divided by the step's trained tokens and multiplied by the number of ranks, once: the same conversations give the same
+gradient however they are packed, accumulated and spread.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, Literal, cast
+
+import torch
+from accelerate import Accelerator, DistributedType
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from refinesynth.errors import TrainingError
+from refinesynth.train import events as names
+from refinesynth.train.config import TrainConfig, interval
+from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
+from refinesynth.train.engine.distributed import all_gather_objects
+from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses, sources_of
+from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
+from refinesynth.train.engine.interruption import Interruption
+from refinesynth.train.engine.layout import Layout
+from refinesynth.train.engine.parallel import (
+    apply_liger,
+    fit_to,
+    follows_loss,
+    make_optimizer,
+    make_schedule,
+    start_trackers,
+)
+from refinesynth.train.engine.resuming import Checkpoints, Progress, Resumable
+from refinesynth.train.engine.routing import Balanced
+from refinesynth.train.engine.save_check import Trained
+from refinesynth.train.engine.saving import ModelWriter
+from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.events import Events
+from refinesynth.train.folder import CHECKPOINTS
+from refinesynth.train.tokens import TokenStore
+
+_NAMED: Final = 10
+"""Conversations that a message names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What a loop is given besides model and settings."""
+
+    store: TokenStore
+    held_out: TokenStore | None
+    schedule: Schedule
+    identity: Mapping[str, Any]
+    """What decides about the weights; kept in every checkpoint."""
+    tokenizer: PreTrainedTokenizerBase | None
+    """Saved with every checkpoint."""
+    save_dtype: torch.dtype | None = None
+    """Of the weights of the finished model; None: as they are trained."""
+    router_aux_loss: float = 0.0
+    """Coefficient of the load-balancing loss of a mixture of experts (`routing.py`)."""
+    base: tuple[str, str | None] = ("", None)
+    """Name and revision of what adapters belong to, as others know it."""
+
+
+class Loop:
+    """One rank's training; every rank makes one, and calls its methods in the same order.
+
+    `lay_out` finds the layout once the model is wrapped.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        config: TrainConfig,
+        accelerator: Accelerator,
+        *,
+        lay_out: Callable[[nn.Module], Layout],
+        events: Events,
+        chunk_elements: int = CHUNK_ELEMENTS,
+    ) -> None:
+        self.task, self.config, self.accelerator, self.events, self.model = task, config, accelerator, events, model
+        self.interruption = Interruption(events.note)
+        self.stopped_early = False
+        self.progress = Progress()
+        self._pace = _Throughput()
+        self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
+        """Of the step's micro-batches, with the conversations in each."""
+        alpha = config.trainer.neftune_noise_alpha
+        self._noise = None if alpha is None else EmbeddingNoise(model, alpha)
+        trained = Trained.of(model)
+        fit_to(accelerator, model)
+        apply_liger(model, config)
+        optimizer = make_optimizer(model, config)
+        wrapped, prepared = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
+        self.wrapped = wrapped
+        self.rates = make_schedule(prepared, config, task.schedule.steps)
+        self.state = Resumable(accelerator, wrapped, prepared, self.rates, adapters=trained.adapters)
+        self.writer = ModelWriter(accelerator, wrapped, trained, task.tokenizer, task.base)
+        self.checkpoints = Checkpoints(
+            Path(config.output) / CHECKPOINTS, self.state, self.writer, task.identity, config.keep, events
+        )
+        self.layout = lay_out(wrapped)
+        self._chunk = chunk_elements if self.layout.plain_head else None
+        start_trackers(accelerator, config)
+
+    @property
+    def _kind(self) -> DistributedType:
+        return self.accelerator.distributed_type
+
+    # Steps.
+
+    def train(self, start: Path | None = None) -> None:
+        """Train to the end of the schedule, an early stop or a signal, from the checkpoint `start` on.
+
+        Raises:
+            TrainingError: A gradient is not finite (the step was not done, but for DeepSpeed, which does it by itself),
+                or a checkpoint cannot be written, or read.
+        """
+        if start is not None:
+            self.progress = self.checkpoints.read(start)
+        config, progress, schedule = self.config, self.progress, self.task.schedule
+        every = config.evaluate_every if self.task.held_out is not None else "never"
+        evaluating, saving = (interval(each, schedule.steps_per_epoch) for each in (every, config.save_every))
+        self.stopped_early = self._is_no_better()  # its end was saved, and what follows was not
+        while progress.step < schedule.steps and not self.stopped_early and self.interruption.signal is None:
+            norm, rate = self._step(*divmod(progress.step, schedule.steps_per_epoch))
+            progress.step += 1
+            last = progress.step == schedule.steps
+            ended = self.interruption.everywhere(self.accelerator.device)
+            if last or ended or progress.step % config.log_every == 0:
+                self._log(norm, rate)
+            saves = saving is not None and (last or progress.step % saving == 0)
+            if evaluating is not None and (last or progress.step % evaluating == 0):
+                better = self.evaluate_and_note()
+                self.stopped_early = self._is_no_better()
+                saves = saves or (saving is not None and (better or self.stopped_early))
+            if saves or ended:
+                self.checkpoints.write(progress)
+                self._pace.leave_out()
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
+
+    def _step(self, epoch: int, within: int) -> tuple[float, float]:
+        """One optimizer step; the norm of its gradient before it was clipped, and its learning rate."""
+        accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
+        packs = self.task.schedule.step(epoch, within)
+        tokens = int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, within)].sum())
+        self._pace.step(tokens, packs.trained)
+        self._losses.clear()
+        wrapped.train()
+        for number, batch in enumerate(batches := [*self.batches(epoch, within)], start=1):
+            accelerator.sync_gradients = number == len(batches)
+            # DeepSpeed counts by itself; without sync, FSDP's gradients would be whole on every device.
+            waits = self._kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
+            with accelerator.no_sync(wrapped) if waits else nullcontext():
+                loss = self.loss(batch, packs.trained, tokens)
+                # DeepSpeed must not divide by the number of micro-batches.
+                options = {"scale_wrt_gas": False} if self._kind == DistributedType.DEEPSPEED else {}
+                accelerator.backward(loss, **options)
+        found = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
+        norm = float(found.full_tensor() if hasattr(found, "full_tensor") else found)
+        if not math.isfinite(norm):
+            raise TrainingError(self._why_not_finite(norm))
+        rate = float(self.rates.get_last_lr()[0])
+        self.state.optimizer.step()
+        self.state.optimizer.zero_grad()
+        if not follows_loss(config):
+            self.rates.step()
+        here = torch.stack([loss for loss, _ in self._losses]).sum()
+        self.progress.loss += float(cast("Tensor", accelerator.reduce(here, "mean")))
+        self.progress.unlogged += 1
+        empties = config.trainer.torch_empty_cache_steps
+        if empties and accelerator.device.type == "cuda" and self.progress.step % empties == 0:
+            torch.cuda.empty_cache()
+        return norm, rate
+
+    def batches(self, epoch: int, within: int) -> Iterator[Batch]:
+        """This rank's micro-batches of a step."""
+        make = pack_batch if self.task.schedule.packed else pad_batch
+        for packs in self.task.schedule.step(epoch, within).packs:
+            mine = packs[self.accelerator.process_index]
+            yield make([self.task.store[k] for k in mine]).to(self.accelerator.device)
+
+    def loss(self, batch: Batch, trained: int, tokens: int) -> Tensor:
+        """A micro-batch's part of the step's mean, times the number of ranks.
+
+        `trained` and `tokens` are those of the whole step, over all ranks and micro-batches.
+        """
+        ranks, weight = self.task.schedule.ranks, self.task.router_aux_loss
+        share = batch.weight * ranks / max(1, trained)
+        if weight:
+            balanced = Balanced(self.wrapped, batch)
+            loss = self.losses(batch, balanced).sum() * share
+            loss = loss + balanced.loss * (weight * ranks * balanced.tokens / max(1, tokens))
+        else:
+            loss = self.losses(batch).sum() * share
+        self._losses.append((loss.detach(), batch.ids))
+        return loss
+
+    def losses(self, batch: Batch, call: Callable[..., Any] | None = None) -> Tensor:
+        """(K,) Minus log probability of the predicted tokens of `batch`; `call` is called in the model's stead."""
+        if self._noise is not None:
+            self._noise.tokens = batch.lengths
+        inputs = self.layout.inputs(batch)
+        return token_losses(call or self.wrapped, self.model, inputs, batch, chunk_elements=self._chunk)
+
+    def _why_not_finite(self, norm: float) -> str:
+        step = self.progress.step + 1
+        here = [(float(loss), ids) for loss, ids in self._losses if not math.isfinite(float(loss))]
+        found = [each for rank in all_gather_objects(here) for each in rank]
+        sound = "The step was not done, and checkpoints of earlier steps are sound."
+        if not found:
+            return f"the gradient of step {step} is {norm} though its losses are finite. {sound} Try a lower learning rate, or precision fp32."
+        every = sorted({name for _, ids in found for name in ids})
+        shown = ", ".join([*every[:_NAMED], *(["..."] if len(every) > _NAMED else [])])
+        return (
+            f"the loss of step {step} is {found[0][0]}, in conversations {shown}. {sound} A lower learning rate helps if the loss had "
+            f"been rising; weights or data that are broken show themselves in the first steps."
+        )
+
+    # Evaluation.
+
+    def evaluate(self) -> dict[str, float]:
+        """The losses on what is held out, by the names in `train/events.py`."""
+        held_out, schedule = self.task.held_out, self.task.schedule
+        if held_out is None:
+            return {}
+        batches = held_out_batches(
+            held_out,
+            capacity=schedule.capacity,
+            packed=schedule.packed,
+            rank=self.accelerator.process_index,
+            ranks=schedule.ranks,
+        )
+        sources = sources_of(held_out)
+        each_source = len({*sources, *self.task.store.sources}) > 1
+        self.wrapped.eval()
+        return held_out_losses(batches, self.losses, self.accelerator.device, sources, each_source=each_source)
+
+    def evaluate_and_note(self) -> bool:
+        """Evaluate, and report it; whether the loss is the least so far."""
+        means = self.evaluate()
+        better = self.progress.evaluated(means)
+        if follows_loss(self.config):
+            self.rates.step(means[names.LOSS])
+        if self.accelerator.is_main_process:
+            self.events.evaluated(self.progress.step, means)
+        self._track("eval", means)
+        self._pace.leave_out()
+        return better
+
+    def _is_no_better(self) -> bool:
+        """Whether as many evaluations as are waited for came after the best one, be that saved or not."""
+        losses = [means[names.LOSS] for _, means in self.progress.evaluations]
+        losses = [math.inf if math.isnan(loss) else loss for loss in losses]
+        waits = self.config.early_stop
+        return waits is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= waits
+
+    # The end.
+
+    def keep_best(self) -> None:
+        """Take the weights of the best evaluation, if that was not the last step; those of the last if its checkpoint
+        is not there or damaged.
+        """
+        self.checkpoints.bring_best_back(self.progress)
+
+    def save_model(self, folder: Path) -> None:
+        """Write the finished model, put together from all ranks, with its tokenizer.
+
+        Raises:
+            TrainingError: What was written is not what was trained, or cannot be.
+        """
+        self.writer.write(folder, dtype=self.task.save_dtype)
+
+    # Reports.
+
+    def _log(self, norm: float, rate: float) -> None:
+        progress = self.progress
+        progress.last_loss = progress.loss / max(1, progress.unlogged)
+        metrics: dict[str, float] = {
+            names.LOSS: progress.last_loss,
+            names.GRAD_NORM: norm,
+            names.LEARNING_RATE: rate,
+            names.EPOCH: progress.step / self.task.schedule.steps_per_epoch,
+            **self._pace.taken(),
+        }
+        if self.accelerator.device.type == "cuda":
+            metrics[names.MEMORY] = torch.cuda.max_memory_allocated() / 2**30
+        progress.loss, progress.unlogged = 0.0, 0
+        if self.accelerator.is_main_process:
+            self.events.logged(progress.step, metrics)
+        self._track("train", metrics)
+
+    def _track(self, kind: Literal["train", "eval"], metrics: Mapping[str, float]) -> None:
+        self.accelerator.log({f"{kind}/{name}": value for name, value in metrics.items()}, step=self.progress.step)
+
+
+class _Throughput:
+    """Tokens and seconds since the last line of metrics, evaluations and saving left out."""
+
+    def __init__(self) -> None:
+        self._tokens = self._trained = 0
+        self._seconds = 0.0
+        self._since: float | None = None
+
+    def step(self, tokens: int, trained: int) -> None:
+        self._count_time()
+        self._since = monotonic()
+        self._tokens += tokens
+        self._trained += trained
+
+    def leave_out(self) -> None:
+        if self._since is not None:
+            self._since = monotonic()
+
+    def taken(self) -> dict[str, float]:
+        self._count_time()
+        self._since = monotonic()
+        seconds = max(self._seconds, 1e-9)
+        pace = {
+            names.TOKENS_PER_SECOND: self._tokens / seconds,
+            names.TRAINED_TOKENS_PER_SECOND: self._trained / seconds,
+        }
+        self._tokens = self._trained = 0
+        self._seconds = 0.0
+        return pace
+
+    def _count_time(self) -> None:
+        if self._since is not None:
+            self._seconds += monotonic() - self._since
+
+
+class EmbeddingNoise:
+    """Adds uniform noise up to alpha / sqrt(tokens x width) to what the model's embeddings give in training.
+
+    The tokens are those of a token's conversation. The library's own hook would count those of the whole row: a pack of
+    ten conversations would get a third of the noise, and padding would change it.
+    """
+
+    def __init__(self, model: nn.Module, alpha: float) -> None:
+        self._alpha = alpha
+        self.tokens = torch.ones(1, 1)
+        """(rows, T) or (rows, 1) Tokens of the conversation that each token of the next forward pass is of."""
+        cast("Any", base_model(model)).get_input_embeddings().register_forward_hook(self._added)
+
+    def _added(self, embeddings: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+        if not embeddings.training:
+            return output
+        most = self._alpha / (self.tokens * output.shape[-1]).sqrt()
+        return output + torch.empty_like(output).uniform_(-1, 1) * most[..., None].to(output.dtype)

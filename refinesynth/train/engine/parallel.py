@@ -1,0 +1,256 @@
+"""Sharing of the work as accelerate does it: copies, DeepSpeed's ZeRO or FSDP2; with trackers and compiling."""
+
+import importlib
+import inspect
+import os
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator, DistributedType
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.tracking import TensorBoardTracker
+from accelerate.utils import (
+    DeepSpeedPlugin,
+    DistributedDataParallelKwargs,
+    FullyShardedDataParallelPlugin,
+    ProjectConfiguration,
+    TorchDynamoPlugin,
+)
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.optim import Optimizer
+from transformers import get_scheduler
+
+from refinesynth.errors import ConfigurationError
+from refinesynth.extras import missing, require
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.deepspeed_file import own_deepspeed
+from refinesynth.train.engine.distributed import Distributed
+from refinesynth.train.engine.head import base_model
+from refinesynth.train.engine.loading import can_be_broadcast
+from refinesynth.train.folder import TENSORBOARD
+from refinesynth.train.memory import ComputeSettings
+from refinesynth.train.ranks import is_launched
+
+_PACKAGES = {"comet_ml": "comet_ml", "dvclive": "dvclive"}
+_MEASURED = frozenset({"reduce_lr_on_plateau", "greedy"})
+"""Schedules that follow the held-out loss."""
+
+
+def make_accelerator(
+    config: TrainConfig, means: ComputeSettings, distributed: Distributed, *, accumulation: int
+) -> Accelerator:
+    """Form the process group, and say how a model is shared; with ZeRO-3 also how it is loaded: make it first.
+
+    Raises:
+        InputError: A DeepSpeed file that cannot be used.
+        ConfigurationError: DeepSpeed is asked for and not installed.
+    """
+    extra, cpu = config.trainer, distributed.kind == "cpu"
+    is_first = not dist.is_initialized()
+    if is_launched() and is_first:
+        backend = extra.ddp_backend or ("gloo" if cpu else "nccl")
+        dist.init_process_group(backend, timeout=timedelta(seconds=extra.ddp_timeout))
+    half = means.precision == "bf16" or (means.precision == "bf16-pure" and means.deepspeed)
+    if extra.tf32 is not None:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = extra.tf32
+    # Of an earlier training of this process; accelerate has no public way to have settings of another.
+    AcceleratorState._reset_state(reset_partial_state=is_first)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    PartialState(cpu=cpu)
+    plugins: dict[str, Any] = {}
+    if means.deepspeed:
+        settings = deepspeed_json(config, means.parallel, distributed.kind, accumulation=accumulation, half=half)
+        plugins["deepspeed_plugin"] = DeepSpeedPlugin(hf_ds_config=settings)
+    elif means.parallel == "fsdp":
+        plugins["fsdp_plugin"] = FullyShardedDataParallelPlugin(
+            fsdp_version=2,
+            reshard_after_forward=True,
+            auto_wrap_policy="transformer_based_wrap",
+            state_dict_type="SHARDED_STATE_DICT",
+            # Sums over ranks in fp32, and losses that come out of the model as they are.
+            mixed_precision_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else None,
+        )
+    elif means.parallel == "ddp":
+        size: dict[str, Any] = {} if extra.ddp_bucket_cap_mb is None else {"bucket_cap_mb": extra.ddp_bucket_cap_mb}
+        plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False, **size)]
+    if extra.torch_compile:
+        backend = cast("Any", extra.torch_compile_backend.upper())
+        plugins["dynamo_plugin"] = TorchDynamoPlugin(backend=backend, mode=cast("Any", extra.torch_compile_mode))
+    return Accelerator(
+        mixed_precision="bf16" if half else "no",
+        log_with=cast("Any", _trackers(config) or None),
+        project_config=ProjectConfiguration(project_dir=config.output, logging_dir=config.output),
+        **plugins,
+    )
+
+
+def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
+    """Tell FSDP which layers of the model it splits one by one, before the model is wrapped.
+
+    Those that the library names need not all be there in multimodal models.
+    """
+    if accelerator.distributed_type != DistributedType.FSDP:
+        return
+    plugin = cast("Any", accelerator.state).fsdp_plugin
+    named = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
+    there = named.intersection(type(module).__name__ for module in model.modules())
+    plugin.transformer_cls_names_to_wrap = sorted(there) or None
+    plugin.cpu_ram_efficient_loading = can_be_broadcast(model)
+
+
+def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
+    """Begin a run with every tracker."""
+    if _trackers(config):
+        name = config.trainer.run_name or Path(config.output).name
+        started = {each: {"name": name} for each in ("wandb", "trackio") if each in config.trainer.report_to}
+        accelerator.init_trackers(config.trainer.project, init_kwargs=started)
+
+
+def _trackers(config: TrainConfig) -> list[Any]:
+    """By name; TensorBoard writes into the output folder, unless its own variable says where."""
+    others = [name for name in config.trainer.report_to if name != "tensorboard"]
+    if len(others) == len(config.trainer.report_to) and not config.tensorboard:
+        return others
+    place = Path(os.environ.get("TENSORBOARD_LOGGING_DIR", Path(config.output) / TENSORBOARD))
+    return [*others, TensorBoardTracker(place.name, place.parent)]
+
+
+def deepspeed_json(
+    config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"], *, accumulation: int = 1, half: bool = False
+) -> dict[str, Any]:
+    """The configuration that DeepSpeed is given: the user's own file, or ours. It names no optimizer: ours is used.
+
+    Raises:
+        InputError: The file cannot be read, or is no JSON object.
+    """
+    require("deepspeed", "deepspeed")
+    if kind == "cpu":
+        _leave_shared_memory_alone()
+    ours: dict[str, Any] = {
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            "stage": 3 if parallel == "zero3" else 2,
+            "overlap_comm": kind == "gpu",
+            "contiguous_gradients": True,
+            "stage3_gather_16bit_weights_on_model_save": True,
+        },
+    }
+    return (ours if config.deepspeed is None else own_deepspeed(config.deepspeed)) | {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": accumulation,
+        "gradient_clipping": config.max_grad_norm,
+        "bf16": {"enabled": half},
+    }
+
+
+def _leave_shared_memory_alone() -> None:
+    """Keep DeepSpeed from compiling its kernel for CPU ranks of one machine: which takes a minute and a compiler and is
+    of no use here.
+    """
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
+    """The optimizer over what is trained; weights decay, biases and norms (all with one dimension) do not."""
+    extra = config.trainer
+    trained = [one for one in model.parameters() if one.requires_grad]
+    decays = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) > 1]
+    plain = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) <= 1]
+    groups: list[dict[str, Any]] = [
+        {"params": decays, "weight_decay": config.weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    kind, given = _optimizer_class(config, cuda=all(one.is_cuda for one in trained))
+    known = inspect.signature(kind).parameters
+    values = {"lr": config.learning_rate, "betas": config.adam_betas, "eps": extra.adam_epsilon} | given
+    try:
+        return kind(
+            [group for group in groups if group["params"]],
+            **{name: value for name, value in values.items() if name in known or name in extra.optim_args},
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"trainer.optim_args is {extra.optim_args!r}: {error}") from error
+
+
+def _optimizer_class(config: TrainConfig, *, cuda: bool) -> tuple[Any, dict[str, Any]]:
+    name, given = config.trainer.optim or "", {key: _number(one) for key, one in config.trainer.optim_args.items()}
+    if name in {"", "adamw_torch", "adamw_torch_fused"}:
+        return torch.optim.AdamW, {"fused": name.endswith("fused") or (not name and cuda) or None} | given
+    if name == "sgd":
+        return torch.optim.SGD, given
+    if name == "adafactor":
+        from transformers import Adafactor
+
+        # The learning rate is ours, as with the others.
+        return Adafactor, {"eps": (1e-30, 1e-3), "scale_parameter": False, "relative_step": False} | given
+    optimizers = require("bitsandbytes", "quantize").optim
+    plain = name.removeprefix("paged_")
+    what, _, bits = plain.partition("_")
+    paged, kind = "Paged" if plain != name else "", {"adamw": "AdamW", "lion": "Lion"}[what]
+    return getattr(optimizers, f"{paged}{kind}{bits}"), given
+
+
+def _number(value: object) -> object:
+    """What `a=1` gives as text."""
+    if not isinstance(value, str):
+        return value
+    if value in {"True", "true", "False", "false"}:
+        return value in {"True", "true"}
+    try:
+        return float(value) if any(sign in value for sign in ".e") else int(value)
+    except ValueError:
+        return value
+
+
+def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
+    """The learning rate over the steps; transformers' constant schedule knows no warm-up."""
+    warmup = round(config.warmup * steps) if config.warmup < 1 else round(config.warmup)
+    name = "constant_with_warmup" if config.schedule == "constant" and config.warmup else config.schedule
+    return get_scheduler(name, optimizer, warmup, steps, dict(config.trainer.lr_scheduler_kwargs))
+
+
+def follows_loss(config: TrainConfig) -> bool:
+    """Whether the schedule steps with evaluations."""
+    return config.schedule in _MEASURED
+
+
+def check_loop(config: TrainConfig) -> None:
+    """Check before anything is loaded that optimizer, schedule and trackers can be made.
+
+    Raises:
+        ConfigurationError: One cannot; the message is the library's.
+    """
+    for name in (*config.trainer.report_to, *(["tensorboard"] if config.tensorboard else ())):
+        if find_spec(_PACKAGES.get(name, name)) is None:
+            raise ConfigurationError(
+                missing("tensorboard", "train")
+                if name == "tensorboard"
+                else f"trainer.report_to is {name!r}, whose package is not installed: pip install {name}"
+            )
+    if config.trainer.use_liger_kernel:
+        require("liger_kernel", "train")
+    if follows_loss(config) and (not config.held_out or config.evaluate_every == "never"):
+        raise ConfigurationError(
+            f"schedule is {config.schedule!r}, which follows the held-out loss; set held_out above 0 and evaluate_every to something "
+            "else than never"
+        )
+    try:
+        make_schedule(make_optimizer(nn.Linear(1, 1), config), config, 1)
+    except (TypeError, ValueError) as error:
+        given = f"schedule={config.schedule}, trainer.lr_scheduler_kwargs={config.trainer.lr_scheduler_kwargs!r}"
+        raise ConfigurationError(
+            f"transformers does not take what is given for its schedule ({given}): {error}"
+        ) from error
+
+
+def apply_liger(model: nn.Module, config: TrainConfig) -> None:
+    """Put liger-kernel's layers in the place of the model's."""
+    if config.trainer.use_liger_kernel:
+        liger = cast("Any", importlib.import_module("transformers.integrations.liger"))
+        liger.apply_liger_kernel(model, dict(config.trainer.liger_kernel_config) or None)

@@ -1,0 +1,238 @@
+"""State of a training in a checkpoint: weights, optimizer, learning rate, random numbers and progress, written and
+brought back for copies, FSDP's shards and DeepSpeed's.
+"""
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import numpy as np
+import torch
+from accelerate import Accelerator, DistributedType
+from safetensors.torch import load_file
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
+
+from refinesynth.errors import TrainingError
+from refinesynth.extras import require
+from refinesynth.train.config import ALL
+from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine.distributed import all_gather_objects
+from refinesynth.train.engine.save_check import SHARDS
+from refinesynth.train.engine.saving import ModelWriter, reading, writing
+from refinesynth.train.events import LOSS, Events
+
+OPTIMIZER: Final = "optimizer.pt"
+_PROGRESS: Final = "progress.json"
+_RATES: Final = "scheduler.pt"
+_MOMENTS: Final = "optimizer_0"
+_DEEPSPEED: Final = "deepspeed"
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a training stands."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    loss: float = 0.0
+    """Sum of the losses of the steps that are not logged yet."""
+    unlogged: int = 0
+    last_loss: float = math.nan
+    """Of the last line of metrics."""
+    kept: int | None = None
+    """Step whose weights the finished model has; None: not known yet."""
+    evaluations: list[tuple[int, Mapping[str, float]]] = field(default_factory=list[tuple[int, Mapping[str, float]]])
+    """Steps and losses on what is held out."""
+
+    def evaluated(self, means: Mapping[str, float]) -> bool:
+        """Note an evaluation; whether its loss is the least so far."""
+        before = self.best
+        self.evaluations.append((self.step, means))
+        return before is None or means[LOSS] < before[1]
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """Step and loss of the best evaluation; the first of those that are equal."""
+        found = [(step, means[LOSS]) for step, means in self.evaluations if not math.isnan(means[LOSS])]
+        return min(found, key=lambda each: each[1], default=None)
+
+
+@dataclass(slots=True)
+class Resumable:
+    """Weights, optimizer, learning rate and random numbers of a training, as its ranks hold them."""
+
+    accelerator: Accelerator
+    model: nn.Module
+    """As it is wrapped."""
+    optimizer: Any
+    rates: Any
+    adapters: bool
+    """Whether frozen weights are left out."""
+
+    def write(self, folder: Path) -> None:
+        """Write this rank's part; every rank calls this."""
+        rank, kind = self.accelerator.process_index, self.accelerator.distributed_type
+        if kind == DistributedType.DEEPSPEED:
+            cast("Any", self.model).save_checkpoint(str(folder), _DEEPSPEED, exclude_frozen_parameters=self.adapters)
+        elif kind == DistributedType.FSDP:
+            weights, moments = self._shards()
+            save({"model": weights}, checkpoint_id=folder / SHARDS)
+            save({"optimizer": moments}, checkpoint_id=folder / _MOMENTS)
+        elif rank == 0:
+            torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
+        torch.save(_random_states(), folder / f"rng_state_{rank}.pth")
+        if rank == 0:
+            torch.save(self.rates.state_dict(), folder / _RATES)
+
+    def read(self, folder: Path) -> None:
+        """Bring this rank's part back; every rank calls this."""
+        kind = self.accelerator.distributed_type
+        if kind == DistributedType.DEEPSPEED:
+            cast("Any", self.model).load_checkpoint(str(folder), _DEEPSPEED, load_module_strict=not self.adapters)
+        elif kind == DistributedType.FSDP:
+            weights, moments = self._shards()
+            found, states = {"model": weights}, {"optimizer": moments}
+            load(found, checkpoint_id=folder / SHARDS)
+            load(states, checkpoint_id=folder / _MOMENTS)
+            set_state_dict(
+                self.model,
+                self.optimizer.optimizer,
+                model_state_dict=found["model"],
+                optim_state_dict=states["optimizer"],
+                options=StateDictOptions(ignore_frozen_params=self.adapters, strict=not self.adapters),
+            )
+        else:
+            _read_weights(
+                cast("Any", self.accelerator.unwrap_model(cast("Any", self.model), keep_torch_compile=False)), folder
+            )
+            self.optimizer.load_state_dict(torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True))
+        self.rates.load_state_dict(torch.load(folder / _RATES, weights_only=True))
+        states = folder / f"rng_state_{self.accelerator.process_index}.pth"
+        if states.is_file():  # another number of ranks than before has none
+            _bring_back(torch.load(states, weights_only=True))
+
+    def _shards(self) -> tuple[dict[str, Any], Any]:
+        """This rank's part of weights and moments; of adapters no frozen weight, not even one that is tied."""
+        options = StateDictOptions(ignore_frozen_params=self.adapters)
+        weights, moments = get_state_dict(self.model, self.optimizer.optimizer, options=options)
+        learned = {name for name, one in self.model.named_parameters() if one.requires_grad}
+        return {name: one for name, one in weights.items() if name in learned or not self.adapters}, moments
+
+
+def _read_weights(model: Any, folder: Path) -> None:
+    """Into a model or its adapters, from the safetensors in `folder`, under whatever names the library saves them."""
+    if hasattr(model, "peft_config"):
+        require("peft", "train").set_peft_model_state_dict(model, load_file(folder / ADAPTER_SAFE_WEIGHTS_NAME))
+        return
+    found = type(model).from_pretrained(str(folder), dtype=next(model.parameters()).dtype, use_safetensors=True)
+    model.load_state_dict(found.state_dict())
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """Checkpoints of a training: a whole model or shards, with all that it goes on from, marked once they are whole."""
+
+    folder: Path
+    state: Resumable
+    writer: ModelWriter
+    identity: Mapping[str, Any]
+    keep: Literal["all"] | int
+    """How many of the newest stay, besides the best."""
+    events: Events
+
+    def write(self, progress: Progress) -> None:
+        """Write a checkpoint, mark it when it is whole, and rotate those before it only then.
+
+        Raises:
+            TrainingError: It cannot be written, or is not what was trained.
+        """
+        path, is_main = self.path(progress.step), self.state.accelerator.is_main_process
+        with writing(path):
+            if is_main:
+                checkpoints.remove(path)  # an unsound one that an earlier run left here
+                path.mkdir(parents=True, exist_ok=True)
+            self.state.accelerator.wait_for_everyone()
+            fsdp = self.state.accelerator.distributed_type == DistributedType.FSDP
+            # With FSDP the ranks' shards are the model, unless others are to load it.
+            if not fsdp or self.state.adapters or self.keep == ALL:
+                self.writer.write(path)
+            self.state.write(path)
+            if is_main:
+                (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # with NaN, too
+            if fsdp:
+                self.writer.check_shards(path)
+            self._refuse_other_disks(path)
+            if is_main:
+                checkpoints.mark(path, step=progress.step, identity=self.identity)
+                best = progress.best
+                checkpoints.rotate(self.folder, keep=self.keep, best=None if best is None else str(self.path(best[0])))
+                self.events.saved(path)
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"checkpoint-{step}"
+
+    def read(self, path: Path) -> Progress:
+        """Bring all back that a checkpoint holds.
+
+        Raises:
+            TrainingError: A large file, which is known by its size alone, is damaged inside.
+        """
+        with reading(path):
+            self.state.read(path)
+            found = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
+            evaluations = [(int(step), means) for step, means in found.pop("evaluations")]
+            return Progress(**found, evaluations=evaluations)
+
+    def bring_best_back(self, progress: Progress) -> None:
+        """Take the weights of the best evaluation, where its checkpoint is there and sound."""
+        progress.kept = progress.step
+        if progress.best is None or progress.best[0] == progress.step or not self.path(progress.best[0]).is_dir():
+            return
+        path = self.path(progress.best[0])
+        found = checkpoints.read(path)
+        if isinstance(found, str):
+            self.events.note(f"The best model, in {path}, cannot be kept: {found}. The last one is kept instead.")
+            return
+        with reading(path):
+            self.state.read(path)
+        progress.kept = progress.best[0]
+
+    def _refuse_other_disks(self, folder: Path) -> None:
+        """Wait for all ranks; raises: TrainingError: The first one does not see what another has written, so cannot
+        mark it.
+        """
+        self.state.accelerator.wait_for_everyone()
+        seen = all_gather_objects([str(path.relative_to(folder)) for path in checkpoints.files_of(folder)])
+        for rank, names in enumerate(seen):
+            if unseen := sorted(set(names) - set(seen[0])):
+                raise TrainingError(
+                    f"rank {rank} has written {unseen[0]} to {folder}, and rank 0 does not see it there; give an output folder that all "
+                    f"machines share"
+                )
+
+
+def _random_states() -> dict[str, Any]:
+    # The library's state, of which models may draw; numbers alone, so that reading it runs no code.
+    kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
+    return {
+        "python": random.getstate(),
+        "numpy": (kind, keys.tolist(), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _bring_back(states: dict[str, Any]) -> None:
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])  # noqa: NPY002
+    torch.set_rng_state(states["torch"])
+    if states["cuda"]:
+        torch.cuda.set_rng_state_all(states["cuda"])

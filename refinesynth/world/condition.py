@@ -1,0 +1,394 @@
+"""Compiling a condition: one walk over its tree refuses what is not available, collects what it reads and how much work
+that can be, and makes the function that evaluates it.
+
+`&&` and `||` have an answer where one operand decides, even if the other has none.
+"""
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from refinesynth.world.errors import RulebookError
+from refinesynth.world.operations import (
+    FUNCTIONS,
+    OPERATORS,
+    NoAnswer,
+    item_at,
+    kind_of,
+    minus,
+    no_overload,
+    truth,
+    undefined,
+)
+from refinesynth.world.syntax import MOST_INT, name_of, parse, path_of
+from refinesynth.world.template import VISIBLE, Slot
+
+MAX_MACROS = 3
+"""Deepest nesting of `all`, `exists`, `exists_one` and `filter`."""
+
+_ORDERING = 10
+"""What it costs to put a macro's range in order, in mentions of variables."""
+
+Chain = tuple[str | Slot, ...]
+"""Keys that lead from the state to what an expression reads, as far as they are known beforehand."""
+
+Evaluate = Callable[[JsonValue, Mapping[str, Any]], Any]
+"""A value, given the state, and by their names parameters, variables of macros and, as `visible`, what computes the
+visible names of a state. Raises `NoAnswer`."""
+
+_MACROS: Mapping[str, Callable[[Iterator[tuple[Any, bool]]], Any]] = {
+    "all": lambda walk: all(held for _, held in walk),
+    "exists": lambda walk: any(held for _, held in walk),
+    "exists_one": lambda walk: sum(held for _, held in walk) == 1,
+    "filter": lambda walk: [item for item, held in walk if held],
+}
+"""Results of walks, from each item and whether the condition holds for it."""
+_KEYWORDS = "as break const continue else false for function if import in let loop namespace null package return true var void while"
+RESERVED = frozenset({"state", VISIBLE, "each", *_KEYWORDS.split()})
+"""Names that no parameter can have: CEL's own, and those of the state, of what is visible in it and of what a sight is
+read for."""
+
+_INSTEAD = {
+    "map": "write exists, all or filter instead of map",
+    "matches": "write ==, in, contains, startsWith or endsWith; the form of a parameter is checked by the action's own pattern",
+    "size": "write size(x) or x.size()",
+    "has": "write has(state.key)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Facts about an expression before it is evaluated."""
+
+    chains: tuple[Chain, ...]
+    """All that it reads of the state; an empty chain is the whole state."""
+    parameters: tuple[str, ...]
+    """Parameters that it mentions."""
+    work: tuple[int, ...]
+    """How much is read inside 0, 1, ... macros: mentions of variables, and what macros walk over, which costs more."""
+    growth: int
+    """How many times larger than its inputs a value can become inside macros."""
+    longest: int
+    """Most items of a list that it writes out."""
+    conjuncts: tuple[str, ...]
+    """The expressions that `&&` joins at the top; the expression itself if there is one only."""
+    members: tuple[tuple[Chain, str | Slot], ...]
+    """For chains that occur only as in `x in state.list`: what is looked for there. Nothing else of the list or object
+    matters."""
+    sees: bool
+    """Whether it mentions what is visible."""
+    sought: str | Slot | None
+    """The name or parameter of which it asks whether it is visible, if it asks nothing else."""
+
+
+def compile_tree(source: str, parameters: AbstractSet[str], *, sees: bool = False) -> tuple[Analysis, Evaluate]:
+    """Read an expression over `state`, the parameters and, where it `sees`, what is visible.
+
+    Raises:
+        RulebookError: Something in it is not available; the message says what to write instead.
+    """
+    tree, conjuncts = parse(source)
+    return _Compiler(source, parameters, sees=sees).compiled(tree, conjuncts)
+
+
+class _Compiler:
+    """Goes through a tree in the order of its text. Every method for a node returns what evaluates it."""
+
+    def __init__(self, source: str, parameters: AbstractSet[str], *, sees: bool) -> None:
+        self._source = source
+        self._parameters = parameters
+        self._known = parameters | {"state", VISIBLE} if sees else parameters | {"state"}
+        self._names = set[str]()
+        """Names that are mentioned outside any macro whose variable they are."""
+        self._bound = set[str]()
+        self._scope: list[str] = []
+        """Variables of the macros around."""
+        self._work = [1]
+        self._lists: list[int] = []
+        self._sums = 0
+        self._chains: dict[Chain, set[str | Slot | None]] = {}
+        """For all that is read of the state, what is looked for there; None where that is not all."""
+
+    def compiled(self, tree: ast.expr, conjuncts: tuple[str, ...]) -> tuple[Analysis, Evaluate]:
+        evaluate = self._node(tree)
+        for name in sorted(self._names - self._known - self._bound):
+            there = ", ".join(sorted(self._known, key=lambda each: (each not in {"state", VISIBLE}, each)))
+            raise RulebookError(f"{name!r} is not a variable here (there are: {there}); a text needs quotes")
+        sought = None
+        if isinstance(tree, ast.Compare) and self._is_membership(tree) and name_of(tree.comparators[0]) == VISIBLE:
+            sought = self._key(tree.left)
+        return Analysis(
+            chains=tuple(self._chains),
+            parameters=tuple(sorted(self._names & self._parameters)),
+            work=tuple(self._work),
+            growth=prod(self._lists) * 2**self._sums if len(self._work) > 1 else 1,
+            longest=max(self._lists, default=0) * 2**self._sums,
+            conjuncts=conjuncts,
+            members=tuple(
+                (chain, key)
+                for chain, keys in self._chains.items()
+                if None not in keys
+                for key in keys
+                if key is not None
+            ),
+            sees=VISIBLE in self._names,
+            sought=sought,
+        ), evaluate
+
+    def _node(self, node: ast.expr) -> Evaluate:  # noqa: C901, PLR0911 - a case for each kind of node
+        match node:
+            case ast.Constant():
+                return self._constant(node.value)
+            case ast.Name():
+                return self._variable(node.id[1:])
+            case ast.Attribute() | ast.Subscript():
+                return self._path(node)
+            case ast.List():
+                self._lists.append(max(len(node.elts), 1))
+                items = [self._node(item) for item in node.elts]
+                return lambda state, names: [item(state, names) for item in items]
+            case ast.Call():
+                return self._call(node)
+            case ast.UnaryOp():
+                return self._unary(node)
+            case ast.BoolOp():
+                return _joined([self._node(value) for value in node.values], decisive=isinstance(node.op, ast.Or))
+            case ast.IfExp():
+                # See `syntax`: the condition stands where Python has the first value.
+                condition, first, second = (self._node(part) for part in (node.body, node.test, node.orelse))
+                return lambda state, names: (first if truth(condition(state, names)) else second)(state, names)
+            case ast.Compare():
+                return self._compared(node)
+            case ast.BinOp():
+                return self._calculated(node)
+            case _:
+                raise self._refused()
+
+    def _constant(self, value: Any) -> Evaluate:
+        if type(value) is int and value > MOST_INT:
+            raise self._refused()
+        return lambda _state, _names: value
+
+    def _variable(self, name: str, chain: Chain = (), member: str | Slot | None = None) -> Evaluate:
+        """A variable; with the chain of keys that are read of it, and with all that is looked for there."""
+        self._work[len(self._scope)] += 1
+        if name not in self._scope:
+            self._names.add(name)
+        if name == "state":
+            self._chains.setdefault(chain, set()).add(member)
+            return lambda state, _names: state
+        if name == VISIBLE:
+            return lambda state, names: list(names[VISIBLE](state).names)
+
+        def named(_state: JsonValue, names: Mapping[str, Any]) -> Any:
+            try:
+                return names[name]
+            except KeyError:
+                raise undefined(name) from None
+
+        return named
+
+    def _path(self, node: ast.expr, member: str | Slot | None = None, *, has: bool = False) -> Evaluate:
+        """A place in a variable; or whether there is one, where all but its last key is looked up."""
+        base, places = path_of(node)
+        known = [self._key(place) for place in places]
+        if None in known:
+            chain, member = known[: known.index(None)], None
+        else:
+            chain = known
+        name = name_of(base)
+        first = self._node(base) if name is None else self._variable(name, cast("Chain", tuple(chain)), member)
+        keys = [key if isinstance(key, str) else self._node(place) for key, place in zip(known, places, strict=True)]
+        last = keys.pop() if has else None
+
+        def looked_up(state: JsonValue, names: Mapping[str, Any]) -> Any:
+            here = first(state, names)
+            for key in keys:
+                kind = kind_of(here)
+                if kind is dict and isinstance(key, str):
+                    try:
+                        here = here[key]
+                    except KeyError:
+                        raise NoAnswer(f"there is no key {key!r}") from None
+                elif kind is dict or kind is list:
+                    here = item_at(here, key if isinstance(key, str) else key(state, names))
+                else:
+                    raise no_overload(here)
+            return here
+
+        def there(state: JsonValue, names: Mapping[str, Any]) -> bool:
+            here = looked_up(state, names)
+            kind = kind_of(here)
+            return last in here if kind is dict else item_at(here, last)
+
+        return looked_up if last is None else there
+
+    def _key(self, node: ast.expr) -> str | Slot | None:
+        """A text or a parameter; None if it is something else."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        name = name_of(node)
+        return Slot(name) if name in self._parameters and name is not None else None
+
+    def _call(self, node: ast.Call) -> Evaluate:
+        match node:
+            case ast.Call(ast.Attribute(target, name), arguments) if name[1:] in _MACROS:
+                return self._macro(name[1:], target, arguments)
+            case ast.Call(ast.Name("_has"), [ast.Attribute() as place]):
+                return self._path(place, has=True)
+            case ast.Call(ast.Name("_size" | "_int" | "_double" | "_string" as name), [value]):
+                return self._converted(FUNCTIONS[name[1:]], value)
+            case ast.Call(ast.Attribute(target, "_size"), []):
+                return self._converted(FUNCTIONS["size"], target)
+            case ast.Call(ast.Attribute(target, "_contains" | "_startsWith" | "_endsWith" as name), [value]):
+                function, text, part = FUNCTIONS[name[1:]], self._node(target), self._node(value)
+                # In the order of CEL's library: what is looked for comes first.
+                return lambda state, names: function(part(state, names), text(state, names))
+            case ast.Call(ast.Attribute(_, name) | ast.Name(name)):
+                instead = _INSTEAD.get(name[1:], f"available are: {', '.join(sorted({'has', *FUNCTIONS, *_MACROS}))}")
+                raise RulebookError(f"the function {name[1:]!r} cannot be used like this; {instead}")
+            case _:
+                raise self._refused()
+
+    def _converted(self, function: Callable[[Any], Any], node: ast.expr) -> Evaluate:
+        operand = self._node(node)
+        return lambda state, names: function(operand(state, names))
+
+    def _macro(self, name: str, target: ast.expr, arguments: list[ast.expr]) -> Evaluate:
+        variable = name_of(arguments[0]) if len(arguments) == 2 else None  # noqa: PLR2004 - name and condition
+        if variable is None:
+            raise RulebookError(f"{name} is written x.{name}(name, condition with name)")
+        if variable in self._parameters | (RESERVED - {"each"}):
+            raise RulebookError(f"{variable!r} is a variable already; use another name inside all, exists or filter")
+        self._bound.add(variable)
+        walked = self._node(target)
+        self._work[len(self._scope)] += _ORDERING
+        self._scope.append(variable)
+        if len(self._scope) > MAX_MACROS:
+            raise RulebookError(f"all, exists and filter are nested deeper than {MAX_MACROS}; split the condition")
+        if len(self._scope) == len(self._work):
+            self._work.append(0)
+        self._work[len(self._scope)] += 1
+        body = self._node(arguments[1])
+        self._scope.pop()
+
+        def walk(state: JsonValue, names: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
+            items = walked(state, names)
+            kind = kind_of(items)
+            if kind not in {list, dict}:
+                raise no_overload(items)
+            inner = dict(names)
+            # An object's keys sorted: which condition of a walk fails first must not be chance.
+            for item in sorted(items) if kind is dict else items:
+                inner[variable] = item
+                yield item, truth(body(state, inner))
+
+        collect = _MACROS[name]
+        return lambda state, names: collect(walk(state, names))
+
+    def _unary(self, node: ast.UnaryOp) -> Evaluate:
+        signs, last, operand = 1, node, node.operand
+        # Signs in a row, with nothing but a blank between them.
+        while (
+            isinstance(operand, ast.UnaryOp)
+            and type(operand.op) is type(node.op)
+            and operand.col_offset == last.col_offset + 2
+        ):
+            signs, last, operand = signs + 1, operand, operand.operand
+        if isinstance(node.op, ast.USub) and isinstance(operand, ast.Constant) and type(operand.value) is int:
+            return self._constant(operand.value if signs % 2 == 0 else -operand.value)
+        evaluate = self._node(operand)
+        # As CEL has it, an even number of signs is none.
+        if signs % 2 == 0:
+            return evaluate
+        if isinstance(node.op, ast.Invert):
+            return lambda state, names: not truth(evaluate(state, names))
+        if isinstance(node.op, ast.USub):
+            return lambda state, names: minus(evaluate(state, names))
+        raise self._refused()
+
+    def _compared(self, node: ast.Compare) -> Evaluate:
+        right = node.comparators[0]
+        left = self._node(node.left)
+        if not self._is_membership(node):
+            return _chained(left, [(op, self._node(part)) for op, part in zip(node.ops, node.comparators, strict=True)])
+        if name_of(right) == VISIBLE:
+            self._variable(VISIBLE)
+
+            def seen(state: JsonValue, names: Mapping[str, Any]) -> bool:
+                name = left(state, names)
+                return type(name) is str and name in names[VISIBLE](state).known
+
+            return seen
+        within = OPERATORS[ast.In]
+        place = self._path(right, self._key(node.left))
+        return lambda state, names: within(left(state, names), place(state, names))
+
+    def _is_membership(self, node: ast.Compare) -> bool:
+        """Return whether it is `x in` a variable or a place in one."""
+        return (
+            len(node.ops) == 1
+            and isinstance(node.ops[0], ast.In)
+            and name_of(path_of(node.comparators[0])[0]) is not None
+        )
+
+    def _calculated(self, node: ast.BinOp) -> Evaluate:
+        # Many operators in a row lean to the left, deeper than functions should be nested.
+        rest: list[tuple[ast.operator, ast.expr]] = []
+        first: ast.expr = node
+        while isinstance(first, ast.BinOp):
+            self._sums += isinstance(first.op, ast.Add)
+            rest.append((first.op, first.right))
+            first = first.left
+        left = self._node(first)
+        return _chained(left, [(op, self._node(part)) for op, part in reversed(rest)])
+
+    def _refused(self) -> RulebookError:
+        return RulebookError(f"{self._source[:80]!r} does not parse: it is not made of what conditions can hold")
+
+
+def _chained(first: Evaluate, rest: "list[tuple[ast.AST, Evaluate]]") -> Evaluate:
+    """Operators applied from left to right."""
+    steps = [(OPERATORS[type(op)], operand) for op, operand in rest]
+    if len(steps) == 1:
+        operate, second = steps[0]
+        return lambda state, names: operate(first(state, names), second(state, names))
+
+    def chained(state: JsonValue, names: Mapping[str, Any]) -> Any:
+        value = first(state, names)
+        for operate, operand in steps:
+            value = operate(value, operand(state, names))
+        return value
+
+    return chained
+
+
+def _joined(parts: list[Evaluate], *, decisive: bool) -> Evaluate:
+    """Conditions joined two by two, in a tree as low as can be: CEL's order where several have no answer."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = (len(parts) + 1) // 2
+    left, right = _joined(parts[:middle], decisive=decisive), _joined(parts[middle:], decisive=decisive)
+
+    def joined(state: JsonValue, names: Mapping[str, Any]) -> bool:
+        failure = None
+        try:
+            one = left(state, names)
+            if one is decisive:
+                return decisive
+        except NoAnswer as error:
+            one, failure = None, error
+        other = right(state, names)
+        if other is decisive:
+            return decisive
+        if failure is not None:
+            raise failure
+        truth(one)
+        return truth(other)
+
+    return joined

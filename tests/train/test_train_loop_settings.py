@@ -1,0 +1,92 @@
+"""Settings of the training loop that few need: which there are, and what is refused; no torch."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from train_values import a_config, a_plan
+
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.train import layers
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.folder import check_output, open_output
+from refinesynth.train.layers import explained_yaml, layered, to_yaml
+
+
+def refusal(**fields: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        a_config(**fields)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "meant"),
+    [
+        ({"trainer.optm": "adafactor"}, "did you mean trainer.optim"),
+        ({"trainer": {"neftune_alpha": 5}}, "did you mean trainer.neftune_noise_alpha"),
+        ({"trainer.epochs": 3}, "did you mean epochs?"),
+        ({"trainer.num_train_epochs": 3}, "did you mean epochs?"),
+        ({"trainer.per_device_train_batch_size": 3}, "did you mean batch_size?"),
+        ({"trainer.bf16": True}, "did you mean precision?"),
+        ({"trainer.output_dir": "x"}, "did you mean output?"),
+        ({"trainer.save_strategy": "no"}, "did you mean save_every?"),
+        ({"optim": "adafactor"}, "no setting 'optim' (command line); did you mean trainer.optim?"),
+        ({"num_train_epochs": 3}, "did you mean epochs?"),
+        ({"trainer": {"": 1}}, "no setting 'trainer.'"),
+        ({"trainer": {"optim": "adamw"}}, "trainer.optim is 'adamw' (command line): Input should be 'adamw_torch'"),
+        ({"trainer": {"neftune_noise_alpha": "five"}}, "trainer.neftune_noise_alpha is 'five'"),
+        ({"trainer": {"ddp_timeout": 1.5}}, "trainer.ddp_timeout is 1.5"),
+        ({"trainer": {"report_to": "wnadb"}}, "expected one of tensorboard, wandb"),
+        ({"trainer": {"label_smoothing_factor": 0.1}}, "no setting 'trainer.labe"),
+        ({"trainer": {"hub_token": "secret"}}, "no setting 'trainer.hub_token'"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_one_that_is_meant(fields: dict[str, Any], meant: str) -> None:
+    assert meant in refusal(**fields)
+
+
+def test_other_names_are_those_of_settings_that_there_are() -> None:
+    assert set(layers.OTHER_NAMES.values()) <= TrainConfig.model_fields.keys()
+
+
+def test_trackers_are_one_or_several() -> None:
+    for given, wanted in (
+        ("wandb", ("wandb",)),
+        (["wandb", "tensorboard", "wandb"], ("wandb", "tensorboard")),
+        ("none", ()),
+    ):
+        assert a_config(trainer={"report_to": given}).trainer.report_to == wanted
+    assert a_config(trainer={"optim_args": "a=1, b=x"}).trainer.optim_args == {"a": "1", "b": "x"}
+    assert a_config(trainer=None).trainer == a_config().trainer
+
+
+def test_fields_are_written_and_read_again(tmp_path: Path) -> None:
+    found = layered(given={"data": ["a"], "model": "m", "output": "o", "trainer.lr_scheduler_kwargs": {"min_lr": 1e-6}})
+    for text in (to_yaml(found.config), explained_yaml(found)):
+        file = tmp_path / "train.yaml"
+        file.write_text(text)
+        assert layered(file=file).config == found.config
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, {"report_to": "wandb", "run_name": "x", "ddp_timeout": 60}, None),
+        ({"ddp_timeout": 60}, {}, None),
+        ({}, {"neftune_noise_alpha": 5}, "trainer was {} and is {'neftune_noise_alpha': 5.0}"),
+        ({"optim": "adafactor"}, {"optim": "adamw_torch"}, "trainer was {'optim': 'adafactor'}"),
+    ],
+)
+def test_what_decides_about_the_weights_must_stay(
+    tmp_path: Path, before: dict[str, Any], now: dict[str, Any], said: str | None
+) -> None:
+    began = a_config(output=str(tmp_path / "out"), trainer=before)
+    open_output(began, a_plan(began)).release()
+    (tmp_path / "out" / "checkpoints" / "checkpoint-10").mkdir(parents=True)
+    again = a_config(output=str(tmp_path / "out"), trainer=now)
+    if said is None:
+        assert check_output(again) is None
+    else:
+        with pytest.raises(InputError) as caught:
+            check_output(again)
+        assert said in str(caught.value)
