@@ -28,7 +28,7 @@ def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
     from refinesynth.cli.terminal import notes, output
     from refinesynth.errors import InputError, RefinesynthError
     from refinesynth.run import RunFolder
-    from refinesynth.run.claiming import holds_run
+    from refinesynth.run.folder import holds_run
     from refinesynth.run.status import RunStatus
 
     if not parent.is_dir():
