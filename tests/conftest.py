@@ -138,6 +138,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.own_markers = [mark for mark in item.own_markers if mark.name != "representative"]
         elif item.get_closest_marker("representative") is not None:
             represented.add(name)
+        if "local_ray" in getattr(item, "fixturenames", ()):
+            item.add_marker("process")
         if item.get_closest_marker("train") is not None:
             item.add_marker(pytest.mark.xdist_group("train"))
         elif item.get_closest_marker("process") is None:

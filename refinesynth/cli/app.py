@@ -1,14 +1,14 @@
 """The application: its commands, and the one place where exceptions become messages and exit codes.
 
-Heavy libraries (pydantic, pydantic-ai, litellm) are imported inside the commands that need them, so that `--help` is
-quick.
+A command's module is imported when the command is called, so that `--help` is quick. Only litellm, torch and what else
+takes seconds is imported inside functions.
 """
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from io import TextIOWrapper
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
@@ -16,31 +16,11 @@ import typer.main
 from typer.core import TyperGroup
 
 from refinesynth._version import __version__
-from refinesynth.cli.backends import backends
-from refinesynth.cli.check_backend import check_backend
-from refinesynth.cli.compare import compare
-from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
-from refinesynth.cli.export import OF_TOKENS, export
-from refinesynth.cli.fetch import fetch
-from refinesynth.cli.import_ import import_
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.invocation import Invocation
-from refinesynth.cli.list import list_runs
-from refinesynth.cli.merging import filter_, merge, sample
-from refinesynth.cli.personas import personas
 from refinesynth.cli.plays import ListsPlays
-from refinesynth.cli.prompts import prompts
-from refinesynth.cli.rules import rules
-from refinesynth.cli.run import run
-from refinesynth.cli.serve import serve
-from refinesynth.cli.serve_world import serve_world
-from refinesynth.cli.show import show
-from refinesynth.cli.status import status
 from refinesynth.cli.supervised import report_end
-from refinesynth.cli.train import train
-from refinesynth.cli.verify import verify
-from refinesynth.cli.view import view
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
 
@@ -79,11 +59,9 @@ class CommandLine(TyperGroup):
         sys.exit(code or ExitCode.OK)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called. One whose options are fields of settings gets them here: the settings take a
-        second to import, and the list of commands does without.
-        """
+        """The command that is called, loaded: what commands import takes a second, and their list does without."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _with_options(name) if name in _SETTINGS else command, rest
+        return name, command if name is None else _loaded(name), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; when the reader of its output went away, end quietly, as any Unix tool does."""
@@ -137,66 +115,77 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
-_COMMANDS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
+_COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Make data": {
-        "run": run,
-        "check-backend": check_backend,
-        "backends": backends,
-        "personas": personas,
-        "prompts": prompts,
-        "rules": rules,
+        "run": ("run:run", "Make verified trajectories from personas, or go on with a run."),
+        "check-backend": (
+            "check_backend:check_backend",
+            "Send a backend one request of each kind and play one episode.",
+        ),
+        "backends": ("backends:backends", "List the backends by name, and whether their keys are set."),
+        "personas": ("personas:personas", "Describe, deduplicate and sample collections of personas."),
+        "prompts": ("prompts:prompts", "Show what models are sent."),
+        "rules": ("rules:rules", "List the rules that verify drafts and scripts."),
     },
-    "Look": {"status": status, "list": list_runs, "show": show, "verify": verify, "view": view},
+    "Look": {
+        "status": ("status:status", "Say where a run stands: accepted, refused, in flight, paid."),
+        "list": ("list:list_runs", "List the runs in a folder."),
+        "show": ("show:show", "Read a trajectory, its mistakes and refinements marked."),
+        "verify": ("verify:verify", "Check again what a run kept and refused; costs nothing."),
+        "view": ("view:view", "Show a run or an evaluation in a browser."),
+    },
     "Curate": {
-        "merge": merge,
-        "filter": filter_,
-        "sample": sample,
-        "export": export,
-        "import": import_,
-        "fetch": fetch,
+        "merge": ("merging:merge", "Put runs together."),
+        "filter": ("merging:filter_", "Keep the trajectories that a chain of rules accepts."),
+        "sample": ("merging:sample", "Draw trajectories of a run at random."),
+        "export": ("export:export", "Write trajectories in the form that a trainer reads."),
+        "import": ("import_:import_", "Read trajectories of others into a run folder."),
+        "fetch": ("fetch:fetch", "Copy a run from an object store into a folder."),
     },
-    "Train": {"train": train},
-    "Evaluate": {"evaluate": evaluate, "compare": compare},
-    "Serve": {"serve": serve, "serve-world": serve_world},
+    "Train": {"train": ("train:train", "Tune a model: it learns from the repair, never from the mistake.")},
+    "Evaluate": {
+        "evaluate": ("evaluate:evaluate", "Play a model in environments that it has never seen."),
+        "compare": ("compare:compare", "Compare evaluations: scores with intervals, paired differences."),
+    },
+    "Serve": {
+        "serve": ("serve:serve", "Serve the rehearsal as an OpenAI-compatible API, for load tests."),
+        "serve-world": ("serve_world:serve_world", "Serve a world of grounded play over MCP."),
+    },
 }
-"""Panel of the help to its commands, by name."""
+"""Panel of the help to its commands: name to where the command is, and a line about it."""
 _TRAINING = "refinesynth.train.config:TrainConfig"
-_SETTINGS: Mapping[str, tuple[Callable[..., None], str, Collection[str] | None]] = {
-    "run": (run, "refinesynth.settings.run:RunSettings", None),
-    "train": (train, _TRAINING, None),
-    "export": (export, _TRAINING, OF_TOKENS),
+_SETTINGS: Mapping[str, tuple[str, Collection[str] | None]] = {
+    "run": ("refinesynth.settings.run:RunSettings", None),
+    "train": (_TRAINING, None),
+    "export": (_TRAINING, ("tokenizer", "chat_template", "max_length", "over_length", "loss_on")),
 }
-"""Commands whose options are fields, the model that has them, and which; None for all that are marked."""
+"""Commands whose options are fields: the model that has them, and which; None for all that are marked."""
 
 
 @cache
-def _with_options(name: str) -> Any:
-    from refinesynth.cli.fields import options_from
+def _loaded(name: str) -> Any:
+    """The command of that name; its module is imported here, when it is called or asked for help."""
+    place = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
+    command: Any = resolve_name(f"refinesynth.cli.{place}")
+    if isinstance(command, typer.Typer):
+        return typer.main.get_command(command)
+    if name in _SETTINGS:
+        from refinesynth.cli.fields import options_from
 
-    command, model, only = _SETTINGS[name]
-    module, _, model_name = model.partition(":")
+        model, only = _SETTINGS[name]
+        command = options_from(resolve_name(model), command, only=only)
     of_one = typer.Typer(context_settings=_HELP, add_completion=False)
-    of_one.command(name, cls=ListsPlays)(options_from(getattr(import_module(module), model_name), command, only=only))
+    of_one.command(name, cls=ListsPlays)(command)
     return typer.main.get_command(of_one)
 
 
-def _listed(command: Callable[..., None]) -> Callable[[], None]:
-    """The command as it stands in the list of commands, without its options."""
-
-    def without_options() -> None:
-        raise AssertionError("its options are added before it is called")
-
-    without_options.__doc__ = command.__doc__
-    return without_options
+def _not_loaded() -> None:
+    raise AssertionError("commands are loaded before they are called")
 
 
 for panel, commands in _COMMANDS.items():
-    for name, command in commands.items():
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, rich_help_panel=panel)
-        else:
-            kind = ListsPlays if command is check_backend else None
-            app.command(name, cls=kind, rich_help_panel=panel)(_listed(command) if name in _SETTINGS else command)
+    for name, (_, summary) in commands.items():
+        app.command(name, help=summary, rich_help_panel=panel)(_not_loaded)
 
 
 def main() -> None:

@@ -1,15 +1,15 @@
 """`refinesynth backends`: where completions can come from."""
 
+from rich.table import Table
+
+from refinesynth.cli.terminal import output, styled
+from refinesynth.client import describe
+
 
 def backends() -> None:
     """List the backends by name, with their models, how requests travel and whether the keys are set (never the
     keys).
     """
-    from rich.table import Table
-
-    from refinesynth.cli.terminal import output, styled
-    from refinesynth.client import describe
-
     console = output()
     table = Table.grid(padding=(0, 2))
     for row in describe():

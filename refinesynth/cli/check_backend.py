@@ -2,18 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import anyio
 import typer
 
+from refinesynth.backends import Backend
+from refinesynth.cli.display import Display
+from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.plays import PlayOption
-from refinesynth.cli.tuning import Set
-
-if TYPE_CHECKING:
-    from refinesynth.backends import Backend
-    from refinesynth.episode.backend_check import BackendCheck, Probe
-    from refinesynth.synthesis.dry_run import Estimate
-    from refinesynth.synthesis.progress import Progress
+from refinesynth.cli.running import import_backends, shown
+from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.tuning import Set, tuned_backend
+from refinesynth.client.lacks import Lack
+from refinesynth.episode import backend_check
+from refinesynth.episode.backend_check import BackendCheck, Probe
+from refinesynth.personas import shipped
+from refinesynth.synthesis.collector import calm_collector
+from refinesynth.synthesis.dry_run import Estimate, estimate
+from refinesynth.synthesis.progress import Progress
+from refinesynth.text.figures import compact, counted, dollars, duration
+from refinesynth.text.printable import one_line
 
 _MOST = 300
 """Characters of a line."""
@@ -26,16 +36,6 @@ def check_backend(
     set_: Set = None,
 ) -> None:
     """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests."""
-    import anyio
-
-    from refinesynth.cli.display import Display
-    from refinesynth.cli.exits import ExitCode
-    from refinesynth.cli.interrupt import interruptible
-    from refinesynth.cli.running import import_backends, shown
-    from refinesynth.cli.terminal import notes
-    from refinesynth.cli.tuning import tuned_backend
-    from refinesynth.synthesis.collector import calm_collector
-
     backend = tuned_backend(name, set_ or [])
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
@@ -52,14 +52,7 @@ def check_backend(
     raise typer.Exit(ExitCode.OK if playable else ExitCode.FELL_SHORT)
 
 
-async def _check(backend: "Backend", play: str, *, on_progress: "Callable[[Progress], None]") -> bool:
-    from refinesynth.cli.terminal import output
-    from refinesynth.cli.tuning import tuned_backend
-    from refinesynth.episode import backend_check
-    from refinesynth.personas import shipped
-    from refinesynth.synthesis.dry_run import estimate
-    from refinesynth.text.printable import one_line
-
+async def _check(backend: Backend, play: str, *, on_progress: Callable[[Progress], None]) -> bool:
     def say(line: str) -> None:
         output().print(one_line(line, most=_MOST), soft_wrap=True)
 
@@ -75,13 +68,11 @@ async def _check(backend: "Backend", play: str, *, on_progress: "Callable[[Progr
     return True
 
 
-def _became(probe: "Probe") -> str:
+def _became(probe: Probe) -> str:
     return f"{probe.role.value.replace('_', ' ')}, {probe.form}: {probe.problem or 'works'}"
 
 
-def _lines(found: "BackendCheck") -> "Iterator[str]":
-    from refinesynth.client.lacks import Lack
-
+def _lines(found: BackendCheck) -> Iterator[str]:
     yield "key and model: accepted"
     yield f"seed: {'refused' if Lack.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
     yield f"usage: {'not reported with every answer; such tokens are estimated' if any(probe.estimated for probe in found.probes) else 'reported'}"
@@ -105,9 +96,7 @@ def _lines(found: "BackendCheck") -> "Iterator[str]":
         yield "leave --player-form at react: this player calls no tools"
 
 
-def _episode(played: "Estimate") -> str:
-    from refinesynth.text.figures import compact, counted, dollars, duration
-
+def _episode(played: Estimate) -> str:
     usage, paid = played.paid.usage, played.paid.cost_usd
     return (
         f"an episode: {counted(usage.requests, 'request')}, {compact(usage.input_tokens)} tokens in "

@@ -13,12 +13,11 @@ from refinesynth.cli.display import Display
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.running import import_backends, shown
-from refinesynth.cli.terminal import notes, output, styled
+from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, Estimate, estimate
 from refinesynth.text.figures import counted, dollars, duration
-from refinesynth.text.jsontext import write_json
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.printable import one_line
 
 
 def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: bool) -> ExitCode:
@@ -50,7 +49,7 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
 
 def _print(console: Console, found: Estimate, *, json: bool) -> None:
     if json:
-        console.print(printable(write_json(found.as_json()).decode()), soft_wrap=True)
+        print_json(found.as_json())
         return
     cost = "" if found.paid.cost_usd is None else f", cost {dollars(found.paid.cost_usd)}"
     console.print(

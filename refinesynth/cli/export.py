@@ -9,24 +9,38 @@ from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import typer
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.export_tokens import TokensExport
 from refinesynth.cli.show import RunOrFile
+from refinesynth.cli.stored import Unreadable, is_run, lines
+from refinesynth.cli.terminal import SafeConsole, notes
+from refinesynth.cli.terminal import output as standard_output
 from refinesynth.cli.train import Set
 from refinesynth.errors import InputError
+from refinesynth.export import (
+    TOKENS,
+    AtifFormat,
+    CardFacts,
+    ExportReport,
+    Tally,
+    check_languages,
+    check_licence,
+    one_side,
+    write_card,
+    write_export,
+)
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
 from refinesynth.files.regular import refuse_irregular
+from refinesynth.outcome import Refused
+from refinesynth.run import RunFolder, is_run_file
+from refinesynth.synthesis import SynthesisResult
+from refinesynth.text.figures import counted
+from refinesynth.trajectory import Trajectory
 
-if TYPE_CHECKING:
-    from refinesynth.cli.terminal import SafeConsole
-    from refinesynth.export import ExportReport, Tally
-    from refinesynth.trajectory import Trajectory
-
-OF_TOKENS = frozenset({"tokenizer", "chat_template", "max_length", "over_length", "loss_on"})
-"""Settings of a training that are options of `--format tokens`, beside `--model`."""
 CARD = "README.md"
 STANDARD_OUTPUT = "-"
 
@@ -132,9 +146,6 @@ def export(
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
     with nullcontext() if str(output) == STANDARD_OUTPUT else alone_with(output):
         _refuse_places(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
-        from refinesynth.cli.terminal import notes
-        from refinesynth.cli.terminal import output as standard_output
-        from refinesynth.export import CardFacts, Tally, check_languages, check_licence, one_side, write_card
 
         licence = None if license_id is None else check_licence(license_id)
         languages = check_languages(language or ())
@@ -195,7 +206,7 @@ def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, ov
 
 
 class _Writes(Protocol):
-    def __call__(self, trajectories: "Iterable[Trajectory]", path: Path, /, *, overwrite: bool) -> "ExportReport": ...
+    def __call__(self, trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport: ...
 
 
 def _writer(
@@ -212,16 +223,12 @@ def _writer(
     Raises:
         InputError: Settings that only one format has are given for another, or that format lacks its own.
     """
-    from refinesynth.export import TOKENS, AtifFormat, write_export
-
     if schema_version is not None and format_name.strip().casefold() != "atif":
         raise InputError("--schema-version is for --format atif alone; leave it out, or give that format")
 
     if format_name.strip().casefold() in {TOKENS, "atif"} and form is not FormName.react:
         raise InputError(f"--form {form} is not for --format {format_name}; leave it out")
     if format_name.strip().casefold() == TOKENS:
-        from refinesynth.cli.export_tokens import TokensExport
-
         return TokensExport(settings, assignments, masking).write
     if named := [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]:
         raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
@@ -231,7 +238,7 @@ def _writer(
     return partial(write_export, format=named_format, masking=masking, form=form.value)
 
 
-def _written_out(write: _Writes, trajectories: "Iterator[Trajectory]") -> "ExportReport":
+def _written_out(write: _Writes, trajectories: Iterator[Trajectory]) -> ExportReport:
     """Write an export to standard output, when it is whole."""
     with TemporaryDirectory() as folder:
         report = write(trajectories, Path(folder) / "export.jsonl", overwrite=False)
@@ -241,7 +248,7 @@ def _written_out(write: _Writes, trajectories: "Iterator[Trajectory]") -> "Expor
     return replace(report, path=Path(STANDARD_OUTPUT), dataset_info=None)
 
 
-def _tell(report: "ExportReport", console: "SafeConsole") -> None:
+def _tell(report: ExportReport, console: SafeConsole) -> None:
     for line in (_summary(report), *report.remarks):
         console.print(line, soft_wrap=True)
 
@@ -254,8 +261,6 @@ def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
     """
     if not spoilt:
         return
-    from refinesynth.cli.terminal import notes
-    from refinesynth.text.figures import counted
 
     notes().print(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}", soft_wrap=True)
     notes().print("`refinesynth verify` lists all lines that cannot be read", soft_wrap=True)
@@ -268,8 +273,6 @@ def _refuse_replacing_the_source(source: Path, output: Path) -> None:
     Raises:
         InputError: It would.
     """
-    from refinesynth.run import is_run_file
-
     of_a_run = is_run_file(output.name) and (output.parent / "config.json").is_file()
     if of_a_run or (output.exists() and source.is_file() and output.samefile(source)):
         raise InputError(f"{str(output)!r} is what a run wrote, and an export would replace it; give another -o")
@@ -282,9 +285,7 @@ def _beside(output: Path) -> Path:
     return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
 
 
-def _summary(report: "ExportReport") -> str:
-    from refinesynth.text.figures import counted
-
+def _summary(report: ExportReport) -> str:
     left_out = f", {report.left_out:,} left out" if report.left_out else ""
     begin = f"{report.path}: {counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
     if report.masking == "world":
@@ -295,22 +296,18 @@ def _summary(report: "ExportReport") -> str:
     )
 
 
-def _counted(trajectories: "Iterator[Trajectory]", tally: "Tally") -> "Iterator[Trajectory]":
+def _counted(trajectories: Iterator[Trajectory], tally: Tally) -> Iterator[Trajectory]:
     for trajectory in trajectories:
         tally.add(trajectory)
         yield trajectory
 
 
-def _trajectories(source: Path, spoilt: dict[str, None]) -> "Iterator[Trajectory]":
+def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]:
     """Of a run, what counts in it; of a file, every line. What is said of lines that cannot be read goes to `spoilt`.
 
     Raises:
         InputError: A line is something else than a trajectory, or lines of a run are missing.
     """
-    from refinesynth.cli.stored import Unreadable, is_run, lines
-    from refinesynth.outcome import Refused
-    from refinesynth.run import RunFolder
-
     if is_run(source):
         yield from RunFolder.open(source).trajectories(on_spoilt=lambda error: spoilt.setdefault(str(error)))
         return
@@ -325,9 +322,6 @@ def _trajectories(source: Path, spoilt: dict[str, None]) -> "Iterator[Trajectory
 
 
 def _of_run(source: Path) -> dict[str, Any]:
-    from refinesynth.cli.stored import is_run
-    from refinesynth.synthesis import SynthesisResult
-
     if not is_run(source):
         return {}
     result = SynthesisResult.open(source)

@@ -4,15 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import anyio
 import typer
+from anyio import CancelScope
 
 from refinesynth.cli.exits import ExitCode
-
-if TYPE_CHECKING:
-    from refinesynth.cli.interrupt import Interrupt
-    from refinesynth.synthesis import SynthesisResult
+from refinesynth.cli.interrupt import Interrupt, interruptible
+from refinesynth.cli.screen import progress_line
+from refinesynth.cli.terminal import notes, output
+from refinesynth.imports import import_trajectories
+from refinesynth.synthesis import SynthesisResult
+from refinesynth.text.figures import counted
 
 
 def import_(
@@ -44,12 +48,6 @@ def import_(
 
     docs/import.md says what is read from each form. Exits with 1 when a record cannot be read.
     """
-    import anyio
-
-    from refinesynth.cli.interrupt import interruptible
-    from refinesynth.cli.personas_report import progress_line
-    from refinesynth.imports import import_trajectories
-
     with interruptible() as interrupt, progress_line() as report:
         work = partial(
             import_trajectories,
@@ -67,11 +65,9 @@ def import_(
 
 
 async def _until_stopped(
-    work: "Callable[[], Awaitable[SynthesisResult]]", interrupt: "Interrupt"
-) -> "SynthesisResult | None":
+    work: Callable[[], Awaitable[SynthesisResult]], interrupt: Interrupt
+) -> SynthesisResult | None:
     """What `work` gives; None if a signal came first."""
-    from anyio import CancelScope
-
     loop = asyncio.get_running_loop()
     with CancelScope() as scope:
         # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
@@ -80,15 +76,12 @@ async def _until_stopped(
     return None
 
 
-def _tell(result: "SynthesisResult") -> None:
+def _tell(result: SynthesisResult) -> None:
     """What came of it; and that something was left out, with the first reason.
 
     Raises:
         typer.Exit: A record could not be read.
     """
-    from refinesynth.cli.terminal import output
-    from refinesynth.text.figures import counted
-
     mistakes = result.figures.mistakes.total()
     records = counted(result.episodes, "record")
     output().print(
@@ -102,6 +95,4 @@ def _tell(result: "SynthesisResult") -> None:
 
 
 def _say(text: str) -> None:
-    from refinesynth.cli.terminal import notes
-
     notes().print(text, soft_wrap=True)

@@ -1,17 +1,21 @@
 """`refinesynth list`: the runs in a folder, a line each."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.table import Table
 
-from refinesynth.cli.status import AsJson
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from refinesynth.run import RunFolder
-    from refinesynth.run.status import RunStatus
+from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.status import AsJson, as_json
+from refinesynth.cli.terminal import notes, output, print_json, styled
+from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.journal.values import model_of
+from refinesynth.run import RunFolder
+from refinesynth.run.folder import holds_run
+from refinesynth.run.status import RunStatus
+from refinesynth.text.figures import dollars
+from refinesynth.text.printable import one_line
 
 Parent = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the runs are.")]
 
@@ -21,16 +25,6 @@ def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
 
     With --json one object a line, as `status --json` has it. Exits with 1 when a run cannot be read.
     """
-    from rich.table import Table
-
-    from refinesynth.cli.exits import ExitCode
-    from refinesynth.cli.status import as_json
-    from refinesynth.cli.terminal import notes, output
-    from refinesynth.errors import InputError, RefinesynthError
-    from refinesynth.run import RunFolder
-    from refinesynth.run.folder import holds_run
-    from refinesynth.run.status import RunStatus
-
     if not parent.is_dir():
         raise InputError(f"there is no folder {str(parent)!r}; give the one that your runs are in")
     table = Table(box=None, padding=(0, 1), header_style="dim")
@@ -46,7 +40,7 @@ def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
             notes().print(f"refinesynth: {error}", soft_wrap=True)
             continue
         if json:
-            output().print(as_json(found), soft_wrap=True)
+            print_json(as_json(found))
         else:
             _add(table, folder, found)
     if table.row_count:
@@ -57,12 +51,7 @@ def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
         raise typer.Exit(ExitCode.FELL_SHORT)
 
 
-def _add(table: "Table", folder: "RunFolder", found: "RunStatus") -> None:
-    from refinesynth.cli.terminal import styled
-    from refinesynth.journal.values import model_of
-    from refinesynth.text.figures import dollars
-    from refinesynth.text.printable import one_line
-
+def _add(table: Table, folder: RunFolder, found: RunStatus) -> None:
     accepted = f"{found.accepted:,} of {found.n:,}"
     cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
     models = ", ".join(dict.fromkeys(model_of(one.model) for one in found.spent))

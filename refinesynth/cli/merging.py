@@ -1,15 +1,22 @@
 """`refinesynth merge`, `filter` and `sample`: runs put together, and parts of a run, as a new run."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from random import Random
+from typing import Annotated
 
+import anyio
 import typer
 
 from refinesynth.cli.fetch import run_here
-
-if TYPE_CHECKING:
-    from refinesynth.run.merging import Keep
+from refinesynth.cli.options import chain
+from refinesynth.cli.terminal import notes
+from refinesynth.errors import InputError
+from refinesynth.rules import verify
+from refinesynth.run import RunFolder
+from refinesynth.run.merging import Keep, merge_runs
+from refinesynth.text.figures import counted
 
 Runs = Annotated[
     list[Path], typer.Argument(metavar="RUN...", parser=run_here, help="Folders or URLs of runs, in their order.")
@@ -35,9 +42,6 @@ def filter_(
     fresh: Fresh = False,
 ) -> None:
     """Keep the trajectories of a run that a chain of rules accepts."""
-    from refinesynth.cli.options import chain
-    from refinesynth.rules import verify
-
     accepting = chain("--rules", rules)
     _write([run], output, fresh=fresh, keep=lambda one: verify(one.draft(), accepting).accepted, rules=repr(accepting))
 
@@ -51,11 +55,6 @@ def sample(
     fresh: Fresh = False,
 ) -> None:
     """Draw trajectories of a run at random, each as likely as any other."""
-    from random import Random
-
-    from refinesynth.errors import InputError
-    from refinesynth.run import RunFolder
-
     ids = [one.id for one in RunFolder.open(run).trajectories()]
     if number > len(ids):
         raise InputError(f"-n {number:,} is more than the {len(ids):,} trajectories of {str(run)!r}")
@@ -64,16 +63,8 @@ def sample(
 
 
 def _write(
-    runs: Sequence[Path], output: Path, *, fresh: bool, keep: "Keep | None" = None, rules: str | None = None
+    runs: Sequence[Path], output: Path, *, fresh: bool, keep: Keep | None = None, rules: str | None = None
 ) -> None:
-    from functools import partial
-
-    import anyio
-
-    from refinesynth.cli.terminal import notes
-    from refinesynth.run.merging import merge_runs
-    from refinesynth.text.figures import counted
-
     merged = anyio.run(partial(merge_runs, runs, output, keep=keep, rules=rules, fresh=fresh))
     said = f"{merged.path}: {counted(merged.trajectories, 'trajectory', 'trajectories')}"
     if merged.duplicates:

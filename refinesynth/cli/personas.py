@@ -1,11 +1,24 @@
 """`refinesynth personas`: look at collections of personas, thin them out and draw from them, before a run."""
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.interrupt import interruptible
+from refinesynth.cli.screen import progress_line
+from refinesynth.cli.terminal import labelled, notes, print_json, styled
+from refinesynth.cli.terminal import output as standard_output
+from refinesynth.personas import DedupReport, PersonaStats, Sample, Similar, write_records
+from refinesynth.personas import dedup as deduplicate
+from refinesynth.personas import sample as draw
+from refinesynth.personas import stats as describe
+from refinesynth.personas.deduplicating import check_output
+from refinesynth.text.figures import counted
+from refinesynth.text.printable import one_line
 
 personas = typer.Typer(
     name="personas",
@@ -49,15 +62,11 @@ def stats(
     json: AsJson = False,
 ) -> None:
     """Say what personas there are: how many, how long, how much alike, of which domains."""
-    from refinesynth.cli.personas_report import show_stats, until_stopped
-    from refinesynth.personas import Similar
-    from refinesynth.personas import stats as describe
-
     similar = Similar(threshold=threshold)
-    found = until_stopped(
+    found = _until_stopped(
         lambda tell: describe(files or None, column=column, similar=similar, near=near, by=by, on_progress=tell)
     )
-    show_stats(found, json=json)
+    _show_stats(found, json=json)
 
 
 @personas.command()
@@ -79,12 +88,8 @@ def dedup(
 
     By MinHash with Persona Hub's settings. The output appears whole or not at all.
     """
-    from refinesynth.cli.personas_report import show_dedup, until_stopped
-    from refinesynth.personas import Similar
-    from refinesynth.personas import dedup as deduplicate
-
     similar = Similar(threshold, ngrams, permutations)
-    report = until_stopped(
+    report = _until_stopped(
         lambda tell: deduplicate(
             files or None,
             output,
@@ -95,7 +100,7 @@ def dedup(
             on_progress=tell,
         )
     )
-    show_dedup(report, json=json)
+    _show_dedup(report, json=json)
 
 
 @personas.command()
@@ -125,19 +130,124 @@ def sample(
 
     Exits with 1 if there are fewer than asked for; these are written.
     """
-    from refinesynth.cli.personas_report import show_sample, until_stopped
-    from refinesynth.personas import Similar, write_records
-    from refinesynth.personas import sample as draw
-    from refinesynth.personas.deduplicating import check_output
-
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
-    drawn = until_stopped(
+    drawn = _until_stopped(
         lambda tell: draw(
             files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=tell
         )
     )
     write_records(drawn.records, output, overwrite=overwrite)
-    show_sample(drawn, output, n, json=json)
+    _show_sample(drawn, output, n, json=json)
     if len(drawn.records) < n:
         raise typer.Exit(ExitCode.FELL_SHORT)
+
+
+_Result = TypeVar("_Result")
+
+
+class _Stopped(BaseException):
+    """A signal came. Not an `Exception`, so that nothing on its way up takes it for its own."""
+
+
+def _until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
+    """Result of `work(report)`, called in this thread; `report(rows)` shows how many rows were read.
+
+    Raises:
+        typer.Exit: A signal came, with its exit code; `work` was left in the middle.
+    """
+    with interruptible() as interrupt, progress_line() as report:
+        try:
+            interrupt.stops(_stop)
+            return work(lambda rows: report(f"{rows:,} rows"))
+        except _Stopped:
+            raise typer.Exit(interrupt.exit_code or 0) from None
+
+
+def _stop() -> NoReturn:
+    raise _Stopped
+
+
+_LISTED = 10
+"""Most frequent things that people are shown; JSON has more."""
+
+
+def _show_stats(found: PersonaStats, *, json: bool) -> None:
+    """Print what `stats` found."""
+    if json:
+        print_json(found.as_json())
+        return
+    table = labelled(apart=2)
+    table.add_row("personas", f"{found.personas:,}")
+    for label, lengths in (("characters", found.characters), ("words", found.words)):
+        table.add_row(
+            label,
+            f"{lengths.least:,} to {lengths.most:,}, median {lengths.median:,}, mean {lengths.mean:,}, "
+            f"one in ten {lengths.longest_tenth:,} or more",
+        )
+    at_least = "" if found.distinct_words_exact else "at least "
+    table.add_row("distinct words", f"{at_least}{found.distinct_words:,}")
+    table.add_row("exact duplicates", _share(found.exact_duplicates, found.personas))
+    if found.near_duplicates is not None:
+        table.add_row("near-duplicates", _share(found.near_duplicates, found.personas))
+    if found.domains is not None:
+        table.add_row("domains", f"{found.distinct_domains:,}: {_ranked(found.domains, found.personas)}")
+    table.add_row("who they are", _ranked(found.nouns, found.personas))
+    standard_output().print(table)
+    _print_problems(found.bad, found.problems)
+
+
+def _show_dedup(report: DedupReport, *, json: bool) -> None:
+    """Print what `dedup` did."""
+    if json:
+        print_json({**asdict(report), "output": str(report.output)})
+        return
+    console = standard_output()
+    console.print(one_line(f"{report.output}: {report.kept:,} of {counted(report.read, 'persona')}"), soft_wrap=True)
+    left_out = f"{counted(report.exact, 'exact duplicate')} and {counted(report.near, 'near-duplicate')}"
+    console.print(f"left out: {left_out}", soft_wrap=True)
+    _print_problems(report.bad, report.problems)
+
+
+def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
+    """Print what `sample` drew."""
+    if json:
+        facts = {"output": str(path), "drawn": len(drawn.records)}
+        names = ("read", "bad", "problems", "duplicates", "domains")
+        print_json({**facts, **{name: getattr(drawn, name) for name in names}})
+    else:
+        console = standard_output()
+        console.print(
+            one_line(f"{path}: {counted(len(drawn.records), 'persona')} of {drawn.read:,}")
+            + (f", {counted(drawn.duplicates, 'near-duplicate')} left out" if drawn.duplicates else ""),
+            soft_wrap=True,
+        )
+        if drawn.domains:
+            ranked = dict(sorted(drawn.domains.items(), key=lambda item: (-item[1], item[0])))
+            console.print(f"{counted(len(ranked), 'domain')}: {_ranked(ranked)}", soft_wrap=True)
+        _print_problems(drawn.bad, drawn.problems)
+    if len(drawn.records) < n:
+        notes().print(f"{n:,} were asked for, and there are only {len(drawn.records):,}", soft_wrap=True)
+
+
+def _print_problems(bad: int, problems: Sequence[str]) -> None:
+    if not bad:
+        return
+    console = notes()
+    console.print(styled(f"{counted(bad, 'row')} skipped, being no persona:", "yellow"), soft_wrap=True)
+    for problem in problems:
+        console.print(f"  {one_line(problem, most=200)}", soft_wrap=True)
+    if bad > len(problems):
+        console.print("  ...", soft_wrap=True)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({part / whole:.2%})"
+
+
+def _ranked(counts: Mapping[str, int], whole: int | None = None) -> str:
+    shown = [
+        f"{one_line(name, most=40)} {count:,}" + (f" ({count / whole:.1%})" if whole else "")
+        for name, count in list(counts.items())[:_LISTED]
+    ]
+    return ", ".join([*shown, "..."] if len(counts) > _LISTED else shown)

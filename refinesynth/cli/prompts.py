@@ -2,16 +2,22 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import anyio
+import orjson
 import typer
 
+from refinesynth.backends import Role, resolve_roles
 from refinesynth.cli.plays import ListsPlays, PlayOption
-from refinesynth.cli.tuning import BackendOption, Set
+from refinesynth.cli.terminal import notes, output, print_json
+from refinesynth.cli.tuning import BackendOption, Set, backend_spec, tuned
+from refinesynth.client.bills import TOKENIZER, count_tokens
+from refinesynth.episode import plays
+from refinesynth.episode.preview import preview, settings_of
 from refinesynth.errors import ConfigurationError, InputError
-
-if TYPE_CHECKING:
-    from refinesynth.backends import Role
+from refinesynth.personas import shipped
+from refinesynth.trajectory import Persona
 
 prompts = typer.Typer(
     name="prompts",
@@ -46,15 +52,6 @@ def show(
     """Print what a model would be sent, with its tokens (on standard error). Nothing is sent: the rehearsal plays the
     episode.
     """
-    import anyio
-
-    from refinesynth.backends import resolve_roles
-    from refinesynth.cli.tuning import backend_spec, tuned
-    from refinesynth.episode import plays
-    from refinesynth.episode.preview import preview, settings_of
-    from refinesynth.personas import shipped
-    from refinesynth.trajectory import Persona
-
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about a person")
     chosen = plays.find(play or "live")
@@ -69,9 +66,7 @@ def show(
     _print(requests[request - 1], model=backends[asked].each[0].model, json=json)
 
 
-def _role(given: str, known: "tuple[Role, ...]", play: str) -> "Role":
-    from refinesynth.backends import Role
-
+def _role(given: str, known: tuple[Role, ...], play: str) -> Role:
     name = given.strip().casefold().replace("-", "_")
     asked = [*(role.value for role in known), *(["judge"] if Role.JUDGE not in known else [])]
     if name not in asked:
@@ -80,17 +75,12 @@ def _role(given: str, known: "tuple[Role, ...]", play: str) -> "Role":
 
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
-    from refinesynth.cli.terminal import notes, output
-    from refinesynth.client.bills import TOKENIZER, count_tokens
-    from refinesynth.text.jsontext import write_json
-    from refinesynth.text.printable import printable
-
     parts = list(_parts(request))
     counts = [(name, count_tokens(text)) for name, text in parts]
     total = sum(count for _, count in counts)
     if json:
         shown = {"model": model, **request, "tokens": total, "tokenizer": TOKENIZER}
-        output().print(printable(write_json(shown).decode()), soft_wrap=True)
+        print_json(shown)
         return
     console = output()
     for name, text in parts:
@@ -102,9 +92,8 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     )
 
 
-def _parts(request: dict[str, Any]) -> "list[tuple[str, str]]":
+def _parts(request: dict[str, Any]) -> list[tuple[str, str]]:
     """What goes out, each part with a title."""
-    import orjson
 
     def indented(value: object) -> str:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

@@ -3,6 +3,11 @@
 from typing import Annotated
 
 import typer
+from rich.table import Table
+
+from refinesynth import rules as library
+from refinesynth.cli.options import chain as read
+from refinesynth.cli.terminal import output, styled
 
 
 def rules(
@@ -11,12 +16,6 @@ def rules(
     ] = None,
 ) -> None:
     """List the rules that can be named: the built-in ones, and those that installed packages register."""
-    from rich.table import Table
-
-    from refinesynth import rules as library
-    from refinesynth.cli.options import chain as read
-    from refinesynth.cli.terminal import output, styled
-
     console = output()
     if chain is not None:
         console.print(repr(read("CHAIN", chain)), soft_wrap=True)

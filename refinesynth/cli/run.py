@@ -223,7 +223,7 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
         if play is None or not plays.find(play).executed:
             flags = ", ".join(map(flag, grounding))
             raise ConfigurationError(f"{flags}: for grounded play alone; give --play grounded too, or leave it out")
-        below = of_file.get("grounding") or {}
+        below: object = of_file.get("grounding") or {}
         if not isinstance(below, Mapping):
             raise ConfigurationError(
                 f"grounding is {below!r} in the file; expected its settings by name, such as terse: true"

@@ -16,7 +16,7 @@ from refinesynth.cli.funnel import advice, contamination, funnel, how_to_continu
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.remarks import remarks
 from refinesynth.cli.status import as_json
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.terminal import notes, output, print_json
 from refinesynth.errors import (
     BackendError,
     ConfigurationError,
@@ -196,7 +196,7 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
     with suppress(BrokenPipeError):
         console = output()
         if json:
-            console.print(as_json(RunStatus.of(RunFolder.open(result.path))), soft_wrap=True)
+            print_json(as_json(RunStatus.of(RunFolder.open(result.path))))
             return
         console.print()
         console.print(funnel(result))

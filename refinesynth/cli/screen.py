@@ -1,6 +1,7 @@
 """A console whose last lines are redrawn while work goes on, where it is a terminal that can do that."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -8,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.terminal import styled
+from refinesynth.cli.terminal import notes, styled
 
 
 class Screen:
@@ -47,3 +48,14 @@ def bar(name: str, done: int, of: int, *beside: Text) -> Table:
         Text(name, style="bold"), ProgressBar(total=of, completed=min(done, of), finished_style="green"), *beside
     )
     return line
+
+
+@contextmanager
+def progress_line() -> Generator[Callable[[str], None]]:
+    """A line that is written over on a terminal; nothing elsewhere."""
+    console = notes()
+    if not console.is_terminal:
+        yield lambda _text: None
+        return
+    with console.status("reading") as status:
+        yield status.update

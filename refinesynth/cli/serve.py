@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
+from refinesynth.backends import resolve
+from refinesynth.backends.names import rehearsal_faults
+from refinesynth.cli.terminal import output
 from refinesynth.errors import InputError
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.serve import create_app
+from refinesynth.serve import serve as serve_app
 
 _DURATION = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?)[ ]?(?P<unit>ms|s|m)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
@@ -36,13 +42,6 @@ def serve(
 
     Ends with Ctrl-C.
     """
-    from refinesynth.backends import resolve
-    from refinesynth.backends.names import rehearsal_faults
-    from refinesynth.cli.terminal import output
-    from refinesynth.rehearsal import Faults, Rehearsal
-    from refinesynth.serve import create_app
-    from refinesynth.serve import serve as serve_app
-
     if fail or log:
         raise InputError(
             "--fail and --log were removed: `serve` no longer breaks or records requests. Leave them out, and put a "

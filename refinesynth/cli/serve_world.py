@@ -2,10 +2,15 @@
 
 from typing import Annotated
 
+import anyio
 import typer
 
 from refinesynth.cli.show import RunOrFile
+from refinesynth.environments import GroundedEnvironment
+from refinesynth.environments.grounded import find_world
+from refinesynth.environments.mcp import serve
 from refinesynth.errors import InputError
+from refinesynth.world import RulebookError
 
 WorldId = Annotated[
     str | None,
@@ -25,13 +30,6 @@ def serve_world(
 
     docs/environments.md says how to tell Claude Code and others of it. Needs the extra `mcp`.
     """
-    import anyio
-
-    from refinesynth.environments import GroundedEnvironment
-    from refinesynth.environments.grounded import find_world
-    from refinesynth.environments.mcp import serve
-    from refinesynth.world import RulebookError
-
     try:
         world = GroundedEnvironment(find_world(source, world_id).script, steps=steps, slips=slips)
     except RulebookError as error:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from refinesynth.cli import reading
 from refinesynth.cli.fetch import run_here
+from refinesynth.cli.stored import Unreadable, at_random, by_id, file_of, lines
+from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import InputError
-
-if TYPE_CHECKING:
-    from refinesynth.outcome import Refused
-    from refinesynth.trajectory import Trajectory
+from refinesynth.outcome import Refused
+from refinesynth.trajectory import Trajectory
 
 RunOrFile = Annotated[
     Path,
@@ -38,9 +39,6 @@ def show(
 ) -> None:
     """Read one trajectory, its mistakes and refinements marked: the first, any one, or the one asked for."""
     _refuse_contradictions(wanted is not None, at_random=at_random, listing=listing, raw=raw, paper=paper)
-    from refinesynth.cli import reading
-    from refinesynth.cli.stored import file_of
-    from refinesynth.cli.terminal import output
 
     path = file_of(source, refused=refused)
     console = output()
@@ -64,9 +62,7 @@ def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: 
         raise InputError("give --json or --paper, not both")
 
 
-def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> "list[Trajectory | Refused]":
-    from refinesynth.cli.stored import Unreadable, at_random, by_id, lines
-
+def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory | Refused]:
     if wanted is not None:
         return by_id(lines(path), wanted)
     line = at_random(lines(path)) if any_one else next(lines(path), None)
@@ -78,10 +74,7 @@ def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> "list[Trajector
     return [record]
 
 
-def _all(path: Path) -> "Iterator[Trajectory | Refused]":
-    from refinesynth.cli.stored import Unreadable, lines
-    from refinesynth.cli.terminal import notes
-
+def _all(path: Path) -> Iterator[Trajectory | Refused]:
     for line in lines(path):
         record = line.read()
         if isinstance(record, Unreadable):

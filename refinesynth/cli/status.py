@@ -2,20 +2,26 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
+from rich.table import Table
 
+from refinesynth.cli import spending as shares
+from refinesynth.cli.display import reasons
 from refinesynth.cli.fetch import run_here
+from refinesynth.cli.funnel import contamination
+from refinesynth.cli.terminal import labelled, output, print_json, styled
 from refinesynth.errors import InputError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from refinesynth.run.figures import Figures
-    from refinesynth.run.status import RunStatus, Spread, Variety
+from refinesynth.run import RunFolder
+from refinesynth.run.figures import FEATURES, LONGER, UNREADABLE, Figures
+from refinesynth.run.status import RunStatus, Spread, Variety
+from refinesynth.text.figures import counted, dollars, duration
+from refinesynth.text.printable import one_line
+from refinesynth.trajectory.positions import lopsided
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
@@ -47,10 +53,6 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
     """Say where a run stands: its process, what is accepted and how various it is, in flight, refused and paid. Changes
     nothing.
     """
-    from refinesynth.cli.terminal import output
-    from refinesynth.run import RunFolder
-    from refinesynth.run.status import RunStatus
-
     if contamination:
         raise InputError(
             "status --contamination was removed. Give --contamination to `refinesynth run`, which compares each trajectory "
@@ -59,7 +61,7 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
     found = RunStatus.of(RunFolder.open(run))
     console = output()
     if json:
-        console.print(as_json(found), soft_wrap=True)
+        print_json(as_json(found))
         return
     parts = [_overview(found), _various(found), _in_flight(found), _paid(found), _went(found)]
     for part in parts:
@@ -67,13 +69,7 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
             console.print(part)
 
 
-def _overview(found: "RunStatus") -> "Table":
-    from refinesynth.cli.display import reasons
-    from refinesynth.cli.funnel import contamination
-    from refinesynth.cli.terminal import labelled, styled
-    from refinesynth.text.figures import counted, duration
-    from refinesynth.text.printable import one_line
-
+def _overview(found: RunStatus) -> Table:
     table = labelled(width=10)
     totals = found.totals
     style = {"running": "bold cyan", "complete": "bold green"}.get(found.state, "bold yellow")
@@ -102,7 +98,7 @@ def _overview(found: "RunStatus") -> "Table":
     return table
 
 
-def _state(found: "RunStatus") -> str:
+def _state(found: RunStatus) -> str:
     process = f"process {found.holder.pid} on {found.holder.host}" if found.holder else "a process"
     match found.state:
         case "running":
@@ -117,23 +113,16 @@ def _state(found: "RunStatus") -> str:
             return f"died with {process}; the same command goes on with it and pays for no completion twice"
 
 
-def _various(found: "RunStatus") -> "RenderableType | None":
+def _various(found: RunStatus) -> RenderableType | None:
     """What became of the scripts, and what the trajectories are like."""
-    from refinesynth.cli.terminal import labelled, styled
-
     table = labelled(width=10)
     for label, text in variety_rows(found.variety):
         table.add_row(label, text if label else styled(text, "dim"))
     return table if table.row_count else None
 
 
-def variety_rows(variety: "Variety") -> Iterator[tuple[str, str]]:
+def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
     """Rows on how various a run is, each a label and a text; none of a run without trajectories."""
-    from refinesynth.run.figures import UNREADABLE
-    from refinesynth.run.status import Spread
-    from refinesynth.text.figures import counted
-    from refinesynth.text.printable import one_line
-
     figures = variety.figures
     if figures.written:
         passed = f"{figures.passed:,} of them passed ({figures.passed / figures.written:.0%})"
@@ -160,13 +149,8 @@ def variety_rows(variety: "Variety") -> Iterator[tuple[str, str]]:
         yield "curated", f"{copies} and {variety.contaminated:,} contaminated refused"
 
 
-def _mistakes(variety: "Variety") -> Iterator[tuple[str, str]]:
+def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
     """Of which kinds they are, where they stand, and what became of them."""
-    from refinesynth.run.figures import LONGER
-    from refinesynth.text.figures import counted
-    from refinesynth.text.printable import one_line
-    from refinesynth.trajectory.positions import lopsided
-
     figures = variety.figures
     kinds = sorted(figures.mistakes.items(), key=lambda item: (-item[1], item[0]))
     mean, clean = figures.mistakes.total() / figures.trajectories, figures.clean / figures.trajectories
@@ -186,14 +170,12 @@ def _mistakes(variety: "Variety") -> Iterator[tuple[str, str]]:
         yield "refined", f"{refined}{ways}{alone if figures.unrelated else ''}"
 
 
-def _spread(spread: "Spread") -> str:
+def _spread(spread: Spread) -> str:
     return f"{spread.least:,} to {spread.most:,}, median {spread.middle:,g}"
 
 
-def _features(figures: "Figures") -> str:
+def _features(figures: Figures) -> str:
     """`distractors 95%, irreversible 24%, ...`: shares of the grounded trajectories, as measured."""
-    from refinesynth.run.figures import FEATURES
-
     total = figures.steps.total()
     return "measured: " + ", ".join(f"{feature} {figures.features[feature] / total:.0%}" for feature in FEATURES)
 
@@ -208,11 +190,7 @@ def _shares(steps: Counter[int]) -> str:
     return ", ".join(f"{length}: {count / total:.0%}" for length, count in shares)
 
 
-def _in_flight(found: "RunStatus") -> "RenderableType | None":
-    from refinesynth.cli.terminal import labelled
-    from refinesynth.text.figures import counted
-    from refinesynth.text.printable import one_line
-
+def _in_flight(found: RunStatus) -> RenderableType | None:
     if not found.outstanding:
         return None
     table = labelled(width=10)
@@ -226,14 +204,8 @@ def _in_flight(found: "RunStatus") -> "RenderableType | None":
     return table
 
 
-def _paid(found: "RunStatus") -> "RenderableType | None":
+def _paid(found: RunStatus) -> RenderableType | None:
     """What was used and paid, per role and model."""
-    from rich.table import Table
-
-    from refinesynth.cli.terminal import styled
-    from refinesynth.text.figures import dollars
-    from refinesynth.text.printable import one_line
-
     if not found.spent:
         return None
     table = Table(box=None, padding=(0, 1), header_style="dim")
@@ -255,13 +227,8 @@ def _paid(found: "RunStatus") -> "RenderableType | None":
     return table
 
 
-def _went(found: "RunStatus") -> "RenderableType | None":
+def _went(found: RunStatus) -> RenderableType | None:
     """What came of what was paid."""
-    from refinesynth.cli import spending as shares
-    from refinesynth.cli.terminal import labelled, styled
-    from refinesynth.text.figures import dollars
-    from refinesynth.text.printable import one_line
-
     spending = found.spending
     if not found.spent:
         return None
@@ -278,15 +245,10 @@ def _went(found: "RunStatus") -> "RenderableType | None":
     return table
 
 
-def as_json(found: "RunStatus") -> str:
-    """A run for programs, as one JSON object."""
-    from dataclasses import asdict
-
-    from refinesynth.text.jsontext import write_json
-    from refinesynth.text.printable import printable
-
+def as_json(found: RunStatus) -> dict[str, Any]:
+    """A run for programs."""
     holder = found.holder
-    value: dict[str, Any] = {
+    return {
         "folder": str(found.folder),
         "state": found.state,
         "why": found.why,
@@ -307,16 +269,10 @@ def as_json(found: "RunStatus") -> str:
         "elapsed": found.elapsed,
         "last_event": dict(found.last_event),
     }
-    return printable(write_json(value).decode())
 
 
-def variety_json(variety: "Variety") -> dict[str, Any]:
+def variety_json(variety: Variety) -> dict[str, Any]:
     """Variety of a run as JSON values."""
-    from dataclasses import asdict
-
-    from refinesynth.run.figures import FEATURES, LONGER
-    from refinesynth.run.status import Spread
-
     figures = variety.figures
     turns = Spread.of(figures.turns)
     return {

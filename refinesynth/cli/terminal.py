@@ -10,6 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import printable
 
 _NARROWEST = 20
@@ -75,6 +76,11 @@ def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | No
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def print_json(value: object) -> None:
+    """A report for programs: one JSON object on standard output."""
+    output().print(printable(write_json(value).decode()), soft_wrap=True)
 
 
 def silence(stream: IO[str]) -> None:

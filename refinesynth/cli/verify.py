@@ -1,19 +1,21 @@
 """`refinesynth verify`: check again what is on disk."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.options import chain
+from refinesynth.cli.recheck import Checked, RecordKind, Recount, recheck
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.status import AsJson
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from refinesynth.cli.recheck import Checked, RecordKind, Recount
-    from refinesynth.rules import Rule
+from refinesynth.cli.stored import REFUSED, Unreadable, file_of, is_run, lines
+from refinesynth.cli.terminal import notes, output, print_json, styled
+from refinesynth.rules import Rule, rejects
+from refinesynth.run import RunConfig
+from refinesynth.text.printable import one_line
 
 DraftRules = Annotated[
     str | None,
@@ -34,10 +36,6 @@ def verify(
 
     Exits with 1 when a trajectory that was kept fails now, or a line cannot be read.
     """
-    from refinesynth.cli.recheck import Recount, recheck
-    from refinesynth.cli.stored import REFUSED, Unreadable, file_of, is_run, lines
-    from refinesynth.cli.terminal import notes, output
-
     files = [file_of(source), *([source / REFUSED] if is_run(source) else [])]
     drafts_by, scripts_by = _rules_for(source, rules, script_rules)
     console, count, changes = output(), Recount(), list[dict[str, Any]]()
@@ -50,7 +48,7 @@ def verify(
             elif item.changed:
                 console.print(_change(item), soft_wrap=True)
     if json:
-        console.print(_as_json(count, changes, drafts_by), soft_wrap=True)
+        print_json(_report(count, changes, drafts_by))
     else:
         console.print(_table(count))
         console.print(f"checked by {drafts_by!r}", style="dim", soft_wrap=True)
@@ -58,11 +56,8 @@ def verify(
         raise typer.Exit(ExitCode.FELL_SHORT)
 
 
-def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> "tuple[Rule, Rule]":
+def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tuple[Rule, Rule]:
     """What the user asks for, else what the run was made with, else the defaults of a run."""
-    from refinesynth.cli.options import chain
-    from refinesynth.run import RunConfig
-
     config = (source if source.is_dir() else source.parent) / "config.json"
     if (rules is None or script_rules is None) and config.is_file():
         made_with = RunConfig.load(config)
@@ -76,10 +71,7 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> "tu
     )
 
 
-def _change(item: "Checked") -> str:
-    from refinesynth.rules import rejects
-    from refinesynth.text.printable import one_line
-
+def _change(item: Checked) -> str:
     if item.accepted_now:
         return one_line(f"{item.id}  {item.stage}: refused then, accepted now")
     why = ", ".join(
@@ -90,7 +82,7 @@ def _change(item: "Checked") -> str:
     return one_line(f"{item.id}  {item.stage}: accepted then, refused now: {why}")
 
 
-def _as_object(item: "Checked") -> dict[str, Any]:
+def _as_object(item: Checked) -> dict[str, Any]:
     return {
         "id": item.id,
         "stage": item.stage,
@@ -100,11 +92,8 @@ def _as_object(item: "Checked") -> dict[str, Any]:
     }
 
 
-def _as_json(count: "Recount", changes: list[dict[str, Any]], rules: "Rule") -> str:
-    from refinesynth.text.jsontext import write_json
-    from refinesynth.text.printable import printable
-
-    value = {
+def _report(count: Recount, changes: list[dict[str, Any]], rules: Rule) -> dict[str, Any]:
+    return {
         "seen": count.seen,
         "changed": count.changed,
         "by_rule": count.by_rule,
@@ -113,14 +102,9 @@ def _as_json(count: "Recount", changes: list[dict[str, Any]], rules: "Rule") -> 
         "changes": changes,
         "rules": repr(rules),
     }
-    return printable(write_json(value).decode())
 
 
-def _table(count: "Recount") -> "Table":
-    from rich.table import Table
-
-    from refinesynth.cli.terminal import styled
-
+def _table(count: Recount) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")

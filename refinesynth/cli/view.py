@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import RenderableType
 
+from refinesynth.cli.screen import Screen, bar
+from refinesynth.cli.terminal import notes, styled
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.text.figures import counted
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from refinesynth.evaluate.viewing.logs import Progress
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, or one with logs of `evaluate`.")]
@@ -34,8 +36,6 @@ def view(
 
     Of a run, logs are written into its folder `view` first: the first time all of it, later what it has grown by.
     """
-    from refinesynth.cli.terminal import notes
-
     is_run = _is_run(folder)
     check_installed("evaluate", "inspect_ai")
     from refinesynth.evaluate.viewing import opening
@@ -73,10 +73,7 @@ def _is_run(folder: Path) -> bool:
 
 def _written(folder: Path) -> Path:
     """Write a run's logs, and show how far that is where it takes a while."""
-    from refinesynth.cli.screen import Screen, bar
-    from refinesynth.cli.terminal import notes, styled
     from refinesynth.evaluate.viewing.logs import Progress, write_logs
-    from refinesynth.text.figures import counted
 
     last = Progress(0, 1, 0)
 
@@ -84,7 +81,7 @@ def _written(folder: Path) -> Path:
         nonlocal last
         last = progress
 
-    def draw() -> "RenderableType":
+    def draw() -> RenderableType:
         return bar("logs", last.done, last.of, styled(counted(last.samples, "trajectory", "trajectories")))
 
     screen = Screen(notes(), draw)

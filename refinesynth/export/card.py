@@ -4,28 +4,26 @@ Titles, model names, rules and personas are text that others wrote. For any such
 that is meant, and the Markdown body gets no heading, link, image or HTML from them.
 """
 
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
+from refinesynth.errors import InputError
 from refinesynth.export.writing import ExportReport
 from refinesynth.files.atomic_write import output_file
+from refinesynth.run.figures import EpisodeFigures, Figures
 from refinesynth.text.jsontext import scrub
 from refinesynth.text.markdown import code, plain_text
+from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
+from refinesynth.trajectory.positions import lopsided
 
 if TYPE_CHECKING:
     from jinja2 import Template
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
-
-from refinesynth.errors import InputError
-from refinesynth.rules.repairs import refinements
-from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory, Usage
-from refinesynth.trajectory.positions import TENTHS, lopsided, mistakes_by_tenth, summed
 
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -70,17 +68,9 @@ def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
 class Tally:
     """Counts over trajectories; memory does not grow with their number."""
 
-    trajectories: int = 0
+    figures: Figures = field(default_factory=Figures)
+    """What they are like, as a run sums it up."""
     player_turns: int = 0
-    mistakes: Counter[MistakeKind] = field(default_factory=Counter[MistakeKind])
-    refinements: int = 0
-    """Mistakes that a later action answers, see `rules.repairs`."""
-    unrelated: int = 0
-    """Mistakes after which only something was accepted that has nothing to do with them."""
-    tenths: tuple[float, ...] = (0.0,) * TENTHS
-    """Mistakes in each tenth of the plays, see `mistakes_by_tenth`."""
-    clean: int = 0
-    """Trajectories without a mistake."""
     generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """Trajectories by role and model."""
     plays: Counter[str] = field(default_factory=Counter[str])
@@ -100,8 +90,8 @@ class Tally:
 
     def add(self, trajectory: Trajectory) -> None:
         """Count one more."""
-        self.trajectories += 1
-        self._add_turns(trajectory)
+        self.figures.add(EpisodeFigures.of_records([trajectory]))
+        self.player_turns += sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
         origin = trajectory.provenance
         self.generators.update(origin.models.items())
         self.plays[origin.play] += 1
@@ -111,28 +101,15 @@ class Tally:
         known = self.cost_usd is not None and origin.cost_usd is not None
         self.cost_usd = (self.cost_usd or 0.0) + (origin.cost_usd or 0.0) if known else None
 
-    def _add_turns(self, trajectory: Trajectory) -> None:
-        self.player_turns += sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
-        self.mistakes.update(
-            after.mistake_kind
-            for turn, after in pairwise(trajectory.turns)
-            if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn) and after.mistake_kind
-        )
-        self.tenths = summed((self.tenths, mistakes_by_tenth(trajectory.turns)))
-        self.clean += not trajectory.mistakes()
-        found = refinements(trajectory)
-        self.refinements += found.answered
-        self.unrelated += found.unrelated
-
     @property
     def uneven(self) -> bool:
         """Whether the mistakes crowd in some part of the plays."""
-        return lopsided(self.tenths)
+        return lopsided(self.figures.tenths)
 
     @property
     def size_category(self) -> str:
         """The Hub's name for this many rows."""
-        return next((name for below, name in _SIZES if self.trajectories < below), "n>10M")
+        return next((name for below, name in _SIZES if self.figures.trajectories < below), "n>10M")
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,15 @@ that has come meanwhile.
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from threading import Condition, Event, Lock, Thread
-from time import monotonic
 
 from refinesynth.errors import StorageError
 from refinesynth.journal.connecting import (
-    PAGE_SIZE,
-    WAL_KEPT,
     connect_to_write,
     in_plain_words,
     refuse_if_gone,
@@ -44,6 +41,7 @@ class Failure:
         return error
 
 
+@dataclass
 class Batch:
     """Filled by its owner until the writer takes it. Awaiting it returns when it is committed.
 
@@ -51,31 +49,32 @@ class Batch:
         StorageError: It could not be committed, and neither can anything after it.
     """
 
-    def __init__(self) -> None:
-        self.calls = 0
-        """How often something was put in."""
-        self.forget_from: int | None = None
-        """Comes before everything else."""
-        self.paid: list[Row] = []
-        self.begun: list[Row] = []
-        self.committed: list[Row] = []
-        self.held: dict[int, Row] = {}
-        self.notes: dict[str, bytes | None] = {}
-        """New values; those of other names stay."""
-        self.size = 0
-        """Roughly, in bytes."""
-        self.failure: Failure | None = None
-        self._ended = False
-        self._telling = Lock()
-        self._waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-        self._blocked: list[Event] = []
+    calls: int = 0
+    """How often something was put in."""
+    forget_from: int | None = None
+    """Comes before everything else."""
+    paid: list[Row] = field(default_factory=list[Row])
+    begun: list[Row] = field(default_factory=list[Row])
+    committed: list[Row] = field(default_factory=list[Row])
+    held: dict[int, Row] = field(default_factory=dict[int, Row])
+    notes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
+    """New values; those of other names stay."""
+    size: int = 0
+    """Roughly, in bytes."""
+    failure: Failure | None = None
+
+    def __post_init__(self) -> None:
+        self._ended = threading.Event()
+        self._telling = threading.Lock()
+        self._told: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
 
     def __await__(self) -> Generator[object, None, None]:
-        waiter = self._waiter()
-        if waiter is not None:
+        with self._telling:
+            told = None if self._ended.is_set() else self._told.setdefault(asyncio.get_running_loop(), asyncio.Event())
+        if told is not None:
             # A caller that is cancelled here takes nothing back.
-            yield from waiter
-        self._tell()
+            yield from told.wait().__await__()
+        self._raise()
 
     def wait(self) -> None:
         """Block this thread until the batch is committed.
@@ -83,46 +82,22 @@ class Batch:
         Raises:
             StorageError: It could not be.
         """
-        event = Event()
-        with self._telling:
-            if self._ended:
-                event.set()
-            self._blocked.append(event)
-        event.wait()
-        self._tell()
+        self._ended.wait()
+        self._raise()
 
     def end(self, failure: Failure | None) -> None:
         """Notify all that wait, on any loop or thread."""
         self.failure = failure
         with self._telling:
-            self._ended = True
-        for event in self._blocked:
-            event.set()
-        for loop, waiting in self._waiting.items():
-            try:
-                loop.call_soon_threadsafe(_release, waiting)
-            except RuntimeError:
-                # The loop is closed: nothing waits there any more.
-                continue
+            self._ended.set()
+        for loop, told in self._told.items():
+            # A loop that is closed has nobody who waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(told.set)
 
-    def _waiter(self) -> "asyncio.Future[None] | None":
-        loop = asyncio.get_running_loop()
-        with self._telling:
-            if self._ended:
-                return None
-            waiter = loop.create_future()
-            self._waiting.setdefault(loop, []).append(waiter)
-            return waiter
-
-    def _tell(self) -> None:
+    def _raise(self) -> None:
         if self.failure is not None:
             raise self.failure.error()
-
-
-def _release(waiting: "list[asyncio.Future[None]]") -> None:
-    for waiter in waiting:
-        if not waiter.done():
-            waiter.set_result(None)
 
 
 _MOST_ROWS = 128
@@ -132,8 +107,7 @@ _CHECKPOINT_EVERY = 4 * 1024 * 1024
 """What is committed before the log is copied back, in bytes."""
 
 _PATIENCE_MS = 500
-"""How long readers may keep a log that has grown too long from being emptied before the writer goes on, in
-milliseconds."""
+"""How long readers may keep the log from being emptied when the journal is closed, in milliseconds."""
 
 
 class Commits:
@@ -142,8 +116,6 @@ class Commits:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._since_checkpoint = 0
-        self._too_long = WAL_KEPT
-        """Size of the log at which readers are made to wait, in bytes."""
         self._log: int | None = None
         """Inode of the log that was written to."""
 
@@ -193,26 +165,13 @@ class Commits:
         self._log = found
 
     def tidy(self) -> None:
-        """Now and then copy the log back into the file. What fails here is still in the log and is tried again."""
-        if self._since_checkpoint < _CHECKPOINT_EVERY:
-            return
-        self._since_checkpoint = 0
-        with suppress(sqlite3.Error):
-            _, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if pages * PAGE_SIZE > self._too_long:
-                # Readers follow so closely on each other that the log is never free. If one of them stands still,
-                # waiting for it does not help, and soon again even less.
-                self._too_long = WAL_KEPT if self._empty_log() else 2 * pages * PAGE_SIZE
-
-    def _empty_log(self) -> bool:
-        """Copy the log back and cut it, making readers wait; False if one of them did not end soon enough."""
-        patience = self._connection.execute("PRAGMA busy_timeout").fetchone()[0]
-        self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
-        try:
-            busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            self._connection.execute(f"PRAGMA busy_timeout = {patience}")
-        return not busy
+        """Now and then copy the log back into the file, after those who wait were notified. What fails here, or waits for
+        a reader, is still in the log and is tried again.
+        """
+        if self._since_checkpoint >= _CHECKPOINT_EVERY:
+            self._since_checkpoint = 0
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def close(self) -> None:
         """Leave one file behind that can be read and copied as it is, and let go of it.
@@ -273,43 +232,12 @@ def restoring(path: Path) -> Generator[Restore]:
         commits.close()
 
 
-LONGEST_S = 0.005
-"""How long a commit waits at most for others to join it, in seconds. It adds to a completion that took a hundred times
-longer."""
+LINGER_S = 0.002
+"""How long a commit waits for others to join it where several came together before, in seconds: a commit costs the same
+for one call and for ten. It adds to a completion that took a hundred times longer."""
 
-_TRY_EVERY_S = 0.1
-"""How often it is found out how many would join, in seconds."""
-
-_WORTH_IT = 4
-"""Fewer than these are not waited for."""
-
-ALL = 1 << 62
-"""More than will ever come."""
-
-
-class Gathering:
-    """Finds out how many calls come together within `LONGEST_S`, by waiting that long now and then.
-
-    A commit costs the same for one call and for ten. Where many come, waiting for them saves most of that. Where one
-    comes after the other, or as many as there are callers, waiting any longer gives nothing: those who would call are
-    waiting too.
-    """
-
-    def __init__(self) -> None:
-        self._usual = 1
-        self._next_try = float("-inf")
-        self._trying = False
-
-    def begin(self, now: float) -> int:
-        """How many calls to wait for, `LONGEST_S` at most, once the first is there at `now` (seconds of any clock)."""
-        self._trying = now >= self._next_try
-        return ALL if self._trying else self._usual
-
-    def end(self, came: int, now: float) -> None:
-        """What came by `now`, when the wait was over."""
-        if self._trying:
-            self._usual = came if came >= _WORTH_IT else 1
-            self._next_try = now + _TRY_EVERY_S
+_SEVERAL = 3
+"""So many may be callers that wait for each other; those are not waited for."""
 
 
 class Writer:
@@ -324,16 +252,15 @@ class Writer:
         self._path = path.absolute()
         self._commits = Commits(connection)
         self._process = os.getpid()
-        self._gathering = Gathering()
-        self._changed = Condition()
+        self._changed = threading.Condition()
         # All below are guarded by the condition's lock.
         self._filling = Batch()
         self._last = self._filling
         self._failure: Failure | None = None
         self._closing = False
-        self._wanted = 0
-        """Calls for which the thread is to be woken; 0 while it is awake."""
-        self._thread: Thread | None = None
+        self._last_calls = 0
+        """Calls that the last batch took."""
+        self._thread: threading.Thread | None = None
 
     def put(self, fill: Callable[[Batch], None]) -> Batch:
         """Add something to the next batch with `fill`, which must be quick; await the batch to know it committed.
@@ -351,13 +278,13 @@ class Writer:
             self._check()
             batch = self._last = self._filling
             fill(batch)
-            batch.calls += 1
             if self._thread is None:
-                thread = Thread(target=self._run, name="refinesynth-journal", daemon=True)
+                thread = threading.Thread(target=self._run, name="refinesynth-journal", daemon=True)
                 thread.start()
                 self._thread = thread
-            elif 0 < self._wanted <= batch.calls:
+            elif not batch.calls:
                 self._changed.notify()
+            batch.calls += 1
             return batch
 
     def last(self) -> Batch | None:
@@ -405,21 +332,14 @@ class Writer:
                 self._commits.tidy()
 
     def _next(self) -> Batch | None:
-        """The next batch that has anything in it; None when there will be none."""
+        """What has come while the last batch was committed, or what comes first; None when there will be nothing."""
         with self._changed:
-            self._wait_for(1)
-            wanted = self._gathering.begin(monotonic())
-            if self._filling.calls < wanted:
-                self._wait_for(wanted, LONGEST_S)
+            self._changed.wait_for(lambda: self._closing or self._filling.calls)
+            if self._last_calls > _SEVERAL:
+                self._changed.wait_for(lambda: self._closing, LINGER_S)
             batch, self._filling = self._filling, Batch()
-            self._gathering.end(batch.calls, monotonic())
+            self._last_calls = batch.calls
             return batch if batch.calls else None
-
-    def _wait_for(self, calls: int, seconds: float | None = None) -> None:
-        """Sleep until so many calls have come, the journal closes, or the time is up; the lock is free meanwhile."""
-        self._wanted = calls
-        self._changed.wait_for(lambda: self._closing or self._filling.calls >= calls, seconds)
-        self._wanted = 0
 
     def _commit(self, batch: Batch) -> Failure | None:
         if self._failure is None:

@@ -23,7 +23,8 @@ _ADVICE = {
     sqlite3.SQLITE_FULL: "cannot be written: the disk is full; make room and run the same command again",
     sqlite3.SQLITE_READONLY: "cannot be written: it or its folder is read-only",
     sqlite3.SQLITE_PERM: "cannot be used: permission is denied",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened: it is missing, or its folder does not allow it",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened. Where it was not closed, its folder must be writable, also to read it: copy "
+    "the whole folder to where you may write, and use the copy",
     sqlite3.SQLITE_BUSY: _IN_USE,
     sqlite3.SQLITE_LOCKED: _IN_USE,
     sqlite3.SQLITE_PROTOCOL: _IN_USE,
@@ -33,21 +34,15 @@ _ADVICE = {
 }
 
 
-def primary_code(error: sqlite3.Error) -> int | None:
-    """SQLite's result code without its details; None for an error of Python's module itself."""
-    # Absent, not None, where the error does not come from the library.
-    code: int | None = getattr(error, "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF
-
-
 def storage_error(path: Path, error: BaseException) -> StorageError:
     """The error to raise for what went wrong with the file at `path`."""
     match error:
         case StorageError():
             return error
         case sqlite3.Error():
-            # Without a code, and with most others, it is content that SQLite could not make sense of.
-            says = _ADVICE.get(primary_code(error) or 0, _DAMAGED)
+            # Without a code, as Python's module itself raises it, and with most others, it is content that SQLite could
+            # not make sense of.
+            says = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _DAMAGED)
             return StorageError(f"{str(path)!r} {says} ({error})")
         case UnicodeDecodeError():
             # What SQLite wanted to say quotes the damage.
@@ -141,34 +136,10 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         connection = _connect(path, "mode=ro", waits_s=_READER_WAITS_S)
         try:
             check(connection, path)
-        except sqlite3.Error as error:
-            connection.close()
-            if primary_code(error) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}:
-                raise
-            return _connect_where_nothing_can_be_written(path)
         except BaseException:
             connection.close()
             raise
         return connection
-
-
-def _connect_where_nothing_can_be_written(path: Path) -> sqlite3.Connection:
-    """SQLite keeps a small file beside the journal even for readers; where it cannot, no other process may write
-    either.
-    """
-    log = wal_of(path)
-    if log.exists() and log.stat().st_size:
-        raise StorageError(
-            f"{str(path)!r} was not closed and lies in a folder that cannot be written, so what {log.name!r} holds cannot "
-            f"be read; copy the whole folder to where you may write, and use the copy"
-        )
-    connection = _connect(path, "mode=ro&immutable=1", waits_s=_READER_WAITS_S)
-    try:
-        check(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _connect(path: Path, query: str, *, waits_s: float) -> sqlite3.Connection:

@@ -1,13 +1,24 @@
 """Values of a journal as rows of its tables, and back; what is read back is checked."""
 
 from collections.abc import Callable
-from types import GenericAlias
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import zstandard
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from refinesynth.journal.values import Committed, Entry, Outstanding, Paid, SpentRow
+from refinesynth.journal.values import (
+    DIGEST_SIZE,
+    MOST,
+    Blob,
+    Committed,
+    Count,
+    Entry,
+    Outstanding,
+    Paid,
+    SpentRow,
+    Text,
+)
 from refinesynth.text.jsontext import scrub
 
 Row: TypeAlias = tuple[Any, ...]
@@ -22,14 +33,10 @@ SUMS_COLUMNS = (
     "role, model, requests, input_tokens, cached_tokens, cache_write_tokens, output_tokens, cost_usd, unpriced"
 )
 
-DIGEST_SIZE = 16
-"""Bytes of a digest."""
-
 LARGEST = 256 * 1024 * 1024
 """Longest answer, line or records that are kept, in bytes."""
 
 _MOST_TOKENS = 2**32
-_MOST = 2**62
 _MOST_USD = 1e12
 
 
@@ -121,8 +128,8 @@ def _tokens(count: int) -> int:
 
 def _check_positions(*positions: int) -> None:
     for position in positions:
-        if not 0 <= position <= _MOST:
-            raise ValueError(f"a position is between 0 and {_MOST}, not {position}")
+        if not 0 <= position <= MOST:
+            raise ValueError(f"a position is between 0 and {MOST}, not {position}")
 
 
 def _check_size(value: bytes) -> None:
@@ -130,113 +137,85 @@ def _check_size(value: bytes) -> None:
         raise ValueError(f"{len(value):,} bytes are too many to be kept; {LARGEST:,} are the most")
 
 
-_T = TypeVar("_T")
-_Count = Annotated[int, Field(strict=True, ge=0, le=_MOST)]
-_Text = Annotated[str, Field(strict=True)]
-_Blob = Annotated[bytes, Field(strict=True)]
-_Money = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-_Digest = Annotated[bytes, Field(strict=True, min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
+_Value = TypeVar("_Value")
+_FIELDS = {"idx": "index", "records": "held"}
+"""Columns that are called otherwise than the field that they hold."""
 
 
-def _reader(kind: Callable[..., _T], **columns: Any) -> Callable[[Row], _T]:
+def _reader(kind: type[_Value], columns: str) -> Callable[[Row], _Value]:
     """What makes a `kind` of a row with these columns, and raises `ValueError` where no such row was written."""
-    names = tuple(columns)
-    kinds: Any = GenericAlias(tuple, tuple(columns.values()))
-    adapter = TypeAdapter[Row](kinds)
+    names = [_FIELDS.get(column, column) for column in columns.split(", ")]
+    adapter = TypeAdapter(kind)
 
-    def read(row: Row) -> _T:
+    def read(row: Row) -> _Value:
         try:
-            values = adapter.validate_python(row)
+            return adapter.validate_python(dict(zip(names, row, strict=True)))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            at = first["loc"][0] if first["loc"] else 0
-            name = names[at] if isinstance(at, int) and at < len(names) else at
-            raise ValueError(f"{name}: {first['msg']}") from error
-        return kind(**dict(zip(names, values, strict=True)))
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
     return read
 
 
-def _whole(value: int) -> int:
-    return value
-
-
-def _note(value: bytes | None) -> bytes | None:
-    return value
-
-
-def _persona(index: int, persona: str) -> tuple[int, str]:
-    return index, persona
-
-
-def _end(last: int, trajectories: int, rejected: int) -> Committed:
-    return Committed(last + 1, trajectories, rejected)
-
-
-def _unpacked(records: bytes | None) -> bytes | None:
-    return None if records is None else unpack(records)
-
-
-paid_from_row = _reader(
-    Paid,
-    index=_Count,
-    episode=_Text,
-    attempt=_Count,
-    role=_Text,
-    step=_Count,
-    digest=_Digest,
-    model=_Text,
-    input_tokens=_Count,
-    cached_tokens=_Count,
-    cache_write_tokens=_Count,
-    output_tokens=_Count,
-    cost_usd=Annotated[float | None, Field(strict=True, allow_inf_nan=False)],
-    answer=_Blob,
-)
+paid_from_row = _reader(Paid, PAID_COLUMNS)
 """The completion that a row of `paid` holds."""
-committed_from_row = _reader(
-    Entry,
-    index=_Count,
-    id=_Text,
-    persona=_Text,
-    accepted=bool,
-    trajectories_end=_Count,
-    rejected_end=_Count,
-    line=_Blob,
-)
+committed_from_row = _reader(Entry, ENTRY_COLUMNS)
 """The entry that a row of `entries` holds."""
-held_from_row = _reader(
-    Entry,
-    index=_Count,
-    id=_Text,
-    persona=_Text,
-    accepted=bool,
-    line=_Blob,
-    held=Annotated[bytes | None, Field(strict=True), AfterValidator(_unpacked)],
-)
-"""The entry that a row of `held` holds; its records are None where they were not asked for."""
-spent_from_row = _reader(
-    SpentRow,
-    role=_Text,
-    model=_Text,
-    requests=_Count,
-    input_tokens=_Count,
-    cached_tokens=_Count,
-    cache_write_tokens=_Count,
-    output_tokens=_Count,
-    cost_usd=_Money,
-    unpriced=_Count,
-)
+spent_from_row = _reader(SpentRow, SUMS_COLUMNS)
 """The sums that a row holds."""
-outstanding_from_row = _reader(
-    Outstanding, index=_Count, episode=_Text, requests=_Count, attempt=_Count, role=_Text, step=_Count, cost_usd=_Money
-)
+outstanding_from_row = _reader(Outstanding, "idx, episode, requests, attempt, role, step, cost_usd")
 """An episode that has not ended."""
-end_from_row = _reader(_end, last=_Count, trajectories=_Count, rejected=_Count)
-"""How far the files count, from the last entry's index and ends."""
-persona_from_row = _reader(_persona, index=Annotated[int, Field(strict=True)], persona=_Text)
-"""A committed episode's index and its persona's fingerprint."""
-whole_from_row = _reader(_whole, value=_Count)
-"""The number that a row holds."""
-note_from_row = _reader(_note, value=Annotated[bytes | None, Field(strict=True)])
-"""The value of a note."""
+_packed_from_row = _reader(Entry, HELD_COLUMNS)
+
+
+def held_from_row(row: Row) -> Entry:
+    """The entry that a row of `held` holds; its records are None where they were not asked for.
+
+    Raises:
+        ValueError: No such row was written.
+    """
+    entry = _packed_from_row(row)
+    return entry if entry.held is None else replace(entry, held=unpack(entry.held))
+
+
+_END = TypeAdapter(tuple[Count, Count, Count])
+_PERSONA = TypeAdapter(tuple[Annotated[int, Field(strict=True)], Text])
+_WHOLE = TypeAdapter(tuple[Count])
+_NOTE = TypeAdapter(tuple[Blob | None])
+
+
+def end_from_row(row: Row) -> Committed:
+    """How far the files count, from the last entry's index and ends.
+
+    Raises:
+        ValueError: No such row was written.
+    """
+    last, *ends = _END.validate_python(row)
+    return Committed(last + 1, *ends)
+
+
+def persona_from_row(row: Row) -> tuple[int, str]:
+    """A committed episode's index and its persona's fingerprint.
+
+    Raises:
+        ValueError: No such row was written.
+    """
+    return _PERSONA.validate_python(row)
+
+
+def whole_from_row(row: Row) -> int:
+    """The number that a row holds.
+
+    Raises:
+        ValueError: It is none, or negative.
+    """
+    return _WHOLE.validate_python(row)[0]
+
+
+def note_from_row(row: Row) -> bytes | None:
+    """The value of a note.
+
+    Raises:
+        ValueError: It is text or a number.
+    """
+    return _NOTE.validate_python(row)[0]

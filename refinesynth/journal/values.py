@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
 
 ESTIMATED = " (tokens estimated)"
 """Suffix of a model's name where the server did not report the tokens of a completion."""
@@ -13,6 +16,19 @@ _UNUSED = re.compile(r" \((first|second) of two, not used\)$")
 def model_of(name: str) -> str:
     """The model that was asked, from what stands for it in the journal."""
     return _UNUSED.sub("", name).removesuffix(ESTIMATED)
+
+
+DIGEST_SIZE = 16
+"""Bytes of a digest."""
+
+MOST = 2**62
+"""Greatest number that is kept."""
+
+# What a journal may hold; values that come from elsewhere are checked when their rows are made.
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST)]
+Text: TypeAlias = Annotated[str, Field(strict=True)]
+Blob: TypeAlias = Annotated[bytes, Field(strict=True)]
+Usd: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +47,16 @@ class Committed:
 class SpentRow:
     """What one role has used of one model."""
 
-    role: str
-    model: str
-    requests: int
-    input_tokens: int
-    cached_tokens: int
-    cache_write_tokens: int
-    output_tokens: int
-    cost_usd: float
+    role: Text
+    model: Text
+    requests: Count
+    input_tokens: Count
+    cached_tokens: Count
+    cache_write_tokens: Count
+    output_tokens: Count
+    cost_usd: Usd
     """US dollars, of the requests whose price is known."""
-    unpriced: int
+    unpriced: Count
     """Requests whose price is unknown."""
 
     def __add__(self, other: "SpentRow") -> "SpentRow":
@@ -61,17 +77,17 @@ class SpentRow:
 class Outstanding:
     """An episode that has begun and not ended: in flight while the run goes on, to be continued afterwards."""
 
-    index: int
-    episode: str
-    requests: int
+    index: Count
+    episode: Text
+    requests: Count
     """Completions that were paid for."""
-    attempt: int
+    attempt: Count
     """Of the last completion: scripts and drafts begun."""
-    role: str
+    role: Text
     """Of the last completion."""
-    step: int
+    step: Count
     """Of the last completion."""
-    cost_usd: float = 0.0
+    cost_usd: Usd = 0.0
     """US dollars, of the completions whose price is known."""
 
     def __add__(self, other: "Outstanding") -> "Outstanding":
@@ -87,21 +103,21 @@ class Entry:
     It is held until every earlier episode has ended, and committed once its records are in the run's files.
     """
 
-    index: int
+    index: Count
     """The persona's position in the run's source, from 0."""
-    id: str
+    id: Text
     """Id of the episode."""
-    persona: str
+    persona: Text
     """Fingerprint of the persona."""
     accepted: bool
     """Whether it gave a trajectory."""
-    line: bytes
+    line: Blob
     """Its counts, as JSON."""
-    held: bytes | None = None
+    held: Blob | None = None
     """Its records, as long as they are in no file. None once they are, and where they were not asked for."""
-    trajectories_end: int | None = None
+    trajectories_end: Count | None = None
     """Size of trajectories.jsonl after this episode, in bytes; None while it is held."""
-    rejected_end: int | None = None
+    rejected_end: Count | None = None
     """Size of rejected.jsonl after this episode, in bytes; None while it is held."""
 
     @property
@@ -114,26 +130,26 @@ class Entry:
 class Paid:
     """A completion, what it answered, and what it cost."""
 
-    episode: str
+    episode: Text
     """Id of the episode."""
-    index: int
+    index: Count
     """The persona's position in the run's source, from 0."""
-    attempt: int
+    attempt: Count
     """Scripts and drafts begun so far in the episode."""
-    role: str
-    step: int
+    role: Text
+    step: Count
     """How many completions this role of this episode had before."""
-    digest: bytes
+    digest: Annotated[bytes, Field(strict=True, min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
     """What was asked, 16 bytes."""
-    model: str
+    model: Text
     """What answered, as its backend calls it."""
-    answer: bytes
+    answer: Blob
     """The answer as JSON."""
-    input_tokens: int
-    cached_tokens: int
-    cache_write_tokens: int
-    output_tokens: int
-    cost_usd: float | None
+    input_tokens: Count
+    cached_tokens: Count
+    cache_write_tokens: Count
+    output_tokens: Count
+    cost_usd: Usd | None
     """US dollars; None where the price is unknown."""
 
 

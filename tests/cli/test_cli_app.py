@@ -43,7 +43,7 @@ def test_help_is_no_error(arguments: list[str]) -> None:
 def test_without_a_command_there_is_help_and_no_success() -> None:
     result = invoke()
     assert result.exit_code == 2
-    assert "Commands" in result.stdout
+    assert "Make data" in result.stdout
 
 
 @pytest.mark.parametrize(

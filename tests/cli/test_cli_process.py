@@ -56,7 +56,7 @@ HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "num
         # Its options are fields of settings.
         (["run", "--help"], {"pydantic", "orjson"}),
         (["--version"], {"pydantic"}),
-        (["show"], {"pydantic"}),
+        (["show"], {"pydantic", "orjson", "anyio", "re2"}),
     ],
 )
 def test_help_and_wrong_usage_import_nothing_heavy(arguments: list[str], allowed: set[str]) -> None:

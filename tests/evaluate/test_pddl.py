@@ -1,11 +1,11 @@
 """AgentBoard's planning problems in its words, and planned."""
 
 import json
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from tempfile import gettempdir
 from typing import get_args
 
 import pytest
@@ -196,17 +196,14 @@ def test_long_and_odd_texts_are_read_at_once(text: str, problems: Problems, eith
     assert _play(either, problems[GRIPPER], text)[0].refused
 
 
-def test_files_of_a_problem_go_with_it(problems: Problems, tmp_path: Path):
-    def folders() -> set[Path]:
-        return set(Path(gettempdir()).glob("refinesynth-pddl-*"))
-
-    others = folders()
+def test_files_of_a_problem_go_with_it(problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment = Pddl(compat="agentboard")
     for name in (GRIPPER, BLOCKS):
         environment.reset(problems[name])
-        assert len(folders() - others) == 1
+        assert len(list(tmp_path.glob("refinesynth-pddl-*"))) == 1
     environment.close()
-    assert folders() <= others
+    assert not list(tmp_path.glob("refinesynth-pddl-*"))
 
 
 @pytest.mark.parametrize(

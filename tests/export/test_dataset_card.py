@@ -25,8 +25,9 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
+from refinesynth.run.figures import Figures
 from refinesynth.testing import texts
-from refinesynth.trajectory import MistakeKind, Refinements, Trajectory, Usage
+from refinesynth.trajectory import Refinements, Trajectory, Usage
 
 HOSTILE = (
     "x' \"---\nlicense: mit\n# Head | <script>alert(1)</script> [a](http://b) ![i](j) `` ` `` {{ 7 * 7 }} \u2028\x00"
@@ -187,10 +188,10 @@ def test_a_tally_counts_kinds_and_repairs() -> None:
         dm("Task Succeed"),
     )
     tally = Tally.of([again, a_trajectory(), a_trajectory(player("take moon"), dm("No.", "logic"))])
-    assert tally.trajectories == 3
+    assert tally.figures.trajectories == 3
     assert tally.player_turns == 8
-    assert tally.mistakes == {MistakeKind.PLACE: 2, MistakeKind.PARAMETER: 1, MistakeKind.LOGIC: 2}
-    assert (tally.refinements, tally.unrelated) == (4, 0)
+    assert tally.figures.mistakes == {"place": 2, "parameter": 1, "logic": 2}
+    assert (tally.figures.refinements, tally.figures.unrelated) == (4, 0)
     assert tally.generators == {("player", "gpt-4o"): 3, ("dungeon_master", "rehearsal"): 3}
     assert tally.usage == Usage(requests=27, input_tokens=3_000, cached_tokens=30, output_tokens=600)
     assert tally.cost_usd == pytest.approx(0.75)
@@ -205,13 +206,13 @@ def test_one_unknown_cost_makes_the_sum_unknown() -> None:
 
 def test_a_repeated_action_is_no_repair_even_if_it_then_works() -> None:
     stubborn = a_trajectory(player("look"), dm("No.", "logic"), player("look"), dm("Task Succeed"))
-    assert Tally.of([stubborn]).refinements == 0
+    assert Tally.of([stubborn]).figures.refinements == 0
 
 
 def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
     counted = ORIGIN.model_copy(update={"refinements": Refinements(answered=1, unrelated=1)})
     tally = Tally.of([a_trajectory().model_copy(update={"provenance": counted})])
-    assert (tally.refinements, tally.unrelated) == (1, 1)
+    assert (tally.figures.refinements, tally.figures.unrelated) == (1, 1)
     text = render_card(facts(tally=tally), report())
     assert "| mistakes that only unrelated actions follow | 1 |" in text.splitlines()
 
@@ -228,7 +229,7 @@ def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
     ],
 )
 def test_size_categories(count: int, category: str) -> None:
-    assert Tally(trajectories=count).size_category == category
+    assert Tally(Figures(trajectories=count)).size_category == category
 
 
 def test_licences_are_identifiers() -> None:

@@ -298,8 +298,6 @@ class TestTheWhole:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("refinesynth.journal.commits._CHECKPOINT_EVERY", 100_000)
-        monkeypatch.setattr("refinesynth.journal.commits._PATIENCE_MS", 1)
-        monkeypatch.setattr("refinesynth.journal.commits.WAL_KEPT", 200_000)
         monkeypatch.setattr("refinesynth.journal.connecting.WAL_KEPT", 200_000)
         with Journal.open(path) as journal:
             stands_still = sqlite3.connect(path, isolation_level=None)

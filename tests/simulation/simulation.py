@@ -109,7 +109,6 @@ def synchronous_journal(world: World, killed: Callable[[], None]) -> Generator[N
         self._check()  # pyright: ignore[reportPrivateUsage]
         batch = Batch()
         fill(batch)
-        batch.calls = 1
         batch.end(self._commit(batch))  # pyright: ignore[reportPrivateUsage]
         return batch
 
