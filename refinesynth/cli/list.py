@@ -12,7 +12,7 @@ from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.journal.values import model_of
 from refinesynth.run import RunFolder
-from refinesynth.run.claiming import holds_run
+from refinesynth.run.folder import holds_run
 from refinesynth.run.status import RunStatus
 from refinesynth.text.figures import dollars
 from refinesynth.text.printable import one_line

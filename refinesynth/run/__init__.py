@@ -1,11 +1,11 @@
 """The run folder: what was asked, what came out, what was refused and why."""
 
-from refinesynth.run.claiming import free_run_folder, next_run_folder
 from refinesynth.run.config import RunConfig, differences, stable_repr
 from refinesynth.run.episodes import EpisodeLine, Finished, fingerprint
-from refinesynth.run.folder import RunFolder, is_run_file, worker_journals
+from refinesynth.run.folder import RunFolder, free_run_folder, is_run_file, next_run_folder, worker_journals
+from refinesynth.run.resume import EpisodeMemory
 from refinesynth.run.stats import RunStats
-from refinesynth.run.writer import EpisodeMemory, RunWriter
+from refinesynth.run.writer import RunWriter
 
 __all__ = [
     "EpisodeLine",

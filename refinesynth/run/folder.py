@@ -11,6 +11,7 @@ run.lock             who writes here
 view/                the run as logs for a viewer, where someone has looked at it; may be deleted
 """
 
+import errno
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -22,19 +23,20 @@ from typing import TypeAlias, TypeVar
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from refinesynth.errors import InputError, RunFolderError
+from refinesynth.errors import InputError, RefinesynthError, RunFolderError
 from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
 from refinesynth.personas import Personas, PersonaSource, open_personas
-from refinesynth.run.config import RunConfig
+from refinesynth.run.config import RunConfig, is_of_run
 from refinesynth.run.episodes import EpisodeLine
-from refinesynth.run.lines import read_lines
+from refinesynth.run.lines import cannot, read_lines
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, explain
 
 JOURNAL = "journal.sqlite"
+CONFIG = "config.json"
 
 CARRIED = "carried"
 """The journal's note of what other runs have paid for that were put together in this one."""
@@ -315,3 +317,66 @@ def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajector
 def _scripted(trajectories: Iterable[Trajectory]) -> Iterator[ScriptedPersona]:
     for one in one_of_each_script(trajectories):
         yield ScriptedPersona(text=one.persona.text, script=one.script)
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a run was begun in this folder. One whose configuration is damaged is there; what another program has
+    configured, such as a model, is none.
+    """
+    file = path / CONFIG
+    if not file.is_file():
+        return False
+    try:
+        return is_of_run(orjson.loads(file.read_bytes()))
+    except (OSError, orjson.JSONDecodeError):
+        return True
+
+
+def free_run_folder(parent: str | Path = "runs") -> Path:
+    """The next free folder `parent/NNN`, which is not made.
+
+    Raises:
+        RunFolderError: No folder can be there.
+        StorageError: `parent` cannot be read.
+    """
+    parent = Path(parent)
+    try:
+        taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
+    except FileNotFoundError:
+        taken = []
+    except OSError as error:
+        raise unusable("make a folder in", parent, error) from error
+    return parent / f"{max(taken, default=0) + 1:03d}"
+
+
+def next_run_folder(parent: str | Path = "runs") -> Path:
+    """Make and return the next free folder `parent/NNN`; two callers at once get two folders.
+
+    Raises:
+        RunFolderError: No folder can be there.
+        StorageError: It cannot be written.
+    """
+    parent = Path(parent)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = free_run_folder(parent)
+        while True:
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                folder = parent / f"{int(folder.name) + 1:03d}"
+                continue
+            return folder
+    except OSError as error:
+        raise unusable("make a folder in", parent, error) from error
+
+
+_NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
+"""Errors of a path that no folder can have, on any disk."""
+
+
+def unusable(do: str, path: Path, error: OSError) -> RefinesynthError:
+    """The error for a folder that cannot be made or used."""
+    if error.errno in _NO_SUCH_PLACE:
+        return RunFolderError(f"cannot {do} {str(path)!r}: {error.strerror or error}; give another folder")
+    return cannot(do, path, error)

@@ -13,10 +13,9 @@ from pydantic import JsonValue
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.journal import JournalReader, SpentRow
 from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.run.claiming import holds_run
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine, Finished
-from refinesynth.run.folder import RunFolder, summed
+from refinesynth.run.folder import RunFolder, holds_run, summed
 from refinesynth.run.writer import RunWriter
 from refinesynth.settings import Shard
 from refinesynth.text.distinct import DistinctNames

@@ -19,8 +19,7 @@ from refinesynth.files.output_folder import FolderLock, Holder, move_aside
 from refinesynth.files.urls import is_url
 from refinesynth.journal import JournalReader
 from refinesynth.run import RunConfig
-from refinesynth.run.claiming import holds_run
-from refinesynth.run.folder import JOURNAL
+from refinesynth.run.folder import JOURNAL, holds_run
 from refinesynth.stores.fetching import Stored, folder_in, make, take_in
 from refinesynth.stores.segment import Part, Segment, next_part
 from refinesynth.stores.store import AlreadyThere, Listed, RunStore, place_of

@@ -15,10 +15,10 @@ from typing import TypeVar
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageError
+from refinesynth.errors import BudgetSpent, RunStopped, StorageError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
-from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
+from refinesynth.run import Finished, RunWriter
 from refinesynth.synthesis.early_stop import Why, stops_early
 from refinesynth.synthesis.progress import Bound, Progress, Surroundings
 from refinesynth.synthesis.room import Room
@@ -95,7 +95,7 @@ class Pool:
         self._per_episode = per_episode
         self._early_stop = early_stop
         self._changed = anyio.Event()
-        self._doubtful = list[Finished]()
+        self._suspect = list[Finished]()
         """Counted, and written as soon as an episode that is not shows that the settings are right; else played again
         by the next process."""
         self._scope = anyio.CancelScope()
@@ -106,11 +106,8 @@ class Pool:
         """True if the run ended because nothing more could be paid."""
 
         self._began = time.monotonic()
-        self._committed_before = folder.committed.episodes
-        """Episodes that earlier processes have committed."""
-        self._waiting: dict[int, EpisodeLine] = {line.index: line for line in folder.waiting_lines()}
-        """Those that earlier processes have played, as far as their personas were not read yet."""
-        self._finished = folder.committed.with_lines(self._waiting.values())
+        self._earlier = folder.earlier()
+        self._finished = folder.committed.with_lines(self._earlier.buffered.values())
         """Sums over all finished episodes, committed or not."""
         self._started = self._finished_before = self._finished.episodes
         self._accepted_before = self._finished.accepted
@@ -211,7 +208,7 @@ class Pool:
             accepted=progress.accepted,
             n=self._n,
             started=progress.started,
-            finished=progress.finished - len(self._doubtful),
+            finished=progress.finished - len(self._suspect),
             seconds=round(progress.elapsed, 1),
         )
 
@@ -224,11 +221,11 @@ class Pool:
                     group.start_soon(self._guarded, self._work, receive)
 
                 group.start_soon(self._guarded, partial(self._feed, more_work), send)
-        if self._doubtful and self._failure is None and not self._over:
-            if self._finished.episodes > len(self._doubtful):
-                await self._finish_doubtful()
+        if self._suspect and self._failure is None and not self._over:
+            if self._finished.episodes > len(self._suspect):
+                await self._finish_suspect()
             else:
-                self._failure = RunStopped(f"{self._doubtful[0].line.reason}; so it was with all that was asked.")
+                self._failure = RunStopped(f"{self._suspect[0].line.reason}; so it was with all that was asked.")
         if isinstance(self._failure, RunStopped):
             raise RunStopped(
                 f"{self._failure} {self._whereabouts()} Fix the cause, then ask for the same again: the run is resumed."
@@ -255,16 +252,11 @@ class Pool:
         """Start personas as they are needed, and workers as there are more at once; at most one persona is read before
         its time.
         """
-        finished = self._folder.personas()
         count = workers = 0
         with send:
             async for index, persona in self._personas:
                 count = index + 1
-                if index < self._committed_before:
-                    self._check_same(index, persona, next(finished))
-                elif index in self._waiting:
-                    self._check_same(index, persona, self._waiting.pop(index).persona)
-                else:
+                if not self._earlier.has(index, persona):
                     while self._held_back(index):
                         if not self._in_flight and not self._may_start(0):
                             self.out_of_money = True
@@ -278,11 +270,7 @@ class Pool:
                         workers += 1
                         more_work()
                     await send.send((index, persona))
-            if count < self._committed_before or self._waiting:
-                raise RunFolderError(
-                    f"{self._folder} was begun with more than the {count:,} personas that are given now; "
-                    f"give the same ones, in the same order. More may follow at the end"
-                )
+            self._earlier.check_all_read(count)
         self.ran_out_after, self._bound = count, None
 
     def _held_back(self, index: int) -> bool:
@@ -312,18 +300,11 @@ class Pool:
         of episodes that come after the one that is to be started do not count: they cannot be committed before it.
         """
         done = self._finished
-        missing = self._n - (done.accepted - sum(line.trajectories for line in self._waiting.values()))
+        missing = self._n - (done.accepted - sum(line.trajectories for line in self._earlier.buffered.values()))
         if missing <= 0:
             return 0
         tries_for_one = (done.episodes + 1) / (done.accepted + self._per_episode)
         return math.ceil(missing * tries_for_one) + missing // (8 * self._per_episode)
-
-    def _check_same(self, index: int, persona: Persona, expected: str) -> None:
-        if fingerprint(persona) != expected:
-            raise RunFolderError(
-                f"persona {index} is now {persona.text[:80]!r}, which is not the one that {self._folder} was begun with; "
-                f"give the same personas, in the same order. More may follow at the end"
-            )
 
     # Ending them.
 
@@ -339,18 +320,18 @@ class Pool:
                     continue
                 if finished.doubtful:
                     self._finished.add(finished.line)
-                    self._doubtful.append(finished)
+                    self._suspect.append(finished)
                     self.report()
                     self.wake()
                     continue
                 # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
                 with anyio.CancelScope(shield=True):
                     await self._finish(finished)
-                    await self._finish_doubtful()
+                    await self._finish_suspect()
 
-    async def _finish_doubtful(self) -> None:
-        while self._doubtful:
-            await self._finish(self._doubtful.pop())
+    async def _finish_suspect(self) -> None:
+        while self._suspect:
+            await self._finish(self._suspect.pop())
 
     async def _finish(self, finished: Finished) -> None:
         if finished.index == self._folder.committed.episodes and not self._over:
@@ -409,8 +390,8 @@ class Pool:
         after = self._curated(before)
         if after is not before:
             self._finished.correct(before.line, after.line)
-            if index in self._waiting:
-                self._waiting[index] = after.line
+            if index in self._earlier.buffered:
+                self._earlier.buffered[index] = after.line
         return after
 
     def _curated(self, finished: Finished) -> Finished:
@@ -446,6 +427,6 @@ class Pool:
 
     def _whereabouts(self) -> str:
         return (
-            f"The run stopped with {self._finished.episodes - len(self._doubtful):,} episodes finished and {self._written:,} of {self._n:,} "
+            f"The run stopped with {self._finished.episodes - len(self._suspect):,} episodes finished and {self._written:,} of {self._n:,} "
             f"trajectories accepted; they are in {str(self._folder.path)!r}."
         )

@@ -1,0 +1,354 @@
+"""Resume: how a run that is there goes on, and what happens to its folder and its episodes, step by step.
+
+1. `_take`: the folder is this process's alone; with `fresh`, the run in it is moved aside.
+2. `_refuse_changes`, `_refuse_second_tries`: the run was asked for alike, and no earlier version has changed what its episodes mean.
+3. `_repair`: lines that no episode counts are cut; episodes whose lines are missing are forgotten.
+4. `EarlierEpisodes`: while the personas are read, those of completed and buffered episodes are compared and passed over.
+5. `EpisodeMemory`: a pending episode is played again; what it asks and had paid for is answered from the journal.
+
+An episode is *completed* when its lines are in the files and the journal counts them, *buffered* when it has ended and
+waits in the journal for an earlier one, *pending* when it has paid for something and not ended. A *suspect* one, which
+ended by what may be a wrong setting, is kept in memory alone until another shows that the settings are right: to the
+next process it is pending.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from refinesynth.errors import RunFolderError
+from refinesynth.files.atomic_write import is_unfinished
+from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
+from refinesynth.journal import Committed, Journal, JournalReader, Paid, Recorded
+from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
+from refinesynth.run.episodes import EpisodeLine, fingerprint
+from refinesynth.run.folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, unusable
+from refinesynth.run.lines import cut, ends_line, last_line_end, size_of
+from refinesynth.run.stats import RunStats
+from refinesynth.trajectory import Persona
+
+_LOG = logging.getLogger("refinesynth.run")
+
+
+class Claimed(NamedTuple):
+    """A run folder that is this process's alone, in a state to be gone on with."""
+
+    journal: Journal
+    aside: Path | None
+    """Where the run is now that was moved aside."""
+    forgotten: range
+    """Episodes whose lines were missing; they are pending now."""
+
+
+def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Claimed:
+    """Continue the run in `path`, or begin one if none is there, until `until` is closed.
+
+    Raises:
+        RunFolderError: Something else is in the folder, a live process writes it, or the run was asked with other
+            settings that would change the data; the message names each difference.
+        StorageError: The folder cannot be written, or its journal cannot be read.
+    """
+    if holds_run(path) and not fresh:
+        # Before the lock's file says that this process has the folder; and again when it has.
+        _refuse_changes(path, config)
+    aside = _take(path, fresh=fresh, until=until)
+    if holds_run(path):
+        _refuse_changes(path, config)
+    else:
+        config.save(path / CONFIG)
+    folder = RunFolder(path, config)
+    journal = until.enter_context(closing(Journal.open(folder.journal_file)))
+    # Before anything is changed: the version that began it can still go on with it.
+    _refuse_second_tries(path, journal)
+    counted = journal.committed.count
+    missing = _repair(folder, journal)
+    if config != RunConfig.load(folder.config_file):
+        config.save(folder.config_file)
+    return Claimed(journal, aside, range(counted if missing is None else missing, counted))
+
+
+def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
+    """Take the folder at `path` until `until` is closed; with `fresh`, a run in it is moved aside first.
+
+    Returns where that one is now; None if there was none.
+
+    Raises:
+        RunFolderError: Something else than a run is in it, a file of the run is a link, a FIFO or a device, a live
+            process has it, or no folder can be there.
+        StorageError: It cannot be written.
+    """
+    _refuse_strangers(path)
+    refuse_irregular_files(path, follow=False)
+    _make(path)
+    until.enter_context(FolderLock(path))
+    _refuse_strangers(path)
+    if not (fresh and holds_run(path)):
+        return None
+    # Through a link, the folder itself is moved and made again, and the link stays right.
+    real = path.resolve()
+    aside = _move_aside(real)
+    _make(real)
+    # The lock of the old folder is kept as well: a process that has opened it meanwhile does not take that folder for
+    # this one.
+    until.enter_context(FolderLock(path))
+    return aside
+
+
+def _refuse_strangers(path: Path) -> None:
+    try:
+        found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
+    except OSError as error:
+        raise unusable("use", path, error) from error
+    if not holds_run(path) and not all(_is_of_no_run(name) for name in found):
+        raise RunFolderError(
+            f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
+        )
+
+
+def _is_of_no_run(name: str) -> bool:
+    """Whether a process may have left it that died before it had begun a run."""
+    return name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable("make the folder", path, error) from error
+
+
+def _move_aside(path: Path) -> Path:
+    try:
+        return move_aside(path)
+    except OSError as error:
+        raise unusable("move aside", path, error) from error
+
+
+def _refuse_changes(path: Path, config: RunConfig) -> None:
+    before = RunFolder.open(path)
+    changed = differences(before.config, config)
+    if changed and not before.has_ended():
+        # A run that came to nothing says what to look at, and goes on when that is corrected.
+        changed = differences(before.config, config, of_models=TO_BE_ANSWERED)
+    if changed:
+        raise RunFolderError(
+            f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
+            f"another folder for the new ones, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
+        )
+    if not before.journal_file.exists() and (size_of(before.trajectories_file) or size_of(before.rejected_file)):
+        raise RunFolderError(
+            f"{str(path)!r} has lost {before.journal_file.name}, which says what of the rest counts and what was paid for; put "
+            f"it back, or start over with --fresh (in Python fresh=True), which keeps the old folder. What was accepted can still be "
+            f"exported"
+        )
+
+
+def _refuse_second_tries(path: Path, journal: Journal) -> None:
+    """Refuse to go on with a run in which an earlier version has played failed personas again.
+
+    Raises:
+        RunFolderError: It has; the order of its personas is not that of the source.
+        StorageError: The journal cannot be read.
+    """
+    if journal.note("second_tries") is not None:
+        raise RunFolderError(
+            f"an earlier version has played failed personas of {str(path)!r} again (--retry-failed), and this one goes on "
+            f"with no such run. It can still be read, exported and merged: make what is missing in a new run, then "
+            f"`refinesynth merge` both"
+        )
+
+
+def _repair(folder: RunFolder, journal: Journal) -> int | None:
+    """Cut what no episode counts, and forget episodes whose lines are not all there: they are made again for free.
+
+    Returns the index of the first that is forgotten; None if nothing is missing.
+
+    Raises:
+        RunFolderError: A file was changed by something else; nothing is cut or forgotten then.
+        StorageError: The folder cannot be written, or the journal cannot be read.
+    """
+    counted = journal.committed
+    there = size_of(folder.trajectories_file), size_of(folder.rejected_file)
+    missing = None
+    if there[0] < counted.trajectories_end or there[1] < counted.rejected_end:
+        missing = _first_missing(journal, counted.count, *there)
+        counted = _committed_before(journal, missing)
+    ends = ((folder.trajectories_file, counted.trajectories_end), (folder.rejected_file, counted.rejected_end))
+    for path, end in ends:
+        if not ends_line(path, end):
+            raise _changed(path, end)
+    if missing is not None:
+        journal.forget_from(missing, totals=_totals_before(journal, missing).to_json())
+    for path, end in ends:
+        cut(path, end=end)
+    cut(folder.events_file, end=last_line_end(folder.events_file))
+    return missing
+
+
+def _first_missing(journal: Journal, count: int, trajectories: int, rejected: int) -> int:
+    """The first episode whose lines end beyond these bytes. Ends never fall from one episode to the next."""
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        ends = _committed_before(journal, middle + 1)
+        if ends.trajectories_end > trajectories or ends.rejected_end > rejected:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _committed_before(journal: Journal, index: int) -> Committed:
+    entry = journal.entry(index - 1) if index else None
+    return Committed(index, entry.trajectories_end or 0, entry.rejected_end or 0) if entry else Committed(0, 0, 0)
+
+
+def _totals_before(journal: Journal, index: int) -> RunStats:
+    totals = RunStats()
+    for entry in journal.entries():
+        if entry.index >= index:
+            break
+        totals.add(EpisodeLine.from_json(entry.line))
+    return totals
+
+
+def _changed(path: Path, end: int) -> RunFolderError:
+    return RunFolderError(
+        f"{str(path)!r} has {size_of(path):,} bytes, and a line was expected to end at byte {end:,}; it was changed after the "
+        f"run wrote it. Put the original back, or start over with --fresh (in Python fresh=True), which keeps the old folder"
+    )
+
+
+class EarlierEpisodes:
+    """Completed and buffered episodes of earlier processes, while the personas are read once more."""
+
+    def __init__(self, folder: RunFolder, *, completed: int, fingerprints: Iterator[str]) -> None:
+        """Those of a folder, with the `completed` ones' fingerprints of personas."""
+        self._folder = folder
+        self._completed = completed
+        self._fingerprints = fingerprints
+        self.buffered = {line.index: line for line in folder.waiting_lines()}
+        """By index, as far as their personas were not read yet."""
+
+    def has(self, index: int, persona: Persona) -> bool:
+        """Whether the episode of this persona is not to be played; to be asked for every persona, in their order.
+
+        Raises:
+            RunFolderError: At that index, the run was begun with another persona.
+            StorageError: The journal cannot be read.
+        """
+        if index < self._completed:
+            before = next(self._fingerprints)
+        elif index in self.buffered:
+            before = self.buffered.pop(index).persona
+        else:
+            return False
+        if fingerprint(persona) != before:
+            raise RunFolderError(
+                f"persona {index} is now {persona.text[:80]!r}, which is not the one that {self._folder} was begun with; "
+                f"give the same personas, in the same order. More may follow at the end"
+            )
+        return True
+
+    def check_all_read(self, count: int) -> None:
+        """After the last persona, see that the run was begun with no more than `count`.
+
+        Raises:
+            RunFolderError: It was.
+        """
+        if count < self._completed or self.buffered:
+            raise RunFolderError(
+                f"{self._folder} was begun with more than the {count:,} personas that are given now; "
+                f"give the same ones, in the same order. More may follow at the end"
+            )
+
+
+class EpisodeMemory:
+    """The completions that one episode has paid for, those of an earlier process among them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        episode: str,
+        *,
+        begun: bool,
+        elsewhere: Sequence[JournalReader] = (),
+        known: Sequence[Paid] = (),
+        had_ended: bool = False,
+        on_kept: Callable[[Sequence[Paid]], None] | None = None,
+    ) -> None:
+        """The memory of the episode with this id; `begun` says whether an earlier process may have begun it.
+
+        What is kept goes to `journal`, and then to `on_kept`; the journal and those `elsewhere` are asked what was paid
+        for before. `known` and `had_ended` were read by another process.
+        """
+        self._journal = journal
+        self._episode = episode
+        self._known = known
+        self._had_ended = had_ended
+        self._on_kept = on_kept
+        self._asked = (journal, *elsewhere) if begun else ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode had ended, and is made again because its lines are missing.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        below = max((journal.ended_below for journal in self._asked), default=0)
+        return self._had_ended or any(paid.index < below for paid in self._recorded)
+
+    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+        """What this request was answered with before; None if it was not made.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        return self._recorded.get(role, step, digest)
+
+    async def keep(self, *paid: Paid) -> None:
+        """Returns when the completions are committed, together.
+
+        Raises:
+            StorageError: It could not be.
+        """
+        await self._journal.keep(*paid)
+        if self._on_kept is not None:
+            self._on_kept(paid)
+        if _LOG.isEnabledFor(logging.DEBUG):
+            for one in paid:
+                _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": _facts(one)})
+
+    @cached_property
+    def _recorded(self) -> Recorded:
+        # Read when the first request is made, and only where there can be something to read.
+        read = [paid for journal in self._asked for paid in journal.recorded(self._episode)]
+        return Recorded([*self._known, *read])
+
+    def everything(self) -> tuple[Paid, ...]:
+        """All that was paid for before this process began.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        return tuple(self._recorded)
+
+
+def _facts(paid: Paid) -> dict[str, Any]:
+    """The completion as an event: everything but its words; `episode`, `role` and `step` find these in the journal."""
+    return {
+        "event": "completion",
+        "episode": paid.episode,
+        "attempt": paid.attempt,
+        "role": paid.role,
+        "step": paid.step,
+        "model": paid.model,
+        "input_tokens": paid.input_tokens,
+        "cached_tokens": paid.cached_tokens,
+        "output_tokens": paid.output_tokens,
+        "cost_usd": paid.cost_usd,
+    }
