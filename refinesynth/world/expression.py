@@ -66,7 +66,7 @@ class Expression:
             result = self.evaluate(state, names)
         except NoAnswer as error:
             return str(error)
-        except (OverflowError, RecursionError):
+        except (OverflowError, RecursionError, ValueError):  # the last: a number of thousands of digits as text
             return NOT_JSON
         return result if type(result) is bool else "this is neither true nor false"
 

@@ -211,7 +211,9 @@ def _int(value: Any) -> int:
         if not _INT.fullmatch(value):
             why = "invalid digit found in string" if value else "cannot parse integer from empty string"
             raise NoAnswer(f"Function 'int' error: string parse error: {why}")
-        number = int(value)
+        # Python reads no number of thousands of digits; twenty are too many, whichever they are.
+        digits = value.lstrip("+-").lstrip("0")[:20] or "0"
+        number = -int(digits) if value.startswith("-") else int(digits)
         if not _LEAST_INT <= number <= MOST_INT:
             size = "large" if number > 0 else "small"
             raise NoAnswer(f"Function 'int' error: string parse error: number too {size} to fit in target type")

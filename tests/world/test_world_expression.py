@@ -186,6 +186,24 @@ def test_states_deeper_than_json_goes_have_no_answer() -> None:
     assert json_bytes(deep) is None
 
 
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("int(state.x) == 1", "9" * 5_000),
+        ("int(state.x) == 1", "-" + "9" * 5_000),
+        ("string(state.x) == '1'", 10**5_000),
+        ("double(state.x) == 1.0", 10**400),
+        ("state.x < 1.5", 10**400),
+    ],
+)
+def test_numbers_of_thousands_of_digits_have_no_answer(source: str, value: JsonValue) -> None:
+    assert isinstance(_answer(source, {"x": value}), str)
+
+
+def test_leading_zeros_are_none_of_a_number() -> None:
+    assert _answer("int(state.x) == -7", {"x": "-" + "0" * 5_000 + "7"}) is True
+
+
 def test_an_expression_shows_its_source() -> None:
     expression = compile_expression("state.items.all(i, i != p)", {"p", "q"})
     assert isinstance(expression, Expression)
