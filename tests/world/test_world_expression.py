@@ -195,6 +195,7 @@ def test_states_deeper_than_json_goes_have_no_answer() -> None:
         ("double(state.x) == 1.0", 10**400),
         ("state.x < 1.5", 10**400),
     ],
+    ids=["text", "negative text", "to text", "to real", "compared"],
 )
 def test_numbers_of_thousands_of_digits_have_no_answer(source: str, value: JsonValue) -> None:
     assert isinstance(_answer(source, {"x": value}), str)
