@@ -3,13 +3,13 @@
 1. `_take`: the folder is this process's alone; with `fresh`, the run in it is moved aside.
 2. `_refuse_changes`, `_refuse_second_tries`: the run was asked for alike, and no earlier version has changed what its episodes mean.
 3. `_repair`: lines that no episode counts are cut; episodes whose lines are missing are forgotten.
-4. `EarlierEpisodes`: while the personas are read, those of completed and buffered episodes are compared and passed over.
-5. `EpisodeMemory`: a pending episode is played again; what it asks and had paid for is answered from the journal.
+4. `EarlierEpisodes`: while the personas are read, those of committed and waiting episodes are compared and passed over.
+5. `EpisodeMemory`: an outstanding episode is played again; what it asks and had paid for is answered from the journal.
 
-An episode is *completed* when its lines are in the files and the journal counts them, *buffered* when it has ended and
-waits in the journal for an earlier one, *pending* when it has paid for something and not ended. A *suspect* one, which
-ended by what may be a wrong setting, is kept in memory alone until another shows that the settings are right: to the
-next process it is pending.
+An episode is *committed* when its lines are in the files and the journal counts them, *waiting* when it has ended and
+its lines are in the journal, since an earlier one has not, *outstanding* when it has paid for something and not ended. A
+*doubtful* one, which ended by what may be a wrong setting, is kept in memory alone until another shows that the settings
+are right: to the next process it is outstanding.
 """
 
 import logging
@@ -40,7 +40,7 @@ class Claimed(NamedTuple):
     aside: Path | None
     """Where the run is now that was moved aside."""
     forgotten: range
-    """Episodes whose lines were missing; they are pending now."""
+    """Episodes whose lines were missing; they are outstanding now."""
 
 
 def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Claimed:
@@ -223,14 +223,14 @@ def _changed(path: Path, end: int) -> RunFolderError:
 
 
 class EarlierEpisodes:
-    """Completed and buffered episodes of earlier processes, while the personas are read once more."""
+    """Committed and waiting episodes of earlier processes, while the personas are read once more."""
 
-    def __init__(self, folder: RunFolder, *, completed: int, fingerprints: Iterator[str]) -> None:
-        """Those of a folder, with the `completed` ones' fingerprints of personas."""
+    def __init__(self, folder: RunFolder, *, committed: int, fingerprints: Iterator[str]) -> None:
+        """Those of a folder, with the `committed` ones' fingerprints of personas."""
         self._folder = folder
-        self._completed = completed
+        self._committed = committed
         self._fingerprints = fingerprints
-        self.buffered = {line.index: line for line in folder.waiting_lines()}
+        self.waiting = {line.index: line for line in folder.waiting_lines()}
         """By index, as far as their personas were not read yet."""
 
     def has(self, index: int, persona: Persona) -> bool:
@@ -240,10 +240,10 @@ class EarlierEpisodes:
             RunFolderError: At that index, the run was begun with another persona.
             StorageError: The journal cannot be read.
         """
-        if index < self._completed:
+        if index < self._committed:
             before = next(self._fingerprints)
-        elif index in self.buffered:
-            before = self.buffered.pop(index).persona
+        elif index in self.waiting:
+            before = self.waiting.pop(index).persona
         else:
             return False
         if fingerprint(persona) != before:
@@ -259,7 +259,7 @@ class EarlierEpisodes:
         Raises:
             RunFolderError: It was.
         """
-        if count < self._completed or self.buffered:
+        if count < self._committed or self.waiting:
             raise RunFolderError(
                 f"{self._folder} was begun with more than the {count:,} personas that are given now; "
                 f"give the same ones, in the same order. More may follow at the end"

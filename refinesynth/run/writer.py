@@ -146,7 +146,7 @@ class RunWriter(RunFolder):
 
     def earlier(self) -> EarlierEpisodes:
         """What earlier processes have finished, to be compared with the personas that are read now."""
-        return EarlierEpisodes(self, completed=self.committed.episodes, fingerprints=self._records.personas())
+        return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self._records.personas())
 
     async def append(self, *episodes: Finished) -> None:
         """Write finished episodes to the files; the next in the order of the personas. Returns when they are committed.

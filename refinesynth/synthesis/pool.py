@@ -95,7 +95,7 @@ class Pool:
         self._per_episode = per_episode
         self._early_stop = early_stop
         self._changed = anyio.Event()
-        self._suspect = list[Finished]()
+        self._doubtful = list[Finished]()
         """Counted, and written as soon as an episode that is not shows that the settings are right; else played again
         by the next process."""
         self._scope = anyio.CancelScope()
@@ -107,7 +107,7 @@ class Pool:
 
         self._began = time.monotonic()
         self._earlier = folder.earlier()
-        self._finished = folder.committed.with_lines(self._earlier.buffered.values())
+        self._finished = folder.committed.with_lines(self._earlier.waiting.values())
         """Sums over all finished episodes, committed or not."""
         self._started = self._finished_before = self._finished.episodes
         self._accepted_before = self._finished.accepted
@@ -208,7 +208,7 @@ class Pool:
             accepted=progress.accepted,
             n=self._n,
             started=progress.started,
-            finished=progress.finished - len(self._suspect),
+            finished=progress.finished - len(self._doubtful),
             seconds=round(progress.elapsed, 1),
         )
 
@@ -221,11 +221,11 @@ class Pool:
                     group.start_soon(self._guarded, self._work, receive)
 
                 group.start_soon(self._guarded, partial(self._feed, more_work), send)
-        if self._suspect and self._failure is None and not self._over:
-            if self._finished.episodes > len(self._suspect):
-                await self._finish_suspect()
+        if self._doubtful and self._failure is None and not self._over:
+            if self._finished.episodes > len(self._doubtful):
+                await self._finish_doubtful()
             else:
-                self._failure = RunStopped(f"{self._suspect[0].line.reason}; so it was with all that was asked.")
+                self._failure = RunStopped(f"{self._doubtful[0].line.reason}; so it was with all that was asked.")
         if isinstance(self._failure, RunStopped):
             raise RunStopped(
                 f"{self._failure} {self._whereabouts()} Fix the cause, then ask for the same again: the run is resumed."
@@ -300,7 +300,7 @@ class Pool:
         of episodes that come after the one that is to be started do not count: they cannot be committed before it.
         """
         done = self._finished
-        missing = self._n - (done.accepted - sum(line.trajectories for line in self._earlier.buffered.values()))
+        missing = self._n - (done.accepted - sum(line.trajectories for line in self._earlier.waiting.values()))
         if missing <= 0:
             return 0
         tries_for_one = (done.episodes + 1) / (done.accepted + self._per_episode)
@@ -320,18 +320,18 @@ class Pool:
                     continue
                 if finished.doubtful:
                     self._finished.add(finished.line)
-                    self._suspect.append(finished)
+                    self._doubtful.append(finished)
                     self.report()
                     self.wake()
                     continue
                 # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
                 with anyio.CancelScope(shield=True):
                     await self._finish(finished)
-                    await self._finish_suspect()
+                    await self._finish_doubtful()
 
-    async def _finish_suspect(self) -> None:
-        while self._suspect:
-            await self._finish(self._suspect.pop())
+    async def _finish_doubtful(self) -> None:
+        while self._doubtful:
+            await self._finish(self._doubtful.pop())
 
     async def _finish(self, finished: Finished) -> None:
         if finished.index == self._folder.committed.episodes and not self._over:
@@ -390,8 +390,8 @@ class Pool:
         after = self._curated(before)
         if after is not before:
             self._finished.correct(before.line, after.line)
-            if index in self._earlier.buffered:
-                self._earlier.buffered[index] = after.line
+            if index in self._earlier.waiting:
+                self._earlier.waiting[index] = after.line
         return after
 
     def _curated(self, finished: Finished) -> Finished:
@@ -427,6 +427,6 @@ class Pool:
 
     def _whereabouts(self) -> str:
         return (
-            f"The run stopped with {self._finished.episodes - len(self._suspect):,} episodes finished and {self._written:,} of {self._n:,} "
+            f"The run stopped with {self._finished.episodes - len(self._doubtful):,} episodes finished and {self._written:,} of {self._n:,} "
             f"trajectories accepted; they are in {str(self._folder.path)!r}."
         )
