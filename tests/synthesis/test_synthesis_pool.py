@@ -1,6 +1,7 @@
 """Laws of the engine, on made-up episodes that finish in any order."""
 
 import math
+import re
 from collections.abc import AsyncGenerator, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -158,7 +159,10 @@ async def test_an_error_in_on_progress_ends_the_run_and_is_raised_as_it_is(tmp_p
     stage = Fates(SLOW_AND_GOOD)
     with pytest.raises(LookupError, match="no display") as caught:
         await run(tmp_path, stage, n=50, concurrency=3, on_progress=complain)
-    assert caught.value.__notes__[0].startswith("The run stopped with 3 episodes finished and 3 of 50 trajectories")
+    # Those that ended at the same moment are kept as well.
+    assert re.match(
+        r"The run stopped with [3-5] episodes finished and [3-5] of 50 trajectories", caught.value.__notes__[0]
+    )
     assert kept(tmp_path) == stage.finished
 
 
