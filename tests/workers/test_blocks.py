@@ -7,6 +7,7 @@ import pickle
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -46,7 +47,15 @@ def family(pid: int) -> Iterator[int]:
 
 def tasks_at_work() -> list[int]:
     """Processes of this one that play a block now."""
-    return [pid for pid in family(os.getpid()) if b"ray::play_block" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in family(os.getpid()) if b"ray::play_block" in _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    """Empty if the process has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def assert_nothing_was_paid_twice(folder: Path) -> None:
@@ -122,8 +131,9 @@ async def test_tasks_that_are_killed_are_replaced_and_what_they_had_paid_for_is_
 
     def kill() -> object:
         for pid in tasks_at_work():
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
         return killed
 
     await synthesize(n=20, concurrency=6, output=tmp_path / "whole")
