@@ -40,20 +40,20 @@ def contents(folder: Path) -> list[bytes]:
 
 def family(pid: int) -> Iterator[int]:
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield int(child)
-            yield from family(int(child))
+        for child in map(int, _read(children).split()):
+            yield child
+            yield from family(child)
 
 
 def tasks_at_work() -> list[int]:
     """Processes of this one that play a block now."""
-    return [pid for pid in family(os.getpid()) if b"ray::play_block" in _command(pid)]
+    return [pid for pid in family(os.getpid()) if b"ray::play_block" in _read(Path(f"/proc/{pid}/cmdline"))]
 
 
-def _command(pid: int) -> bytes:
+def _read(path: Path) -> bytes:
     """Empty if the process has just ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return path.read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
 
