@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refinesynth.cli.train_plan import lost_of
+from refinesynth.cli.train_display import lost_of
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError
 from refinesynth.export import ExportReport, Masking

@@ -17,8 +17,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
-from refinesynth.cli.train_display import StepPace, TrainDisplay, in_a_line, preview_laid_out
-from refinesynth.cli.train_plan import as_lines
+from refinesynth.cli.train_display import StepPace, TrainDisplay, as_lines, in_a_line, preview_laid_out
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
@@ -463,7 +462,7 @@ def test_only_rank_0_speaks_and_writes(
 
 def test_other_ranks_leave_it_to_rank_0_to_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr("refinesynth.cli.train_asking._HEAD_START", 0.0)
+    monkeypatch.setattr("refinesynth.cli.train._HEAD_START", 0.0)
     (tmp_path / "thesis.tex").write_text("precious")
     result = train("runs/first", "--model", "m", "-o", tmp_path)
     assert (result.exit_code, result.output) == (2, "")
