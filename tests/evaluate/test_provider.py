@@ -164,7 +164,10 @@ def test_vllm_is_a_server_that_runs():
     ("arguments", "message"),
     [
         (("--model", "oracle", "--tasks", "nowhere"), "there is no benchmark 'nowhere'"),
-        (("--model", "oracle", "--tasks", "worlds:x", "--compat", "best"), "expected agentboard or repaired"),
+        (
+            ("--model", "oracle", "--tasks", "worlds:x", "--compat", "best"),
+            "'best' is not one of 'agentboard', 'repaired'",
+        ),
         (("--model", "oracle", "--tasks", "worlds:x", "--python", "worlds"), "NAME=PATH"),
         (("--model", "gpt-4o", "--tasks", "worlds:x", "--set", "=3"), "SETTING=VALUE"),
         (("--tasks", "worlds:x"), "--model"),

@@ -128,17 +128,22 @@ def contents(folder: Path) -> list[bytes]:
 async def test_both_nodes_play_and_one_that_dies_is_replaced_with_the_same_files_in_the_end(
     two_nodes: Cluster, tmp_path: Path
 ) -> None:
-    gate, folder = Gate(most=60), tmp_path / "run"
-    with running(create_app(gate)) as address:
-        with run(two_nodes, address, folder) as started:
+    # Once more where Ray loses a connection besides, as it does on a machine that does much else.
+    for folder in (tmp_path / "run", tmp_path / "again"):
+        gate = Gate(most=60)
+        with running(create_app(gate)) as address, run(two_nodes, address, folder) as started:
             until(gate.reached.is_set, started)
             assert [len(node.workers()) for node in two_nodes.nodes] == [1, 1]
             # What was answered on both is in the run's own journal a moment later.
-            until(lambda: sum(row.requests for row in RunFolder.open(folder).spent()) == 60, started)
+            until(lambda folder=folder: sum(row.requests for row in RunFolder.open(folder).spent()) == 60, started)
             two_nodes.kill(two_nodes.nodes[0])
             two_nodes.add(cpus=1)
             gate.open.set()
-            assert started.wait(PATIENCE) == 0, started.communicate()
+            code, said = started.wait(PATIENCE), started.communicate()[1]
+            if code != 3 or "the connection to the Ray cluster is lost" not in " ".join(said.split()):
+                break
+    assert code == 0, said
+    with running(create_app(Rehearsal())) as address:
         assert contents(folder) == await whole(address, tmp_path / "whole")
 
 
@@ -154,7 +159,7 @@ async def test_workers_without_a_place_are_said_and_begin_when_there_is_one(two_
             third = two_nodes.add(cpus=1)
             until(third.workers, started)
             gate.open.set()
-            assert started.wait(PATIENCE) == 0, started.communicate()
+            assert started.wait(PATIENCE) == 0, started.communicate()[1]
         two_nodes.kill(third)
         assert contents(folder) == await whole(address, tmp_path / "whole")
 
