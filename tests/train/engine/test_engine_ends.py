@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,15 @@ def test_a_signal_is_answered_at_once_and_two_at_a_time_are_one(tmp_path: Path):
     assert made.progress.step in {3, 4}
 
 
+@pytest.fixture
+def _usual() -> Iterator[None]:
+    """Another test, or a library, may have left another handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
+@pytest.mark.usefixtures("_usual")
 def test_a_second_signal_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch):
     now = iter([0.0, 9.0])
     monkeypatch.setattr("refinesynth.train.engine.interruption.monotonic", lambda: next(now))
