@@ -4,6 +4,7 @@ exist."""
 import ast
 import re
 import tomllib
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -58,3 +59,9 @@ def test_tests_import_at_most_two_packages_deep() -> None:
         if (node.module or "").count(".") > 3
     ]
     assert deep == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    # Pytest imports them by that, and refuses the second.
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
