@@ -109,8 +109,8 @@ def import_backends(asked: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: There is no such backend; the run would have said the same.
     """
-    import_module("refinesynth.episode")
-
+    for name in ("refinesynth.episode", "refinesynth.client.session"):
+        import_module(name)
     if any(chosen.path == "litellm" for chosen in _chosen(asked)):
         from refinesynth.client.litellm_sdk import litellm
 
