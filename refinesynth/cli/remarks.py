@@ -15,6 +15,7 @@ _SAID = frozenset(
         "batch_ended",
         "store",
         "workers_wait",
+        "block_lost",
         "tool_parser",
     }
 )

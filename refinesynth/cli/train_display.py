@@ -175,7 +175,7 @@ def as_lines(plan: Plan) -> str:
 
 
 def laid_out(plan: Plan) -> RenderableType:
-    """What will be trained, on what, in how many steps, in how much memory, and what to mind."""
+    """The plan laid out: model, data, steps, memory and remarks."""
     table = labelled(((name, styled(text)) for name, text in _rows(plan)), apart=2)
     return Group(table, *(styled(f"! {one_line(remark)}", "yellow") for remark in plan.remarks))
 
@@ -221,7 +221,7 @@ def _source(one: SourceSizes) -> str:
 
 
 def lost_of(counts: Counts) -> str:
-    """What was cut or left out, and which; empty if nothing was."""
+    """Conversations that were cut or left out, with ids; empty if none was."""
     turns = f", {counted(counts.cut_turns, 'assistant turn')} lost" if counts.cut_turns else ""
     parts = (
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),

@@ -1,5 +1,5 @@
-"""What an episode's requests are charged to: sums of what was used, the budget that pays, and the memory of completions
-that were paid for before.
+"""Accounts of an episode's requests: sums of what was used, the budget that pays, and the memory of completions that
+were paid for before.
 """
 
 from collections.abc import Callable
@@ -87,7 +87,7 @@ class Memory(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the episode had ended, and is made again from what it has paid for alone."""
+        """True if the episode had ended, and is made again from its paid completions alone."""
         ...
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:

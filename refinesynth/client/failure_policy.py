@@ -54,7 +54,7 @@ class FailurePolicy:
         self.usable = False
         """True once an answer could be used."""
         self.proved: set[str] = set()
-        """What the server has, because it was answered; see `lacks.carried`."""
+        """Features that the server has shown by an answer; see `lacks.carried`."""
         self._backend = backend
         self._limiter = limiter
         self._fruitless = 0

@@ -70,7 +70,7 @@ class Lacks:
             self._take_over(known)
 
     def to_json(self) -> bytes:
-        """What is known, for `learn` in another process."""
+        """Known lacks as JSON, for `learn` in another process."""
         return _FOUND.dump_json(self._found)
 
     async def learn(self, known: bytes) -> None:

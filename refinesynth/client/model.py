@@ -49,7 +49,7 @@ class LiteLLMModel(Model):
     Guarantees: what comes back is neither cut off nor empty; its text holds no lone surrogates; JSON that was asked for
     is strict where it could be repaired; every completion that was paid for is kept in the request's account, also
     those that were then thrown away, and one that was paid for before is not asked for again. Errors are sorted by
-    `sorting` into `EpisodeAbandoned` and `RunStopped`, without keys.
+    `classify_error` into `EpisodeAbandoned` and `RunStopped`, without keys.
 
     Not promised: streaming, and parts other than text, tool calls and thinking, which raise `UserError`.
     """

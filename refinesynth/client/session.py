@@ -141,7 +141,7 @@ class Account:
     digest: bytes = b""
     """What is asked, see `digest_of`."""
     tracker: CostTracker = field(default_factory=Unlimited)
-    """What pays for it."""
+    """The budget that pays for it."""
 
     @property
     def priority(self) -> float:
@@ -155,7 +155,7 @@ class Account:
 
     @property
     def ended(self) -> bool:
-        """Whether the episode had ended, and is made again from what it has paid for alone."""
+        """True if the episode had ended, and is made again from its paid completions alone."""
         return self.session is not None and self.session.memory is not None and self.session.memory.ended
 
     def recall(self) -> Paid | None:

@@ -53,9 +53,9 @@ class Call:
     faults: Counter[FaultKind] = field(default_factory=Counter[FaultKind])
     """Faults that count against the backend's numbers of retries."""
     may: frozenset[Lack] = frozenset(Lack)
-    """What may be left out of the request, if the server seems to lack it."""
+    """Features that may be left out of the request, if the server seems to lack them."""
     without: frozenset[Lack] = frozenset()
-    """What the request does without, to see whether that is answered."""
+    """Features that the request is tried without."""
     crashes: int = 0
     """Faults over which the server seems to have crashed."""
     answered_before: int = 0

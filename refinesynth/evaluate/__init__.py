@@ -86,7 +86,7 @@ def evaluate(
         data: Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from.
         output: Folder of the logs; by default evals/MODEL. What is there is gone on with.
         limit: Instances of each benchmark at most, the first ones.
-        epochs: How often each instance is played.
+        epochs: Plays of each instance.
         temperature: Temperature of the sampling; 0 is greedy.
         max_tokens: Most tokens of one answer; by default 1,024, which hold a thought and an action.
         seed: Seed that is passed to the model.

@@ -81,7 +81,7 @@ class EnvironmentProcess:
     def _describe(self, benchmark: Benchmark, compat: Compat, perturb: str) -> None:
         self.benchmark = benchmark
         self.episodes = 0
-        """How many were begun in it."""
+        """Number of episodes begun in it."""
         self.solves = False
         """The environment has a `solution()`; known once it was opened."""
         self._opening = {"do": "open", "environment": benchmark.environment, "compat": compat, "perturb": perturb}

@@ -58,7 +58,7 @@ class Evaluation(TaskSettings):
     limit: Annotated[FromOne | None, Option(LIMITS, "N")] = None
     """Instances of each benchmark at most, the first ones."""
     epochs: Annotated[FromOne, Option(LIMITS, "N")] = 1
-    """How often each instance is played."""
+    """Plays of each instance."""
     temperature: Annotated[float, Field(ge=0, le=2), Option(MODEL)] = 0.0
     """Temperature of the sampling; 0 is greedy."""
     max_tokens: Annotated[FromOne | None, Option(MODEL, "N")] = None

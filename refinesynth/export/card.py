@@ -69,7 +69,7 @@ class Tally:
     """Counts over trajectories; memory does not grow with their number."""
 
     figures: Figures = field(default_factory=Figures)
-    """What they are like, as a run sums it up."""
+    """Figures of the trajectories, as a run sums them up."""
     player_turns: int = 0
     generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """Trajectories by role and model."""

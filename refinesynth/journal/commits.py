@@ -50,7 +50,7 @@ class Batch:
     """
 
     calls: int = 0
-    """How often something was put in."""
+    """Number of calls that put something in."""
     forget_from: int | None = None
     """Comes before everything else."""
     paid: list[Row] = field(default_factory=list[Row])
@@ -107,7 +107,7 @@ _CHECKPOINT_EVERY = 4 * 1024 * 1024
 """What is committed before the log is copied back, in bytes."""
 
 _PATIENCE_MS = 500
-"""How long readers may keep the log from being emptied when the journal is closed, in milliseconds."""
+"""Longest wait for readers when the journal is closed and its log is emptied, in milliseconds."""
 
 
 class Commits:
@@ -233,7 +233,7 @@ def restoring(path: Path) -> Generator[Restore]:
 
 
 LINGER_S = 0.002
-"""How long a commit waits for others to join it where several came together before, in seconds: a commit costs the same
+"""Wait of a commit for others to join it where several came together before, in seconds: a commit costs the same
 for one call and for ten. It adds to a completion that took a hundred times longer."""
 
 _SEVERAL = 3
@@ -332,7 +332,7 @@ class Writer:
                 self._commits.tidy()
 
     def _next(self) -> Batch | None:
-        """What has come while the last batch was committed, or what comes first; None when there will be nothing."""
+        """The next batch: all that came while the last one was committed, or what comes first; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._filling.calls)
             if self._last_calls > _SEVERAL:

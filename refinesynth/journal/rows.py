@@ -185,7 +185,7 @@ _NOTE = TypeAdapter(tuple[Blob | None])
 
 
 def end_from_row(row: Row) -> Committed:
-    """How far the files count, from the last entry's index and ends.
+    """The committed part of the files, from the last entry's index and ends.
 
     Raises:
         ValueError: No such row was written.

@@ -1,5 +1,6 @@
 """Blocks of a run that workers play: each has a journal in a folder of its own, which outlives a worker that is killed."""
 
+import logging
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -10,6 +11,8 @@ from refinesynth.files.output_folder import FolderLock
 from refinesynth.journal import JournalReader, Paid
 from refinesynth.run.folder import JOURNAL
 
+_LOG = logging.getLogger("refinesynth.run")
+
 _ROWS = 500
 """Completions that are read at a time."""
 
@@ -19,26 +22,35 @@ def blocks_of(run: Path) -> Path:
     return run / "blocks"
 
 
-async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]]) -> None:
-    """Have the completions of all blocks below `parent` kept that died, and remove their folders.
+async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]], *, at_start: bool = False) -> None:
+    """Have the completions of all blocks below `parent` kept that have ended, and remove their folders.
+
+    At the start of a run, those too of which a process died before they had begun.
 
     Raises:
         StorageError: They cannot be kept.
     """
-    for folder in _folders(parent):
+    for folder in _folders(parent, at_start=at_start):
         # In use by a block that lives, or gone by now.
         with suppress(RunFolderError), ExitStack() as until:
-            try:
-                until.enter_context(FolderLock(folder))
-                journal = until.enter_context(JournalReader.read(folder / JOURNAL))
-            except StorageError:
-                continue
-            row = 0
-            while found := journal.paid_after(row, most=_ROWS):
-                row = found[-1][0]
-                await keep([paid for _, paid in found])
+            until.enter_context(FolderLock(folder))
+            if (folder / JOURNAL).exists():
+                try:
+                    journal = until.enter_context(JournalReader.read(folder / JOURNAL))
+                except StorageError as error:
+                    _tell_lost(folder, error)
+                    continue
+                row = 0
+                while found := journal.paid_after(row, most=_ROWS):
+                    row = found[-1][0]
+                    await keep([paid for _, paid in found])
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folders(parent: Path) -> list[Path]:
-    return sorted(parent.glob("block-*"))
+def _folders(parent: Path, *, at_start: bool) -> list[Path]:
+    return sorted((*parent.glob("block-*"), *(parent.glob("new-*") if at_start else ())))
+
+
+def _tell_lost(folder: Path, error: StorageError) -> None:
+    text = f"what a block has paid for cannot be read, and is asked for again: {error}. Put a copy of it back, or remove {str(folder)!r}"
+    _LOG.warning("%s", text, extra={"facts": {"event": "block_lost", "path": str(folder), "text": text}})

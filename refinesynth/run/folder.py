@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from refinesynth.errors import InputError, RefinesynthError, RunFolderError
+from refinesynth.errors import InputError, RefinesynthError, RunFolderError, StorageError
 from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
@@ -224,12 +224,15 @@ class RunFolder:
 
 
 def _carried(journal: JournalReader) -> list[SpentRow]:
-    """What the journal knows of completions that are in no journal here: those of other runs, and those of workers that an
+    """Sums of completions that are in no journal here: those of other runs, and those of workers that an
     earlier version let keep their journals elsewhere.
     """
-    elsewhere = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
-    missing = (one["spent"] for one in elsewhere if not (journal.path.parent / Path(one["path"]).name).exists())
-    return [*_CARRIED.validate_json(journal.note(CARRIED) or b"[]"), *_CARRIED.validate_python([*chain(*missing)])]
+    try:
+        elsewhere = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
+        missing = (one["spent"] for one in elsewhere if not (journal.path.parent / Path(one["path"]).name).exists())
+        return [*_CARRIED.validate_json(journal.note(CARRIED) or b"[]"), *_CARRIED.validate_python([*chain(*missing)])]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its sums of other journals") from error
 
 
 def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
@@ -320,7 +323,7 @@ def _scripted(trajectories: Iterable[Trajectory]) -> Iterator[ScriptedPersona]:
 
 
 def holds_run(path: Path) -> bool:
-    """Whether a run was begun in this folder. One whose configuration is damaged is there; what another program has
+    """Tell whether a run was begun in this folder. One whose configuration is damaged is there; what another program has
     configured, such as a model, is none.
     """
     file = path / CONFIG

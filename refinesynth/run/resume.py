@@ -38,7 +38,7 @@ class Claimed(NamedTuple):
 
     journal: Journal
     aside: Path | None
-    """Where the run is now that was moved aside."""
+    """New place of a run that was moved aside."""
     forgotten: range
     """Episodes whose lines were missing; they are outstanding now."""
 
@@ -62,7 +62,7 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Cl
     folder = RunFolder(path, config)
     journal = until.enter_context(closing(Journal.open(folder.journal_file)))
     # Before anything is changed: the version that began it can still go on with it.
-    _refuse_second_tries(path, journal)
+    _refuse_second_tries(path, journal, n=config.n)
     counted = journal.committed.count
     missing = _repair(folder, journal)
     if config != RunConfig.load(folder.config_file):
@@ -109,7 +109,7 @@ def _refuse_strangers(path: Path) -> None:
 
 
 def _is_of_no_run(name: str) -> bool:
-    """Whether a process may have left it that died before it had begun a run."""
+    """Tell whether a process may have left it that died before it had begun a run."""
     return name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)
 
 
@@ -146,14 +146,15 @@ def _refuse_changes(path: Path, config: RunConfig) -> None:
         )
 
 
-def _refuse_second_tries(path: Path, journal: Journal) -> None:
-    """Refuse to go on with a run in which an earlier version has played failed personas again.
+def _refuse_second_tries(path: Path, journal: Journal, *, n: int) -> None:
+    """Refuse to go on with a run in which an earlier version has played failed personas again, and that lacks some.
 
     Raises:
         RunFolderError: It has; the order of its personas is not that of the source.
         StorageError: The journal cannot be read.
     """
-    if journal.note("second_tries") is not None:
+    done = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
+    if journal.note("second_tries") is not None and done.accepted < n:
         raise RunFolderError(
             f"an earlier version has played failed personas of {str(path)!r} again (--retry-failed), and this one goes on "
             f"with no such run. It can still be read, exported and merged: make what is missing in a new run, then "
@@ -234,7 +235,7 @@ class EarlierEpisodes:
         """By index, as far as their personas were not read yet."""
 
     def has(self, index: int, persona: Persona) -> bool:
-        """Whether the episode of this persona is not to be played; to be asked for every persona, in their order.
+        """Tell whether the episode of this persona is not to be played; to be asked for every persona, in their order.
 
         Raises:
             RunFolderError: At that index, the run was begun with another persona.
@@ -294,7 +295,7 @@ class EpisodeMemory:
 
     @property
     def ended(self) -> bool:
-        """Whether the episode had ended, and is made again because its lines are missing.
+        """True if the episode had ended, and is made again because its lines are missing.
 
         Raises:
             StorageError: The journal cannot be read.
@@ -303,7 +304,7 @@ class EpisodeMemory:
         return self._had_ended or any(paid.index < below for paid in self._recorded)
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """What this request was answered with before; None if it was not made.
+        """The earlier answer to this request; None if it was not made.
 
         Raises:
             StorageError: The journal cannot be read.

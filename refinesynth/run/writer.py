@@ -85,7 +85,7 @@ class RunWriter(RunFolder):
         return run
 
     def memory(self, episode: str, index: int, *, again: bool = False) -> EpisodeMemory:
-        """What is known of an episode's completions, by its id and the persona's position; with `again`, this process
+        """The memory of an episode's completions, by its id and the persona's position; with `again`, this process
         has begun it before.
         """
         return EpisodeMemory(self._records, episode, begun=again or index < self._begun, elsewhere=self._elsewhere)
@@ -110,7 +110,7 @@ class RunWriter(RunFolder):
             raise RunFolderError(
                 f"{str(blocks)!r} is a link, and a run reads and writes its own folder alone; remove it"
             )
-        await collect(blocks, self.keep)
+        await collect(blocks, self.keep, at_start=True)
         self._begun = max(self._begun, self._records.started())
 
     def unknown(self, paid: Sequence[Paid]) -> list[Paid]:
@@ -145,7 +145,7 @@ class RunWriter(RunFolder):
             )
 
     def earlier(self) -> EarlierEpisodes:
-        """What earlier processes have finished, to be compared with the personas that are read now."""
+        """Episodes that earlier processes have finished, to be compared with the personas that are read now."""
         return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self._records.personas())
 
     async def append(self, *episodes: Finished) -> None:

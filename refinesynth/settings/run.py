@@ -141,8 +141,8 @@ class RunSettings(PlaySettings):
     cluster: Annotated[str | None, Option(MACHINES, "ADDRESS")] = None
     """Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; by default this machine."""
     budget: Annotated[Any, Option(LIMITS, "LIMIT")] = None
-    """Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request. The same run
-    with a higher one continues."""
+    """Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request
+    for each worker. The same run with a higher one continues."""
     early_stop: Annotated[Whole, Field(ge=0), Option(LIMITS, "N")] = EARLY_STOP
     """Finished episodes without one accepted after which the run stops early, in the order of their commits; 0 goes on
     to the end."""

@@ -56,7 +56,7 @@ class Room:
         return math.inf if self.fewest == self.most else _LOOK_AGAIN
 
     def episodes(self) -> int:
-        """How many may be handed over now."""
+        """Number of episodes that may be handed over now."""
         if self.fewest == self.most:
             return self.ahead * self.most
         taken = room_of(self.limiters()) + self.elsewhere()

@@ -135,7 +135,9 @@ async def begin(
         def on_change() -> None:
             pool.report()
 
-        ready = await until.enter_async_context(players.open(folder, tracker, on_change=on_change))
+        ready = await until.enter_async_context(
+            players.open(folder, tracker, needed=not has_enough, on_change=on_change)
+        )
         most = most_of(asked.concurrency, workers=asked.workers)
         # A batch has room for all.
         fewest = FEWEST if asked.concurrency == "auto" and players.batches is None else most
@@ -213,7 +215,7 @@ class Players:
 
     @asynccontextmanager
     async def open(
-        self, folder: RunWriter, tracker: "BudgetTracker", *, on_change: Callable[[], None]
+        self, folder: RunWriter, tracker: "BudgetTracker", *, needed: bool, on_change: Callable[[], None]
     ) -> AsyncGenerator[Ready, None]:
         """Give a function that plays one episode, as long as the block runs. `on_change` is called when others are in
         flight than before, though none has begun or ended here.
@@ -226,7 +228,7 @@ class Players:
         asked = self._request.settings
         folder.open_lacks(self._lacks)
         folder.open_batches(self.batches and self.batches.record)
-        if asked.on_ray:
+        if asked.on_ray and needed:
             from refinesynth.synthesis.workers import open_blocks
 
             async with open_blocks(

@@ -113,8 +113,8 @@ async def synthesize(
         judge: Let an LLM judge what the rules accepted; both must accept.
         max_turns: Turns of both voices after which a live play is broken off. Evaluations allow 30 actions.
         fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
-        budget: Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request.
-            The same run with a higher one continues.
+        budget: Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request
+            for each worker. The same run with a higher one continues.
         early_stop: Finished episodes without one accepted after which the run stops early, in the order of their
             commits; 0 goes on to the end.
         fallback: A second backend, asked while the first is down or cannot be asked any more. Each trajectory's

@@ -112,9 +112,10 @@ def _as_mapping(value: object) -> object:
     """`a=1, b=2` as a mapping of text."""
     if not isinstance(value, str):
         return value
-    return {
-        name.strip(): given.strip() for name, _, given in (each.partition("=") for each in value.split(",") if each)
-    }
+    parts = [each.partition("=") for each in value.split(",") if each.strip()]
+    if bare := [name for name, sign, _ in parts if not sign]:
+        raise ValueError(f"expected a=1, b=2, and got {bare[0].strip()!r}")
+    return {name.strip(): given.strip() for name, _, given in parts}
 
 
 class TrainerConfig(BaseModel):
@@ -140,14 +141,14 @@ class TrainerConfig(BaseModel):
     """Trackers that get the metrics: tensorboard, wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
     run_name: Name | None = None
     """Name of the run for trackers; by default the output folder's."""
-    project: Name = "refinesynth"
-    """Project of the run for trackers."""
+    project: Name | None = None
+    """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
     torch_compile: bool = False
-    """Compile the model with torch.compile."""
-    torch_compile_backend: Name = "inductor"
-    """Backend of torch.compile."""
+    """Compile the model with torch.compile; so does a backend or a mode of it."""
+    torch_compile_backend: Name | None = None
+    """Backend of torch.compile; by default inductor."""
     torch_compile_mode: Name | None = None
-    """Mode of torch.compile."""
+    """Mode of torch.compile: default, reduce-overhead, max-autotune or max-autotune-no-cudagraphs."""
     tf32: bool | None = None
     """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
     use_liger_kernel: bool = False

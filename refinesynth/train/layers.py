@@ -28,7 +28,20 @@ OTHER_NAMES: Final = {
     "lr": "learning_rate",
     "lr_scheduler_type": "schedule",
     "num_train_epochs": "epochs",
+    "max_train_steps": "max_steps",
     "per_device_train_batch_size": "batch_size",
+    "per_device_eval_batch_size": "tokens_per_pack",
+    "warmup_ratio": "warmup",
+    "warmup_steps": "warmup",
+    "adam_beta1": "adam_betas",
+    "adam_beta2": "adam_betas",
+    "eval_steps": "evaluate_every",
+    "save_steps": "save_every",
+    "logging_strategy": "log_every",
+    "save_total_limit": "keep",
+    "use_cpu": "device",
+    "gradient_checkpointing_kwargs": "gradient_checkpointing",
+    "fsdp_config": "parallel",
     "gradient_accumulation_steps": "batch_size",
     "bf16": "precision",
     "fp16": "precision",
@@ -202,7 +215,7 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     if name.startswith(("push_to_hub", "hub_")):
         meant = "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER"
-    raise ConfigurationError(f"there is no setting {reprlib.repr(prefix + name)} ({origin}); {meant}")
+    raise ConfigurationError(f"there is no setting {(prefix + name)[:80]!r} ({origin}); {meant}")
 
 
 def _inner_names() -> Iterator[str]:

@@ -75,7 +75,7 @@ def describe_unused(unused: Mapping[str, int], most: int = 4) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ComputeSettings:
-    """How it will be computed: the settings of these names, with nothing left to `auto`."""
+    """Settings of the computation, with nothing left to `auto`."""
 
     precision: Precision
     parallel: Parallel
@@ -91,12 +91,12 @@ class ComputeSettings:
 
     @property
     def deepspeed(self) -> bool:
-        """Whether DeepSpeed splits the work."""
+        """True if DeepSpeed splits the work."""
         return self.parallel in {"zero2", "zero3"}
 
     @property
     def splits_weights(self) -> bool:
-        """Whether no rank holds all weights."""
+        """True if no rank holds all weights."""
         return self.parallel in {"zero3", "fsdp"}
 
 

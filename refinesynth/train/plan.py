@@ -207,7 +207,7 @@ def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -
 
 
 def _parallel(config: TrainConfig, devices: Devices) -> Parallel | None:
-    """How the work is shared; None: copies if they fit, else everything split."""
+    """The way the work is shared; None: copies if they fit, else everything split."""
     if config.parallel == "none" and devices.ranks > 1:
         raise InputError(
             f"parallel is 'none', and there are {devices.ranks} processes; give ddp, zero2, zero3, fsdp or auto"

@@ -32,7 +32,7 @@ MAX_MACROS = 3
 """Deepest nesting of `all`, `exists`, `exists_one` and `filter`."""
 
 _ORDERING = 10
-"""What it costs to put a macro's range in order, in mentions of variables."""
+"""Cost of putting a macro's range in order, in mentions of variables."""
 
 Chain = tuple[str | Slot, ...]
 """Keys that lead from the state to what an expression reads, as far as they are known beforehand."""
@@ -70,9 +70,9 @@ class Analysis:
     parameters: tuple[str, ...]
     """Parameters that it mentions."""
     work: tuple[int, ...]
-    """How much is read inside 0, 1, ... macros: mentions of variables, and what macros walk over, which costs more."""
+    """Reads inside 0, 1, ... macros: mentions of variables, and what macros walk over, which costs more."""
     growth: int
-    """How many times larger than its inputs a value can become inside macros."""
+    """Factor by which a value can outgrow its inputs inside macros."""
     longest: int
     """Most items of a list that it writes out."""
     conjuncts: tuple[str, ...]
@@ -81,7 +81,7 @@ class Analysis:
     """For chains that occur only as in `x in state.list`: what is looked for there. Nothing else of the list or object
     matters."""
     sees: bool
-    """Whether it mentions what is visible."""
+    """True if it mentions what is visible."""
     sought: str | Slot | None
     """The name or parameter of which it asks whether it is visible, if it asks nothing else."""
 
@@ -92,8 +92,11 @@ def compile_tree(source: str, parameters: AbstractSet[str], *, sees: bool = Fals
     Raises:
         RulebookError: Something in it is not available; the message says what to write instead.
     """
-    tree, conjuncts = parse(source)
-    return _Compiler(source, parameters, sees=sees).compiled(tree, conjuncts)
+    try:
+        tree, conjuncts = parse(source)
+        return _Compiler(source, parameters, sees=sees).compiled(tree, conjuncts)
+    except RecursionError:
+        raise RulebookError(f"{source[:80]!r} is nested too deep; split the condition") from None
 
 
 class _Compiler:

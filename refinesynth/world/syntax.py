@@ -2,7 +2,7 @@
 
 A condition is an expression of CEL, and CEL's expressions are Python's in other signs: `&&` is `and`, `!` is `~`, which
 binds as tightly, and `c ? a : b` stands in the order of `c if a else b`. So a condition is translated token by token,
-and Python's parser reads it. Nothing is executed. `analysis` refuses all that is not CEL.
+and Python's parser reads it. Nothing is executed. `condition` refuses all that is not CEL.
 """
 
 import ast
@@ -89,7 +89,7 @@ def name_of(node: ast.expr) -> str | None:
 
 
 def path_of(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
-    """Where a chain of fields and indices begins, and its keys; a field is a constant key."""
+    """The beginning of a chain of fields and indices, and its keys; a field is a constant key."""
     keys: list[ast.expr] = []
     while isinstance(node, ast.Attribute | ast.Subscript):
         keys.append(ast.Constant(node.attr[1:]) if isinstance(node, ast.Attribute) else node.slice)

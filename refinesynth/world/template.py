@@ -46,7 +46,7 @@ class VisibleNames:
     names: tuple[str, ...]
     """Each once, in the order of the sights; keys of an object in the alphabet's order."""
     problem: str | None = None
-    """What of the sights has no answer here, or was left out because there is too much of it; in words to their
+    """Sights without an answer here, or left out because there is too much of them; in words to their
     author."""
     known: frozenset[str] = field(init=False, repr=False)
     """The same names, to ask for one."""
@@ -56,7 +56,7 @@ class VisibleNames:
 
 
 Visible = Callable[[JsonValue], VisibleNames]
-"""What is visible in a state."""
+"""The visible names of a state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,6 +302,9 @@ class TestOtherFiles:
     def test_a_journal_that_was_never_born_is_made_again(self, path: Path) -> None:
         path.with_name("journal.sqlite.new").write_bytes(b"half a jour")
         Journal.open(path).close()
+        with JournalReader.read(path) as reader:
+            assert reader.paid_count() == 0
+        assert [entry.name for entry in path.parent.iterdir()] == ["journal.sqlite"]
 
 
 def elsewhere(code: str, path: Path, *arguments: Path) -> None:

@@ -123,7 +123,7 @@ class BudgetLimit:
 
     @property
     def mean(self) -> float:
-        """What an episode is expected to take from its beginning to its end."""
+        """Expected cost of one whole episode."""
         return (self.guess + self.episode.mean * self.episode.count) / (1 + self.episode.count)
 
     def admits(self, expected: float) -> bool:

@@ -221,7 +221,7 @@ class BudgetTracker:
         priority: float = 0.0,
         episode: "EpisodeTracker | None" = None,
     ) -> Reservation:
-        """See `CostTracker.reserve`; for an `episode`, and then by its priority.
+        """Wait until a request can be paid at its worst, and put that aside; for an `episode`, by its priority.
 
         Raises:
             BudgetSpent: What is left does not pay for it, and nothing is in flight that could turn out cheaper.
@@ -266,13 +266,20 @@ class BudgetTracker:
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
         """Count what another process has paid, from a share of the budget that it was given."""
-        self._paid.enter(usage, cost_usd)
         for at, (limit, of_tokens) in enumerate(self._limits):
-            amount = usage.total_tokens if of_tokens else cost_usd or 0.0
+            amount = usage.total_tokens if of_tokens else self._about(usage, limit) if cost_usd is None else cost_usd
             limit.spent += amount
             if episode is not None:
                 episode.spent[at] += amount
                 limit.in_flight += amount
+        self._paid.enter(usage, cost_usd)
+
+    def _about(self, usage: RequestUsage, limit: BudgetLimit) -> float:
+        """US dollars for a completion whose price is unknown all of a sudden, at what tokens have cost so far."""
+        paid = self._paid
+        if not paid.cost_usd:
+            return limit.mean
+        return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output)
 
     def refuse(self) -> None:
         """Begin no more episodes: what is left pays for no request of one in another process."""

@@ -110,7 +110,7 @@ def shape_openai(body: dict[str, Any], model: str) -> None:
 
 
 def asked_straight(backend: Backend, model: str) -> bool:
-    """Whether chat completions serve this backend's requests, and not OpenAI's other endpoint or voices."""
+    """Tell whether chat completions serve this backend's requests, and not OpenAI's other endpoint or voices."""
     entry = listed("openai", model).own
     if entry.get("mode", "chat") != "chat" or model.startswith("responses/") or model.endswith("-latest"):
         # litellm looks an alias up under the name of what it stands for.
@@ -128,7 +128,7 @@ def asked_straight(backend: Backend, model: str) -> bool:
 
 
 def is_openais(backend: Backend) -> bool:
-    """Whether OpenAI itself is asked, and not another server that speaks its language."""
+    """Tell whether OpenAI itself is asked, and not another server that speaks its language."""
     server = backend.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
     host = urlsplit(server).hostname if server else None
     return host is None or host == "openai.com" or host.endswith(".openai.com")

@@ -192,7 +192,7 @@ class TokenBucket:
 
 
 class Allowance:
-    """What a server says is left of a limit, spread evenly over the time until it is whole again."""
+    """The rest of a limit as a server reports it, spread evenly over the time until the limit is whole again."""
 
     def __init__(self) -> None:
         self._remaining = float("inf")
@@ -275,7 +275,7 @@ class TokenBuckets:
             self._answer += (answer - self._answer) / 8
 
     def learn(self, now: float, rate_headers: RateHeaders) -> None:
-        """What the server said of its limits along with an answer."""
+        """Take note of the limits that the server sent with an answer."""
         if rate_headers.requests is not None:
             self._left_requests.learn(now, rate_headers.requests, longest=self._longest_wait)
         if rate_headers.tokens is not None:

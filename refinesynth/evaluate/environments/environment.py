@@ -167,4 +167,4 @@ class Benchmark:
     process_variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables of its process."""
     in_process: bool = False
-    """Whether it runs in the evaluation's own process: neither its package nor an action can end that or hang."""
+    """True if it runs in the evaluation's own process: neither its package nor an action can end that or hang."""

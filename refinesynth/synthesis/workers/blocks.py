@@ -85,6 +85,7 @@ class _Out:
     begun: bool = False
     """True once there was a report."""
     folder: str = ""
+    since: float = field(default_factory=anyio.current_time)
 
     @property
     def left(self) -> list[_Episode]:
@@ -114,11 +115,20 @@ class Blocks:
         self._shares = Shares(tracker)
         self._waiting: list[_Episode] = []
         self._out: dict[int, _Out] = {}
+        self._dead = set[int]()
+        """Numbers of blocks that died."""
         self._number = 0
         self._retries = 0
         """Of blocks that have ended."""
         self._deaths = 0
-        """Tasks that died one after the other, without finishing an episode."""
+        """Tasks that died one after the other, without finishing an episode; those that were out together, as on a machine
+        that is lost, are one."""
+        self._last_of_death = 0
+        """Number of the last block that was out when a task died."""
+        self._task: Any = None
+        """What Ray starts."""
+        self._placed = False
+        """True once every block that was out had a place."""
         self._changed = anyio.Event()
         self._mailbox: Any = None
         self._hearing = anyio.Lock()
@@ -172,6 +182,10 @@ class Blocks:
         options = {"num_cpus": 0, "scheduling_strategy": strategy}
         queue = require("ray.util.queue", "cluster").Queue
         self._mailbox = await anyio.to_thread.run_sync(lambda: queue(actor_options=options))
+        # Once for all blocks, since Ray sends a function and large arguments anew for each of them. A task that dies is
+        # replaced here and not by Ray, with what was paid for by then.
+        how: dict[str, Any] = {"num_cpus": _cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
+        self._task, self._pickled = ray().remote(**how)(play_block), ray().put(self._pickled)
         try:
             async with anyio.create_task_group() as tasks:
                 for task in (self._listen, self._look_after, self._send_out):
@@ -244,22 +258,16 @@ class Blocks:
         try:
             error: Exception | None = await answered(ref)
         except ray().exceptions.RayError as death:
-            await self._collect()
-            self._deaths += 1
-            if self._deaths >= _LIVES:
-                raise RunStopped(
-                    f"{_LIVES} workers died one after the other, the last one so: {_in_a_line(death)} Where it was killed for want of memory, "
-                    f"give the run more, or lower concurrency or workers."
-                ) from death
+            await self._replace(out, death)
         except BaseException:
             if not self._lost:
                 with anyio.CancelScope(shield=True), suppress(Exception):
                     await _cancel(ref)
-                    await self._collect()
+                    await self._give_up(out)
             raise
         else:
             await self._hear()
-            if out.folder:
+            if out.folder and self._failure is None:
                 shutil.rmtree(blocks_of(self._folder.path) / out.folder, ignore_errors=True)
             if error is not None:
                 raise error
@@ -268,6 +276,21 @@ class Blocks:
             for episode in out.left:
                 episode.tries += 1
         self._waiting += out.left
+
+    async def _replace(self, out: _Out, death: Exception) -> None:
+        """Take over what a dead task has paid for.
+
+        Raises:
+            RunStopped: Too many have died one after the other.
+        """
+        await self._give_up(out)
+        if out.number > self._last_of_death:
+            self._deaths, self._last_of_death = self._deaths + 1, self._number
+        if self._deaths >= _LIVES:
+            raise RunStopped(
+                f"{_LIVES} workers died one after the other, the last one so: {_in_a_line(death)} Where it was killed for want of memory, "
+                f"give the run more, or lower concurrency or workers."
+            ) from death
 
     def _submit(self, out: _Out) -> Any:
         """Have a task play a block; its reference."""
@@ -278,24 +301,19 @@ class Blocks:
             one.begun = True
             to_play.append(ToPlay(one.index, one.persona, memory.everything(), memory.ended))
         block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget, lacks=self._lacks.to_json())
-        # A task that dies is replaced here and not by Ray, with what was paid for by then.
-        options = {"num_cpus": _cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
-        return (
-            ray()
-            .remote(**options)(play_block)
-            .remote(
-                self._pickled,
-                pickle.dumps(block),
-                self._mailbox,
-                version=__version__,
-                environment={name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
-                paths=sys.path,
-            )
+        return self._task.remote(
+            self._pickled,
+            pickle.dumps(block),
+            self._mailbox,
+            version=__version__,
+            environment={name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            paths=sys.path,
         )
 
-    async def _collect(self) -> None:
-        """Take over all that was paid for in blocks that died."""
+    async def _give_up(self, out: _Out) -> None:
+        """Take over all that was paid for in a block that died, and in others that ended meanwhile."""
         await self._hear()
+        self._dead.add(out.number)
         await collect(blocks_of(self._folder.path), self._keep_unreported)
 
     # Reports.
@@ -320,15 +338,16 @@ class Blocks:
         return bool(reports)
 
     async def _take(self, report: Report) -> None:
-        out = self._out.get(report.block)
+        out = None if report.block in self._dead else self._out.get(report.block)
         for level, facts in report.said:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
         await self._lacks.learn(report.lacks)
-        await self._folder.keep(report.paid)
-        for paid in report.paid:
-            self._count(paid, out)
+        # Of one that was given up as dead, what was in its journal is counted.
+        paid = report.paid if out is not None else self._folder.unknown(report.paid)
+        await self._folder.keep(paid)
+        for one in paid:
+            self._count(one, out)
         if out is None:
-            # Given up as dead; what it has paid for counts.
             return
         before = out.how.in_flight
         out.begun, out.how, out.folder = True, report.how, report.folder
@@ -339,7 +358,9 @@ class Blocks:
             self._on_change()
 
     async def _keep_unreported(self, found: Sequence[Paid]) -> None:
-        """Keep those completions of a block that died which it has not reported."""
+        """Keep those completions of a block that has ended which it has not reported."""
+        # Its last report was sent before its folder was let go of.
+        await self._hear()
         new = self._folder.unknown(found)
         await self._folder.keep(new)
         for paid in new:
@@ -363,20 +384,18 @@ class Blocks:
         """Report blocks that find no place.
 
         Raises:
-            ConfigurationError: One has waited for as long as the environment allows.
+            ConfigurationError: At the beginning, one has waited for as long as the environment allows.
         """
         limit = number_of("REFINESYNTH_CLUSTER_WAIT", math.inf)
-        every = min(_PATIENCE, limit)
-        waited = dict[int, int]()
         while True:
-            await anyio.sleep(every)
-            waited = {number: waited.get(number, 0) + 1 for number, out in self._out.items() if not out.begun}
-            text = (
-                await anyio.to_thread.run_sync(self._no_room) if any(looks > 1 for looks in waited.values()) else None
-            )
+            await anyio.sleep(min(_PATIENCE, max(0.1, limit)))
+            self._placed = self._placed or (bool(self._out) and all(out.begun for out in self._out.values()))
+            since = min((out.since for out in self._out.values() if not out.begun), default=math.inf)
+            waited = anyio.current_time() - since
+            text = await anyio.to_thread.run_sync(self._no_room) if waited > min(2 * _PATIENCE, limit) else None
             if text is None:
                 continue
-            if every * max(waited.values()) > limit:
+            if waited > limit and not self._placed:
                 raise ConfigurationError(f"{text}; REFINESYNTH_CLUSTER_WAIT is {limit:g} seconds")
             _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})
 
@@ -410,7 +429,7 @@ def _lost() -> StorageError:
 
 
 def _cpus_of_each() -> float:
-    """What a task takes of the CPUs that Ray counts.
+    """CPUs that a task takes, as Ray counts them.
 
     Raises:
         ConfigurationError: The environment says something else.
@@ -429,7 +448,7 @@ def _pickled(settings: BlockSettings) -> bytes:
 
 
 def _in_a_line(error: Exception) -> str:
-    """What Ray says of a death, without the addresses."""
+    """Ray's words for a death, without the addresses."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:500]
 
 

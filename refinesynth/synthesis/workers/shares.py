@@ -15,7 +15,10 @@ episodes that it could not pay for."""
 
 
 class Shares:
-    """Gives out what is left of a budget, so all shares and what was spent never come to more than it."""
+    """Gives out what is left of a budget: all shares and what was spent come to no more than it when one is given.
+
+    A share may be passed by the answer to its last request, as a budget in one process may.
+    """
 
     def __init__(self, tracker: BudgetTracker) -> None:
         self.tracker = tracker
@@ -38,9 +41,8 @@ class Shares:
                 raise self.spent()
             if not self._out or all(amount > (need if tries else 0) for amount, need in pairs):
                 break
-            self._changed = anyio.Event()
             await self._changed.wait()
-        amounts = [min(amount, _GENEROUS * 2**tries * need) for amount, need in pairs]
+        amounts = [self._part(amount, need, tries) for amount, need in pairs]
         for limit, amount in zip(limits, amounts, strict=True):
             limit.at_worst += amount
         share = Share(
@@ -48,6 +50,13 @@ class Shares:
         )
         self._out += 1
         return share
+
+    def _part(self, left: float, need: float, tries: int) -> float:
+        """The amount of a limit that a block is given, above 0."""
+        if need:
+            return min(left, _GENEROUS * 2**tries * need)
+        # Nothing is known to cost anything, as with a server of one's own.
+        return left if tries and not self._out else left / 2
 
     def spent(self) -> BudgetSpent:
         """The error for an episode that cannot be paid for; no more are begun."""
@@ -57,14 +66,15 @@ class Shares:
         )
 
     def returned(self) -> None:
-        """A share came back."""
+        """A share came back: all who wait look again."""
         self._out -= 1
         self._changed.set()
+        self._changed = anyio.Event()
 
 
 @dataclass
 class Share:
-    """What one block may spend."""
+    """The budget of one block."""
 
     shares: Shares
     amounts: list[float]

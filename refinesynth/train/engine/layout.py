@@ -42,7 +42,7 @@ _REFUSALS: Final = (UnsupportedAttention, TypeError, ValueError, NotImplementedE
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How conversations go through a model."""
+    """The way conversations go through a model."""
 
     packed: bool
     """Several conversations in one row; else one a row, padded."""
@@ -56,7 +56,7 @@ class Layout:
     plain_head: bool
     """The logits are what the head gives out, unscaled, so that the head may be evaluated in chunks."""
     note: str | None = None
-    """What the user should know of the choice."""
+    """A remark for the user on the choice."""
 
     def inputs(self, batch: Batch) -> dict[str, Tensor | int]:
         """The inputs of `batch` that the model takes."""
@@ -164,11 +164,11 @@ class _Trial:
 
     @property
     def half(self) -> bool:
-        """Whether it is computed in 16 bits."""
+        """True if it is computed in 16 bits."""
         return self._tolerance is None
 
     def failure(self, layout: Layout) -> str | None:
-        """Why the model cannot be trained in this layout, in words; None: it can."""
+        """Reason why the model cannot be trained in this layout, in words; None: it can."""
         make = pack_batch if layout.packed else pad_batch
         try:
             if layout.packed and (moved := self._joined(layout)) is not None:
@@ -234,7 +234,7 @@ class _Trial:
                 self._call.train(training)
 
     def head_is_last(self) -> bool:
-        """Whether the model gives out its head's output as it is."""
+        """Tell whether the model gives out its head's output as it is."""
         head = output_head(self._model)
         if head is None:
             return False
@@ -290,7 +290,7 @@ def _needs_no_mask(base: Any, *, flash: bool) -> bool:
 
 
 def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
-    """Why `name` cannot be set, in words; None: it is. The library may put a kernel of the hub in the place of one that
+    """Set the attention `name`; the reason if that cannot be, else None. The library may put a kernel of the hub in the place of one that
     is not installed.
     """
     before = _attention(base)

@@ -51,13 +51,13 @@ _NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What a loop is given besides model and settings."""
+    """Inputs of a loop besides model and settings."""
 
     store: TokenStore
     held_out: TokenStore | None
     schedule: Schedule
     identity: Mapping[str, Any]
-    """What decides about the weights; kept in every checkpoint."""
+    """Settings that decide about the weights; kept in every checkpoint."""
     tokenizer: PreTrainedTokenizerBase | None
     """Saved with every checkpoint."""
     save_dtype: torch.dtype | None = None
@@ -97,7 +97,7 @@ class Loop:
         trained = Trained.of(model)
         fit_to(accelerator, model)
         apply_liger(model, config)
-        optimizer = make_optimizer(model, config)
+        optimizer = make_optimizer(model, config, cuda=accelerator.device.type == "cuda")
         wrapped, prepared = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
         self.wrapped = wrapped
         self.rates = make_schedule(prepared, config, task.schedule.steps)
@@ -257,7 +257,7 @@ class Loop:
         return better
 
     def _is_no_better(self) -> bool:
-        """Whether as many evaluations as are waited for came after the best one, be that saved or not."""
+        """Tell whether as many evaluations as are waited for came after the best one, be that saved or not."""
         losses = [means[names.LOSS] for _, means in self.progress.evaluations]
         losses = [math.inf if math.isnan(loss) else loss for loss in losses]
         waits = self.config.early_stop

@@ -17,6 +17,7 @@ from accelerate.utils import (
     DeepSpeedPlugin,
     DistributedDataParallelKwargs,
     FullyShardedDataParallelPlugin,
+    GradientAccumulationPlugin,
     ProjectConfiguration,
     TorchDynamoPlugin,
 )
@@ -36,7 +37,7 @@ from refinesynth.train.folder import TENSORBOARD
 from refinesynth.train.memory import ComputeSettings
 from refinesynth.train.ranks import is_launched
 
-_PACKAGES = {"comet_ml": "comet_ml", "dvclive": "dvclive"}
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _MEASURED = frozenset({"reduce_lr_on_plateau", "greedy"})
 """Schedules that follow the held-out loss."""
 
@@ -77,15 +78,34 @@ def make_accelerator(
     elif means.parallel == "ddp":
         size: dict[str, Any] = {} if extra.ddp_bucket_cap_mb is None else {"bucket_cap_mb": extra.ddp_bucket_cap_mb}
         plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False, **size)]
-    if extra.torch_compile:
-        backend = cast("Any", extra.torch_compile_backend.upper())
-        plugins["dynamo_plugin"] = TorchDynamoPlugin(backend=backend, mode=cast("Any", extra.torch_compile_mode))
+    if (compiling := _compiling(config)) is not None:
+        plugins["dynamo_plugin"] = compiling
     return Accelerator(
+        # The loop cuts steps itself, whatever the environment says.
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         mixed_precision="bf16" if half else "no",
         log_with=cast("Any", _trackers(config) or None),
         project_config=ProjectConfiguration(project_dir=config.output, logging_dir=config.output),
         **plugins,
     )
+
+
+def _compiling(config: TrainConfig) -> TorchDynamoPlugin | None:
+    """Settings of torch.compile; None where nothing is compiled.
+
+    Raises:
+        ConfigurationError: torch knows no such backend or mode.
+    """
+    extra = config.trainer
+    backend, mode = extra.torch_compile_backend, extra.torch_compile_mode
+    if not (extra.torch_compile or backend or mode):
+        return None
+    if mode is not None and mode not in _MODES:
+        raise ConfigurationError(f"trainer.torch_compile_mode is {mode!r}; expected one of {', '.join(_MODES)}")
+    try:
+        return TorchDynamoPlugin(backend=cast("Any", (backend or "inductor").upper()), mode=cast("Any", mode))
+    except ValueError as error:
+        raise ConfigurationError(f"trainer.torch_compile_backend is {backend!r}: {error}") from error
 
 
 def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
@@ -106,8 +126,10 @@ def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
     """Begin a run with every tracker."""
     if _trackers(config):
         name = config.trainer.run_name or Path(config.output).name
-        started = {each: {"name": name} for each in ("wandb", "trackio") if each in config.trainer.report_to}
-        accelerator.init_trackers(config.trainer.project, init_kwargs=started)
+        named = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
+        started = {each: {key: name} for each, key in named.items() if each in config.trainer.report_to}
+        project = config.trainer.project or os.environ.get("WANDB_PROJECT") or "refinesynth"
+        accelerator.init_trackers(project, init_kwargs=started)
 
 
 def _trackers(config: TrainConfig) -> list[Any]:
@@ -125,7 +147,8 @@ def deepspeed_json(
     """The configuration that DeepSpeed is given: the user's own file, or ours. It names no optimizer: ours is used.
 
     Raises:
-        InputError: The file cannot be read, or is no JSON object.
+        InputError: The file cannot be used, see `own_deepspeed`.
+        ConfigurationError: DeepSpeed is not installed.
     """
     require("deepspeed", "deepspeed")
     if kind == "cpu":
@@ -156,7 +179,7 @@ def _leave_shared_memory_alone() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
+def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False) -> Optimizer:
     """The optimizer over what is trained; weights decay, biases and norms (all with one dimension) do not."""
     extra = config.trainer
     trained = [one for one in model.parameters() if one.requires_grad]
@@ -166,16 +189,26 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
         {"params": decays, "weight_decay": config.weight_decay},
         {"params": plain, "weight_decay": 0.0},
     ]
-    kind, given = _optimizer_class(config, cuda=all(one.is_cuda for one in trained))
+    kind, given = _optimizer_class(config, cuda=cuda)
     known = inspect.signature(kind).parameters
     values = {"lr": config.learning_rate, "betas": config.adam_betas, "eps": extra.adam_epsilon} | given
+    if (extra.optim or "").endswith("8bit"):
+        _keep_embeddings_exact(model)
     try:
         return kind(
             [group for group in groups if group["params"]],
             **{name: value for name, value in values.items() if name in known or name in extra.optim_args},
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigurationError(f"trainer.optim_args is {extra.optim_args!r}: {error}") from error
+
+
+def _keep_embeddings_exact(model: nn.Module) -> None:
+    """Have the optimizer of 8 bits hold the moments of embeddings in 32, as bitsandbytes advises."""
+    manager = require("bitsandbytes", "quantize").optim.GlobalOptimManager.get_instance()
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            manager.register_module_override(module, "weight", {"optim_bits": 32})
 
 
 def _optimizer_class(config: TrainConfig, *, cuda: bool) -> tuple[Any, dict[str, Any]]:
@@ -197,7 +230,7 @@ def _optimizer_class(config: TrainConfig, *, cuda: bool) -> tuple[Any, dict[str,
 
 
 def _number(value: object) -> object:
-    """What `a=1` gives as text."""
+    """The value in a text such as that of `a=1`."""
     if not isinstance(value, str):
         return value
     if value in {"True", "true", "False", "false"}:
@@ -216,7 +249,7 @@ def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
 
 
 def follows_loss(config: TrainConfig) -> bool:
-    """Whether the schedule steps with evaluations."""
+    """Tell whether the schedule steps with evaluations."""
     return config.schedule in _MEASURED
 
 
@@ -227,7 +260,7 @@ def check_loop(config: TrainConfig) -> None:
         ConfigurationError: One cannot; the message is the library's.
     """
     for name in (*config.trainer.report_to, *(["tensorboard"] if config.tensorboard else ())):
-        if find_spec(_PACKAGES.get(name, name)) is None:
+        if find_spec(name) is None:
             raise ConfigurationError(
                 missing("tensorboard", "train")
                 if name == "tensorboard"
@@ -240,6 +273,7 @@ def check_loop(config: TrainConfig) -> None:
             f"schedule is {config.schedule!r}, which follows the held-out loss; set held_out above 0 and evaluate_every to something "
             "else than never"
         )
+    _compiling(config)
     try:
         make_schedule(make_optimizer(nn.Linear(1, 1), config), config, 1)
     except (TypeError, ValueError) as error:

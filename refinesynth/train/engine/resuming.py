@@ -38,7 +38,7 @@ _DEEPSPEED: Final = "deepspeed"
 
 @dataclass(slots=True)
 class Progress:
-    """Where a training stands."""
+    """Progress of a training."""
 
     step: int = 0
     """Optimizer steps done."""
@@ -75,7 +75,7 @@ class Resumable:
     optimizer: Any
     rates: Any
     adapters: bool
-    """Whether frozen weights are left out."""
+    """True if frozen weights are left out."""
 
     def write(self, folder: Path) -> None:
         """Write this rank's part; every rank calls this."""
@@ -88,7 +88,7 @@ class Resumable:
             save({"optimizer": moments}, checkpoint_id=folder / _MOMENTS)
         elif rank == 0:
             torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
-        torch.save(_random_states(), folder / f"rng_state_{rank}.pth")
+        torch.save(self._random_states(), folder / f"rng_state_{rank}.pth")
         if rank == 0:
             torch.save(self.rates.state_dict(), folder / _RATES)
 
@@ -110,14 +110,38 @@ class Resumable:
                 options=StateDictOptions(ignore_frozen_params=self.adapters, strict=not self.adapters),
             )
         else:
-            _read_weights(
-                cast("Any", self.accelerator.unwrap_model(cast("Any", self.model), keep_torch_compile=False)), folder
-            )
-            self.optimizer.load_state_dict(torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True))
+            self.read_weights(folder)
+            moments = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True, mmap=True)
+            self.optimizer.load_state_dict(moments)
         self.rates.load_state_dict(torch.load(folder / _RATES, weights_only=True))
         states = folder / f"rng_state_{self.accelerator.process_index}.pth"
         if states.is_file():  # another number of ranks than before has none
-            _bring_back(torch.load(states, weights_only=True))
+            self._bring_back(torch.load(states, weights_only=True))
+
+    def read_weights(self, folder: Path) -> None:
+        """Bring the weights back; where they are split, with all that lies beside them. Every rank calls this."""
+        if self.accelerator.distributed_type in {DistributedType.DEEPSPEED, DistributedType.FSDP}:
+            self.read(folder)
+            return
+        model = self.accelerator.unwrap_model(cast("Any", self.model), keep_torch_compile=False)
+        _read_weights(cast("Any", model), folder)
+
+    def _random_states(self) -> dict[str, Any]:
+        # Numbers alone, so that reading them runs no code. The library's own, of which models may draw, is among them.
+        kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
+        return {
+            "python": random.getstate(),
+            "numpy": (kind, keys.tolist(), *rest),
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state() if self.accelerator.device.type == "cuda" else None,
+        }
+
+    def _bring_back(self, states: dict[str, Any]) -> None:
+        random.setstate(states["python"])
+        np.random.set_state(states["numpy"])  # noqa: NPY002
+        torch.set_rng_state(states["torch"])
+        if states["cuda"] is not None and self.accelerator.device.type == "cuda":
+            torch.cuda.set_rng_state(states["cuda"])
 
     def _shards(self) -> tuple[dict[str, Any], Any]:
         """This rank's part of weights and moments; of adapters no frozen weight, not even one that is tied."""
@@ -145,7 +169,7 @@ class Checkpoints:
     writer: ModelWriter
     identity: Mapping[str, Any]
     keep: Literal["all"] | int
-    """How many of the newest stay, besides the best."""
+    """Number of the newest that stay, besides the best."""
     events: Events
 
     def write(self, progress: Progress) -> None:
@@ -202,7 +226,7 @@ class Checkpoints:
             self.events.note(f"The best model, in {path}, cannot be kept: {found}. The last one is kept instead.")
             return
         with reading(path):
-            self.state.read(path)
+            self.state.read_weights(path)
         progress.kept = progress.best[0]
 
     def _refuse_other_disks(self, folder: Path) -> None:
@@ -217,22 +241,3 @@ class Checkpoints:
                     f"rank {rank} has written {unseen[0]} to {folder}, and rank 0 does not see it there; give an output folder that all "
                     f"machines share"
                 )
-
-
-def _random_states() -> dict[str, Any]:
-    # The library's state, of which models may draw; numbers alone, so that reading it runs no code.
-    kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
-    return {
-        "python": random.getstate(),
-        "numpy": (kind, keys.tolist(), *rest),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
-
-
-def _bring_back(states: dict[str, Any]) -> None:
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])  # noqa: NPY002
-    torch.set_rng_state(states["torch"])
-    if states["cuda"]:
-        torch.cuda.set_rng_state_all(states["cuda"])

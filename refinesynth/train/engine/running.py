@@ -26,6 +26,7 @@ from refinesynth.train.engine.distributed import (
     Distributed,
     all_gather_objects,
     destroy_process_group,
+    environment_variables,
     single_process_environment,
 )
 from refinesynth.train.engine.head import base_model
@@ -78,14 +79,14 @@ def libraries_silenced() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedTraining:
-    """What a training needs besides its model."""
+    """Inputs of a training besides its model."""
 
     tokenizer: PreTrainedTokenizerBase
     store: TokenStore
     held_out: TokenStore | None
     plan: Plan
     remarks: tuple[str, ...] = ()
-    """What was left out in reading."""
+    """Remarks on what was left out in reading."""
 
 
 def prepare_training(
@@ -224,7 +225,9 @@ class _Training:
         self._events.planned(ready.plan)
         for remark in ready.remarks:
             self._events.note(remark)
-        with single_process_environment(ready.plan.means.parallel):
+        # accelerate leaves its choice there, and a later training of this process would be taken for one of that kind.
+        neither = {"ACCELERATE_USE_DEEPSPEED": "false", "ACCELERATE_USE_FSDP": "false"}
+        with environment_variables(neither), single_process_environment(ready.plan.means.parallel):
             return self._trained(ready)
 
     def _trained(self, ready: PreparedTraining) -> TrainResult:

@@ -166,7 +166,7 @@ _FILES: Final = ("model.safetensors", "model.safetensors.index.json")
 
 
 def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
-    """What the finished model's weights are written in; None: as they were trained. Called when the base is on this
+    """Type of the finished model's weights on disk; None: as they were trained. Called when the base is on this
     machine.
 
     Adapters stay as they were trained, fp32, as peft writes them.

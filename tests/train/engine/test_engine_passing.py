@@ -1,5 +1,6 @@
 """Settings of the loop that few need take effect with our loss, packs and checkpoints."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import torch
 from accelerate.tracking import GeneralTracker
 from safetensors.torch import load_file
 
-from refinesynth.errors import ConfigurationError
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.engine import parallel
 from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.loop import EmbeddingNoise
@@ -38,6 +40,9 @@ def furthest(one: Any, two: Any) -> float:
     [
         ({"trainer": {"lr_scheduler_kwargs": {"num_cycle": 2}}}, "num_cycle"),
         ({"trainer": {"optim_args": "momentum=2"}}, "trainer.optim_args is {'momentum': '2'}"),
+        ({"trainer": {"optim_args": {"fused": True, "foreach": True}}}, "trainer.optim_args is"),
+        ({"trainer": {"torch_compile_mode": "fastest"}}, "expected one of default"),
+        ({"trainer": {"torch_compile_backend": "nonsense"}}, "trainer.torch_compile_backend is 'nonsense'"),
         ({"schedule": "cosine_with_min_lr"}, "One of min_lr or min_lr_rate should be set"),
         ({"schedule": "reduce_lr_on_plateau", "held_out": 0}, "follows the held-out loss"),
     ],
@@ -48,6 +53,26 @@ def test_what_the_libraries_do_not_take_is_refused_with_their_words(
     with pytest.raises(ConfigurationError) as caught:
         check_loop(toys.config(tmp_path, **fields))
     assert said in str(caught.value)
+
+
+def test_the_environment_divides_no_gradient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = trained(tmp_path / "alone", trainer={"optim": "sgd"})
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "8")
+    assert furthest(alone, trained(tmp_path / "beside", trainer={"optim": "sgd"})) == 0
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"fp16": {"enabled": True}}, {"gradient_clipping": 0.3}, {"bf16": {"enabled": True}}, {"optimizer": {}}],
+    ids=lambda section: next(iter(section)),
+)
+def test_a_deepspeed_file_sets_nothing_that_is_a_setting_of_ours(tmp_path: Path, section: dict[str, Any]) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps({"zero_optimization": {"stage": 2}, **section}))
+    with pytest.raises(InputError, match=next(iter(section))):
+        own_deepspeed(str(path))
+    path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "gradient_clipping": "auto", "fp16": {}}))
+    assert own_deepspeed(str(path))["zero_optimization"]["stage"] == 2
 
 
 def test_a_tracker_that_is_not_installed_is_said_before_anything_is_loaded(
