@@ -40,7 +40,7 @@ from refinesynth.train.engine.resuming import Checkpoints, Progress, Resumable
 from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
 from refinesynth.train.engine.saving import ModelWriter
-from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.schedule import Schedule, Step
 from refinesynth.train.events import Events
 from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.tokens import TokenStore
@@ -155,7 +155,7 @@ class Loop:
         self._pace.step(tokens, packs.trained)
         self._losses.clear()
         wrapped.train()
-        for number, batch in enumerate(batches := [*self.batches(epoch, within)], start=1):
+        for number, batch in enumerate(batches := [*self._batches(packs)], start=1):
             accelerator.sync_gradients = number == len(batches)
             # DeepSpeed counts by itself; without sync, FSDP's gradients would be whole on every device.
             waits = self._kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
@@ -181,10 +181,10 @@ class Loop:
             torch.cuda.empty_cache()
         return norm, rate
 
-    def batches(self, epoch: int, within: int) -> Iterator[Batch]:
+    def _batches(self, step: Step) -> Iterator[Batch]:
         """This rank's micro-batches of a step."""
         make = pack_batch if self.task.schedule.packed else pad_batch
-        for packs in self.task.schedule.step(epoch, within).packs:
+        for packs in step.packs:
             mine = packs[self.accelerator.process_index]
             yield make([self.task.store[k] for k in mine]).to(self.accelerator.device)
 
