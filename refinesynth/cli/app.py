@@ -128,7 +128,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "rules": ("rules:rules", "List the rules that verify drafts and scripts."),
     },
     "Look": {
-        "status": ("status:status", "Say where a run stands: accepted, refused, in flight, paid."),
+        "status": ("status:status", "Show the progress, cost and health of a run."),
         "list": ("list:list_runs", "List the runs in a folder."),
         "show": ("show:show", "Read a trajectory, its mistakes and refinements marked."),
         "verify": ("verify:verify", "Check again what a run kept and refused; costs nothing."),

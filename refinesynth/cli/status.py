@@ -50,8 +50,8 @@ _MANY_STEPS = 12
 
 
 def status(run: Run, *, json: AsJson = False, contamination: Contaminating = None) -> None:
-    """Say where a run stands: its process, what is accepted and how various it is, in flight, refused and paid. Changes
-    nothing.
+    """Show the progress, cost and health of a run: its process, what is accepted and how various it is, what is in flight,
+    refused and paid. Changes nothing.
     """
     if contamination:
         raise InputError(

@@ -148,7 +148,7 @@ class Episode:
         return step
 
     async def valid_actions(self) -> Sequence[str]:
-        """See `TextEnvironment.valid_actions`; raises what `step` raises."""
+        """Ask the environment for the actions that are possible now; raises what `step` raises."""
         return await self._asked(EnvironmentProcess.valid_actions)
 
     async def solution(self) -> Sequence[str] | None:

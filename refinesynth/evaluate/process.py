@@ -129,7 +129,7 @@ class EnvironmentProcess:
         return Step(**self._ask({"do": "step", "action": action}, self.benchmark.step_seconds)["step"])
 
     def valid_actions(self) -> Sequence[str]:
-        """See `TextEnvironment.valid_actions`; raises what `step` raises."""
+        """Ask the environment for the actions that are possible now; raises what `step` raises."""
         return self._ask({"do": "valid_actions"}, self.benchmark.step_seconds)["actions"]
 
     def solution(self) -> Sequence[str] | None:

@@ -126,7 +126,7 @@ class Blocks:
         self._last_of_death = 0
         """Number of the last block that was out when a task died."""
         self._task: Any = None
-        """What Ray starts."""
+        """The function that plays a block, as Ray knows it."""
         self._placed = False
         """True once every block that was out had a place."""
         self._changed = anyio.Event()

@@ -54,7 +54,7 @@ def ray() -> Any:
 
 
 async def answered(call: Any) -> Any:
-    """What a call to an actor gives, or raises.
+    """The result of a task or of a call to an actor; raises its error.
 
     To await it would pass a cancellation on to Ray, whose client then fails to answer, and prints a traceback.
     """
