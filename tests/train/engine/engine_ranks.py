@@ -53,11 +53,10 @@ def as_if_on_gpus() -> None:
 
 
 def all_split(folder: Path) -> str:
-    """Our DeepSpeed configuration, but that no parameter is small enough to be kept whole on every rank."""
-    ours = deepspeed_json(toys.config(folder), "zero3", "cpu")
-    ours["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+    """Our sharding of DeepSpeed, but that no parameter is small enough to be kept whole on every rank."""
+    sharding = deepspeed_json(toys.config(folder), "zero3", "cpu")["zero_optimization"]
     path = folder / f"all_split_{os.getpid()}.json"  # of this rank: the other would find one that is being written
-    path.write_text(json.dumps(ours))
+    path.write_text(json.dumps({"zero_optimization": sharding | {"stage3_param_persistence_threshold": 0}}))
     return str(path)
 
 
