@@ -118,7 +118,7 @@ def _words(text: str) -> set[str]:
 
 
 def _answered(made: Sequence[Trajectory]) -> str:
-    """Of place and logic mistakes, those that a later action answers other than by giving the plan up; only where the
+    """Of place and logic mistakes, those that a later action answers; only where the
     world is executed."""
     kinds = {MistakeKind.PLACE, MistakeKind.LOGIC}
     found = [
@@ -130,7 +130,7 @@ def _answered(made: Sequence[Trajectory]) -> str:
     ]
     if not found:
         return "-"
-    share = sum(repair.answer is not None and not repair.given_up for repair in found) / len(found)
+    share = sum(repair.answer is not None and not repair.abandoned for repair in found) / len(found)
     return f"{100 * share:.0f} %"
 
 

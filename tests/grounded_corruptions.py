@@ -290,37 +290,15 @@ def _untrue(draft: Draft) -> Draft:
     return draft
 
 
-def _answered_by_nothing(draft: Draft, draw: st.DrawFn) -> Draft:
-    """After a mistake come actions that change nothing about it, and no word of it."""
+def _repeated_in_vain(draft: Draft, draw: st.DrawFn) -> Draft:
+    """What was refused is tried again at once, and refused again."""
     found = [at for at, ruling in zip(_answers(draft), _rulings(draft), strict=True) if ruling.kind is not None]
-    at = pick(draw, found) - 1
-    following = [place for place in range(at + 2, len(draft.turns), 2) if not _transient_at(draft, place + 1)][:3]
-    assume(following and not any(_helps(draft, at, place) for place in following))
-    turns = list(draft.turns)
-    for place in range(at + 2, following[-1] + 1, 2):
-        turns[place] = turns[place].model_copy(update={"thought": "Now this."})
-    return with_turns(draft, turns)
-
-
-def _transient_at(draft: Draft, at: int) -> bool:
-    return cast("DungeonMasterTurn", draft.turns[at]).transient
-
-
-def _helps(draft: Draft, wrong: int, at: int) -> bool:
-    """Whether the world says something else of a refused action after a later one; of what it cannot read, whether they
-    share a word.
-    """
-    world = world_of(draft.script)
-    action, later = (cast("PlayerTurn", draft.turns[place]).action for place in (wrong, at))
-    if world.read(action) is None:
-        return not set(action.casefold().split()).isdisjoint(later.casefold().split())
-    states = [ruling.state for ruling in _rulings(draft)]
-    refused, now = (world.step(states[_answers(draft).index(place + 1)], action) for place in (wrong, at))
-    return (refused.kind, refused.text) != (now.kind, now.text)
+    at = pick(draw, found) + 1
+    return with_turns(draft, [*draft.turns[:at], *draft.turns[at - 2 : at], *draft.turns[at:]])
 
 
 _BREAKS: Breaks[Draft] = {
-    "mistake answered by nothing": ("RealRefinement", _answered_by_nothing),
+    "mistake repeated in vain": ("NoRepeatedMistake", _repeated_in_vain),
     "flag added": ("Replays", _flag_added),
     "flag removed": ("Replays", _flag_removed),
     "flag of another kind": ("Replays", _flag_of_another_kind),

@@ -16,7 +16,7 @@ from refinesynth.cli.terminal import labelled, styled
 from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation, rejects
-from refinesynth.rules.repairs import Mistake, Refinement, Unrelated, marks, refinements
+from refinesynth.rules.repairs import Abandoned, Mark, Mistake, Refinement, marks, refinements
 from refinesynth.text.figures import counted, dollars
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable
@@ -91,12 +91,12 @@ def _indented(value: object) -> str:
 
 def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
     found, mistakes = refinements(trajectory), len(trajectory.mistakes())
-    unrelated = f" · {found.unrelated:,} followed by unrelated actions" if found.unrelated else ""
+    others = {"abandoned": found.abandoned, "unanswered": found.unanswered}
     title = Text.assemble(
         styled(one_line(trajectory.id), "bold"),
         "  accepted · ",
-        f"{counted(len(trajectory.turns), 'turn')} · {counted(mistakes, 'mistake')} · "
-        f"{counted(found.answered, 'refinement')}{unrelated}",
+        f"{counted(len(trajectory.turns), 'turn')} · {counted(mistakes, 'mistake')} · {found.answered:,} answered",
+        *(f" · {count:,} {fate}" for fate, count in others.items() if count),
     )
     return Group(
         title,
@@ -199,7 +199,7 @@ def _turns(draft: Draft, found: Mapping[int, Sequence[Violation]], *, full: bool
     return table
 
 
-def _turn(turn: DraftTurn, mark: Mistake | Refinement | Unrelated | None, *, full: bool) -> Iterator[Text | str]:
+def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | str]:
     if isinstance(turn, PlayerTurn):
         style = "red" if isinstance(mark, Mistake) else "green" if isinstance(mark, Refinement) else ""
         yield "player"
@@ -209,8 +209,10 @@ def _turn(turn: DraftTurn, mark: Mistake | Refinement | Unrelated | None, *, ful
             yield styled(f"✗ mistake ({mark.kind.value}): kept as context, never trained on", style)
         elif isinstance(mark, Refinement):
             yield styled(f"✓ refinement of {_numbers(mark.of)}", style)
-        elif isinstance(mark, Unrelated):
-            yield styled(f"! unrelated to {_numbers(mark.after)}, which nothing answers", "yellow")
+        elif isinstance(mark, Abandoned):
+            yield styled(f"✓ goes on without {_numbers(mark.of)}", "green")
+        elif mark is not None:
+            yield styled(f"! {_numbers(mark.of)} stays unanswered", "yellow")
     elif isinstance(turn, DungeonMasterTurn):
         yield "dm"
         if full:

@@ -163,11 +163,11 @@ def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
         shares = " ".join(f"{mass / total:.0%}" for mass in figures.tenths)
         uneven = "; uneven: the fullest middle tenth holds more than twice the emptiest"
         yield "by tenth", f"{shares} of them{uneven if lopsided(figures.tenths) else ''}"
-    if figures.refinements or figures.unrelated:
-        alone = f"; {counted(figures.unrelated, 'mistake')} followed by unrelated actions alone"
-        refined = f"{counted(figures.refinements, 'mistake')} answered by a later action"
+    if figures.refinements or figures.unanswered:
         ways = "".join(f", {figures.longer[way]:,} {way}" for way in LONGER if figures.longer[way])
-        yield "refined", f"{refined}{ways}{alone if figures.unrelated else ''}"
+        fates = {"abandoned": figures.abandoned, "unanswered": figures.unanswered}
+        others = "".join(f"; {count:,} {fate}" for fate, count in fates.items() if count)
+        yield "refined", f"{counted(figures.refinements - figures.abandoned, 'mistake')} answered{ways}{others}"
 
 
 def _spread(spread: Spread) -> str:
@@ -276,7 +276,9 @@ def variety_json(variety: Variety) -> dict[str, Any]:
     figures = variety.figures
     turns = Spread.of(figures.turns)
     return {
-        **figures.model_dump(include={"trajectories", "refinements", "unrelated", "clean", "transient", "plain"}),
+        **figures.model_dump(
+            include={"trajectories", "refinements", "abandoned", "unanswered", "clean", "transient", "plain"}
+        ),
         "environments": variety.environments,
         "action_names": variety.action_names,
         "turns": None if turns is None else {"min": turns.least, "median": turns.middle, "max": turns.most},

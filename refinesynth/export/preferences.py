@@ -24,7 +24,7 @@ from refinesynth.chat import Message, render_player, render_turns
 from refinesynth.export.shapes import Masking, Record
 from refinesynth.rules.exchanges import Exchange, exchanges
 from refinesynth.rules.names import words_of
-from refinesynth.rules.repairs import is_common, repairs
+from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
 UNREPAIRED: Final = "mistakes without a repair"
@@ -47,6 +47,15 @@ _POINTS_BACK = re.compile(r"(?:it|its|that|this|these|those|they|them|he|she)\b"
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _LONG = 4
 """Shortest word that says something by itself, in letters."""
+_STEM = 5
+"""Letters by which the commonest words are known."""
+_FUNCTION_WORDS = (
+    "about after again anything away before cannot can't could does doesn't done don't down else even every everything first from have "
+    "here into isn't it's just like make more must need needs next nothing once only over same should some something still take that "
+    "their them then there these they thing things this those through until very want what when where which while will with won't work "
+    "works would your happens happened possible refused worked"
+)
+_COMMON = frozenset(word[:_STEM] for word in _FUNCTION_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -120,4 +129,4 @@ def _sentences(text: str) -> list[str]:
 
 
 def _telling(text: str) -> frozenset[str]:
-    return frozenset(word for word in words_of(text) if len(word) >= _LONG and not is_common(word))
+    return frozenset(word for word in words_of(text) if len(word) >= _LONG and word[:_STEM] not in _COMMON)

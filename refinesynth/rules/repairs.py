@@ -1,26 +1,27 @@
-"""Answers to mistakes: the one definition of a refinement, for rules, counts and readers of a
-trajectory.
+"""Fates of mistakes: the one definition of a refinement, for rules, counts and readers of a trajectory.
 
-Where the world is imagined, any different action that the DungeonMaster accepts counts: no program can say more. Where
-it is executed (the script has a rulebook that runs), an action that is accepted answers a mistake only if one of these
-holds:
+A mistake is *answered*, *abandoned* or *unanswered*; answered and abandoned ones are refined.
 
-- it is the refused action itself, which now succeeds;
-- since it, the requirement that refused the action holds, and did not before it;
-- the refused text was no action of the world, and it is what was meant: an action whose form the text has with another
-  value, one that begins with the same word, or one whose value stands in the text;
-- it is the first action that is accepted after the mistake, and its thought, or that of a try between them which failed,
-  gives the plan up for a reason: it takes up what the refusal said, or says that something is not needed and what. See
-  `reasons.gives_reason`.
+Where the world is imagined, any different action that the DungeonMaster accepts within a few player turns answers a
+mistake: no program can say more. Where it is executed (the script has a rulebook that runs), what happens decides, and
+no words. A mistake is answered by an accepted action if one of these holds:
 
-An action that only prepares an answer is none: a player without the key that walks to the key's shelf answers by taking
-it. But the thought that says so makes the first step an answer. Other actions that are accepted are unrelated.
+- since it, the requirement that refused the mistake holds, and did not before it. The window is as many player turns
+  as this repair takes, and two more: actions on the way to the key are part of fetching it;
+- it is the refused action itself, which now succeeds, however late;
+- the refused text was no action of the world, and it is what was meant, within a few player turns: an action whose form
+  the text has with another value, one that begins with the same word, or one whose value stands in the text.
+
+It is abandoned if the goal is reached without that, and what was refused was not tried again in vain. Else it is
+unanswered.
 """
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from itertools import accumulate
+from typing import Annotated, NamedTuple
 
 import pydantic.dataclasses
 from pydantic import Field
@@ -28,80 +29,21 @@ from pydantic import Field
 from refinesynth.actions.matching import match_pattern, meaning
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
-from refinesynth.rules.names import Names, names_of, words_of
-from refinesynth.rules.replaying import Answered, world_played
+from refinesynth.rules.replaying import Answered, Played, world_played
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import (
     Draft,
     DungeonMasterTurn,
     MistakeKind,
-    PlayerTurn,
     Refinements,
-    Script,
     Trajectory,
     flagged_turns,
 )
 from refinesynth.world import World, mentions
 
-_STEM = 5
-"""Letters by which words are compared, so that `unlock` and `unlocked` are one: cutting words off is a fair stemmer in
-most languages."""
-
-_LONG = 4
-"""Shortest word that says something by itself, in letters; shorter ones do where they are part of a name."""
-
-_SHARED = 2
-"""Words that a thought has in common with the refusal that it takes up; all of them where the refusal has fewer."""
-
-_FUNCTION_WORDS = (
-    "about after again anything away before cannot can't could does doesn't done don't down else even every everything first from have "
-    "here into isn't it's just like make more must need needs next nothing once only over same should some something still take that "
-    "their them then there these they thing things this those through until very want what when where which while will with won't work "
-    "works would your happens happened possible refused worked"
-)
-_COMMON = frozenset(word[:_STEM] for word in _FUNCTION_WORDS.split())
-
-_DISPENSED = re.compile(
-    r"\b(?:instead|rather|no need|not (?:be )?(?:needed|necessary|required)|unnecessary|needless|superfluous|without"
-    r"|(?:do not|don['\u2019]t|need not|needn['\u2019]t|no longer|not) (?:have to|need|want)|give up|giving up|forget about|leave it|leave that"
-    r"|(?:an)?other (?:way|one|plan)|something else|somewhere else)\b",
-    re.IGNORECASE,
-)
-"""How it is said that something is not needed, or that something else will do."""
-
-
-def gives_reason(thought: str, *, refused: str, refusal: str, names: Names) -> bool:
-    """Return whether a thought says why the `refused` action is given up, as far as words show. Time linear in the texts.
-
-    Either it takes up the refusal: it has two words in common with it, one of which the action had not, if there is
-    such a one. Or it says by an English phrase that something is not needed or that something else will do (`instead`,
-    `no need`, `without`, ...), and names a word of the action. Words are compared by their first five letters; those
-    count that have four, or are part of a name that actions can be given, and that are none of the commonest English
-    ones.
-    """
-    said, asked, answered = (_meaningful(text, names) for text in (thought, refused, refusal))
-    shared = said & answered
-    new = answered - asked
-    if answered and len(shared) >= min(_SHARED, len(answered)) and (not new or shared & new):
-        return True
-    return bool(said & asked) and _DISPENSED.search(thought) is not None
-
-
-def is_common(word: str) -> bool:
-    """Return whether a word, in lower case, is one of the commonest English ones, by its first five letters."""
-    return word[:_STEM] in _COMMON
-
-
-def _meaningful(text: str, names: Names) -> frozenset[str]:
-    """The beginnings of the words of a text that say something."""
-    named = {word for name in names.known_from(text) for word in name.split()}
-    words = (word for word in words_of(text) if len(word) >= _LONG or word in named)
-    return frozenset(word[:_STEM] for word in words) - _COMMON
-
-
 WITHIN = 3
-"""How many player turns after a mistake may pass until its answer, that one included; the default of
-`RealRefinement`."""
+"""How many player turns after a mistake may pass until its answer, that one included, where it takes one action; the
+default of `RealRefinement`."""
 
 
 class Repair(NamedTuple):
@@ -109,19 +51,20 @@ class Repair(NamedTuple):
 
     mistake: Exchange
     answer: int | None
-    """Index of the player turn that answers it; None if none does."""
-    unrelated: int | None
-    """Index of the first player turn that was accepted and differs, where none answers."""
-    last: int
-    """Index of the last player turn that could have been the answer; the number of turns if there is none."""
+    """Index of the player turn that answers it, or of the first accepted one where it is abandoned; None if it is
+    unanswered."""
+    accepted: int | None
+    """Index of the first player turn after it that was accepted and differs; None if there is none."""
+    retake: int
+    """Index of the player turn right after it; the number of turns if there is none."""
     waits: bool
-    """Whether an answer can still come: the draft is not finished, and the window is not over."""
+    """Whether an answer can still come."""
     again: bool = False
     """Whether it is a second try: the turn before it was a mistake too."""
     late: bool = False
-    """Whether something else was accepted before the answer; only where the world is executed."""
-    given_up: bool = False
-    """Whether nothing answers it but that the plan is given up for a reason; only where the world is executed."""
+    """Whether its answer came later than it had to; only where the world is executed."""
+    abandoned: bool = False
+    """Whether the goal was reached without it; only where the world is executed."""
 
 
 def refinements(trajectory: Trajectory) -> Refinements:
@@ -131,94 +74,134 @@ def refinements(trajectory: Trajectory) -> Refinements:
 
 
 def count_refinements(found: Sequence[Repair]) -> Refinements:
-    """Return how many mistakes are answered, and how many only unrelated actions follow."""
+    """Return how many mistakes became what."""
+    abandoned = sum(repair.abandoned for repair in found)
+    answered = sum(repair.answer is not None for repair in found) - abandoned
     return Refinements(
-        answered=sum(repair.answer is not None for repair in found),
-        unrelated=sum(repair.unrelated is not None for repair in found),
+        answered=answered,
+        abandoned=abandoned,
+        unanswered=len(found) - answered - abandoned,
         again=sum(repair.again for repair in found),
         late=sum(repair.late for repair in found),
-        given_up=sum(repair.given_up for repair in found),
     )
-
-
-_Answers = Callable[[Exchange, Exchange, str], Literal["done", "given up"] | None]
-"""How an accepted action answers a mistake, if it does. If it is the first that was accepted after it: what was thought
-since, in tries that failed too."""
 
 
 def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
     """Return what became of each mistake of a draft, in order. Never raises; an action that failed for a moment is passed
-    over.
+    over. Time linear in the turns.
     """
     steps = [step for step in exchanges(draft.turns) if not step.transient]
     if not any(step.flagged for step in steps):
         return ()
-    return tuple(_repairs(draft, steps, within, _judge_of(draft)))
-
-
-def _repairs(draft: Draft, steps: Sequence[Exchange], within: int, answers: _Answers) -> Iterator[Repair]:
-    complete = is_complete(draft)
-    for number, mistake in enumerate(steps):
-        if not mistake.flagged:
-            continue
-        window = steps[number + 1 : number + 1 + within]
-        accepted = [step for step in window if step.accepted]
-        since = draft.turns[mistake.at + 1 : accepted[0].at + 1] if accepted else ()
-        thought = " ".join(turn.thought for turn in since if isinstance(turn, PlayerTurn))
-        found = [
-            (step.at, how)
-            for step in accepted
-            if (how := answers(mistake, step, thought if step is accepted[0] else ""))
-        ]
-        others = [step.at for step in accepted if _differs(draft.script, mistake, step)]
-        yield Repair(
-            mistake=mistake,
-            answer=found[0][0] if found else None,
-            unrelated=others[0] if others and not found else None,
-            last=window[-1].at if window else len(draft.turns),
-            waits=not complete and (len(window) < within or window[-1].after is None),
-            again=number > 0 and steps[number - 1].flagged,
-            late=bool(found) and found[0][0] != accepted[0].at,
-            given_up=bool(found) and all(how == "given up" for _, how in found),
-        )
-
-
-def _judge_of(draft: Draft) -> _Answers:
-    def imagined(mistake: Exchange, step: Exchange, _: str) -> Literal["done"] | None:
-        return "done" if _differs(draft.script, mistake, step) else None
-
     played = world_played(draft) if draft.script.grounded else None
-    if played is None:
-        return imagined
-    known = {step.at: step for step in played.answered}
-    names = names_of(played.world)
-
-    def answers(mistake: Exchange, step: Exchange, thought: str) -> Literal["done", "given up"] | None:
-        refused, now = known.get(mistake.at), known.get(step.at)
-        if refused is None or now is None or refused.ruling.kind is None:
-            # What the rulebook contradicts, or what cannot be replayed, is found by `Replays`.
-            return imagined(mistake, step, thought)
-        if _executed(played.world, refused, now):
-            return "done"
-        return "given up" if _gives_up(refused, thought, names) else None
-
-    return answers
+    executed = None if played is None else _Executed(played, steps, within)
+    return tuple(_repair(draft, steps, number, within, executed) for number, step in enumerate(steps) if step.flagged)
 
 
-def _differs(script: Script, mistake: Exchange, step: Exchange) -> bool:
-    return meaning(script, step.player.action) != meaning(script, mistake.player.action)
+def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, executed: "_Executed | None") -> Repair:
+    mistake, complete = steps[number], is_complete(draft)
+    window = steps[number + 1 : number + 1 + within]
+    wrong = meaning(draft.script, mistake.player.action)
+    different = (step.at for step in window if step.accepted and meaning(draft.script, step.player.action) != wrong)
+    accepted = next(different, None)
+    found = Repair(
+        mistake=mistake,
+        answer=accepted,
+        accepted=accepted,
+        retake=window[0].at if window else len(draft.turns),
+        waits=not complete and (len(window) < within or window[-1].after is None),
+        again=number > 0 and steps[number - 1].flagged,
+    )
+    # What the rulebook contradicts, or what cannot be replayed, is found by `Replays`, and judged as if imagined.
+    if executed is None or not executed.refused(mistake):
+        return found
+    answer = executed.answer(number)
+    abandoned = answer is None and complete and executed.abandoned(number)
+    if abandoned:
+        answer = executed.next_accepted(number)
+    return found._replace(
+        answer=None if answer is None else steps[answer].at,
+        waits=not complete,
+        late=not abandoned and answer is not None and executed.late(number, answer),
+        abandoned=abandoned,
+    )
 
 
-def _executed(world: World, refused: Answered, step: Answered) -> bool:
-    """Return whether the world says that an action answers one that it refused."""
-    wanted, done = refused.ruling, step.ruling
-    if wanted.action is None:
-        return refused.at in step.meets or _is_meant(world, refused.action, step)
-    return refused.at in step.meets or (wanted.action, wanted.values) == (done.action, done.values)
+_Key = tuple[str, ...]
+"""An action of a world with its values, or a text that is none."""
+
+
+class _Executed:
+    """The exchanges of a draft, numbered, with what the world says of them."""
+
+    def __init__(self, played: Played, steps: Sequence[Exchange], within: int) -> None:
+        self._played, self._steps, self._within = played, steps, within
+        self._known = {step.at: step for step in played.answered}
+        self._accepted = list(accumulate((step.accepted for step in steps), initial=0))
+        """How many of the steps before each one were accepted."""
+        self._met: dict[int, tuple[int, int | None]] = {}
+        """Index of a refused turn to the step since which what it lacked is there, and how many actions that takes."""
+        self._succeeded: defaultdict[_Key, list[int]] = defaultdict(list)
+        self._refused: dict[_Key, int] = {}
+        """The last step at which each was refused."""
+        for number, step in enumerate(steps):
+            known = self._known.get(step.at)
+            if known is None:
+                continue
+            self._met.update((met.at, (number, met.needed)) for met in known.meets)
+            if step.accepted:
+                self._succeeded[_key(known)].append(number)
+            elif step.flagged:
+                self._refused[_key(known)] = number
+
+    def refused(self, mistake: Exchange) -> bool:
+        """Return whether the world refuses what was called wrong."""
+        known = self._known.get(mistake.at)
+        return known is not None and known.ruling.kind is not None
+
+    def answer(self, number: int) -> int | None:
+        """The step that answers a refused one."""
+        refused = self._known[self._steps[number].at]
+        found: list[int] = []
+        met, needed = self._met.get(refused.at, (None, None))
+        if met is not None and needed is not None and met - number - needed < self._within:
+            found.append(met)
+        succeeded = self._succeeded.get(_key(refused), [])
+        found += succeeded[bisect_right(succeeded, number) :][:1]
+        if refused.ruling.action is None:
+            window = range(number + 1, min(number + 1 + self._within, len(self._steps)))
+            found += (at for at in window if self._is_meant(refused.action, at))
+        return min(found, default=None)
+
+    def late(self, number: int, answer: int) -> bool:
+        """Return whether something was accepted before an answer that it could do without."""
+        met, needed = self._met.get(self._steps[number].at, (None, None))
+        takes = needed if met == answer and needed is not None else 1
+        return self._accepted[answer + 1] - self._accepted[number + 1] > takes
+
+    def abandoned(self, number: int) -> bool:
+        """Return whether the goal is reached, and what was refused was not tried again in vain."""
+        answered = self._played.answered
+        return answered[-1].done and self._refused[_key(self._known[self._steps[number].at])] == number
+
+    def next_accepted(self, number: int) -> int | None:
+        """The first step after this one that was accepted."""
+        return next((at for at in range(number + 1, len(self._steps)) if self._steps[at].accepted), None)
+
+    def _is_meant(self, text: str, number: int) -> bool:
+        """Return whether an accepted action is what a text was meant to be that is none."""
+        step = self._known.get(self._steps[number].at)
+        return self._steps[number].accepted and step is not None and _is_meant(self._played.world, text, step)
+
+
+def _key(step: Answered) -> _Key:
+    ruling = step.ruling
+    if ruling.action is None:
+        return (folded(step.action),)
+    return (ruling.action, *(part for pair in sorted(ruling.values.items()) for part in pair))
 
 
 def _is_meant(world: World, text: str, step: Answered) -> bool:
-    """Return whether an action is what a text was meant to be that is none."""
     ruling = step.ruling
     taken = next((taken.spec for taken in world.actions if taken.spec.name == ruling.action), None)
     if taken is None:
@@ -228,14 +211,6 @@ def _is_meant(world: World, text: str, step: Answered) -> bool:
         begins == began
         or match_pattern(taken, text) is not None
         or any(mentions(text, value) for value in ruling.values.values())
-    )
-
-
-def _gives_up(refused: Answered, thought: str, names: Names) -> bool:
-    # The rulebook's hint may be short and plain, and a DungeonMaster's words for it long: to take up either is enough.
-    return any(
-        gives_reason(thought, refused=refused.action, refusal=refusal, names=names)
-        for refusal in (refused.ruling.text, refused.answer.observation)
     )
 
 
@@ -255,34 +230,40 @@ class Refinement:
 
 
 @dataclass(frozen=True)
-class Unrelated:
-    """This player turn was the first that was accepted after mistakes that nothing answers, and has nothing to do with
-    them.
-    """
+class Abandoned:
+    """This player turn was the first that was accepted after mistakes without which the goal is reached, see `repairs`."""
 
-    after: tuple[int, ...]
+    of: tuple[int, ...]
     """Indices of the mistakes' turns."""
 
 
-Mark = Mistake | Refinement | Unrelated
+@dataclass(frozen=True)
+class Unanswered:
+    """This player turn was the first that was accepted after mistakes that nothing answers."""
+
+    of: tuple[int, ...]
+    """Indices of the mistakes' turns."""
+
+
+Mark = Mistake | Refinement | Abandoned | Unanswered
 
 
 def marks(draft: Draft) -> dict[int, Mark]:
     """Turn index to what the turn is; turns that are none of these are left out."""
     found: dict[int, Mark] = {}
-    answers: dict[int, tuple[int, ...]] = {}
-    others: dict[int, tuple[int, ...]] = {}
     for at in flagged_turns(draft.turns):
         answer = draft.turns[at + 1]
         if isinstance(answer, DungeonMasterTurn) and answer.mistake_kind is not None:
             found[at] = Mistake(answer.mistake_kind)
+    fates: dict[type[Refinement | Abandoned | Unanswered], defaultdict[int, list[int]]]
+    fates = {kind: defaultdict(list) for kind in (Unanswered, Abandoned, Refinement)}
     for repair in repairs(draft):
-        if repair.answer is not None:
-            answers[repair.answer] = (*answers.get(repair.answer, ()), repair.mistake.at)
-        elif repair.unrelated is not None:
-            others[repair.unrelated] = (*others.get(repair.unrelated, ()), repair.mistake.at)
-    found.update((at, Unrelated(after)) for at, after in others.items())
-    found.update((at, Refinement(of)) for at, of in answers.items())
+        kind = Abandoned if repair.abandoned else Unanswered if repair.answer is None else Refinement
+        at = repair.accepted if repair.answer is None else repair.answer
+        if at is not None:
+            fates[kind][at].append(repair.mistake.at)
+    # A turn that is several of them is the last named.
+    found.update((at, kind(tuple(of))) for kind, turns in fates.items() for at, of in turns.items())
     return found
 
 
@@ -311,29 +292,29 @@ class EnoughMistakes(BaseRule, built_in=True):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
 class RealRefinement(BaseRule, built_in=True):
-    """Each mistake is answered within a few player turns by an action that is accepted; else `not_refined`.
+    """Each mistake is refined; else `not_refined`, at the player turn right after it.
 
-    Where the world is imagined, any different action counts. Where it is executed, it has to answer the mistake: what
-    was refused succeeds, what it lacked is there, what was meant is done, or the plan is given up for a reason;
-    `repairs` says what exactly is looked at. Blamed is the last player turn that could have been the answer. Actions
-    are compared by what they do, see `meaning`. While an unfinished draft can still bring the answer in time, it
-    passes. An action that failed for a moment answers nothing yet and is not counted: it may be tried again.
+    Where the world is imagined, a different action must be accepted within a few player turns. Where it is executed,
+    the mistake must be answered, or the goal reached without it; `repairs` says what exactly is looked at. Actions are
+    compared by what they do, see `meaning`. While an unfinished draft can still bring the answer, it passes. An action
+    that failed for a moment answers nothing yet and is not counted: it may be tried again.
     """
 
     within: Annotated[int, Field(ge=1)] = WITHIN
-    """How many player turns after the mistake may pass until the answer, that one included."""
+    """How many player turns after the mistake may pass until the answer, that one included; in an executed world,
+    beyond those that the repair takes."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for found in repairs(draft, self.within):
             if found.answer is None and not found.waits:
-                yield self.violation(found.last, "not_refined", self._message(found))
+                yield self.violation(found.retake, "not_refined", self._message(found))
 
     def _message(self, found: Repair) -> str:
         wrong = quoted(found.mistake.player.action)
-        if found.unrelated is not None:
+        if found.accepted is not None:
             return (
-                f"{wrong} was refused, and nothing that was done since has to do with it. Within the next {self.within} actions, see to what "
-                "it lacked, or say in the next thought what stood in its way or why it is not needed, and do something else."
+                f"{wrong} was refused, and nothing that was done since answers it. See to what it lacked, even if that takes several "
+                "actions, or reach the goal without it and do not try it again."
             )
         return (
             f"The mistake in turn {found.mistake.at + 1}, {wrong}, is not repaired: one of the next "

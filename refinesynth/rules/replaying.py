@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from typing import NamedTuple
 
 import pydantic.dataclasses
 from pydantic import JsonValue
@@ -19,6 +21,10 @@ from refinesynth.world.expression import Expression
 _AWAITED = 32
 """Mistakes, the last ones, of which it is watched whether what they lacked comes about: a play costs time in proportion
 to its length."""
+
+_FOLLOWED = 12
+"""Actions after a mistake of which it is found out whether they are needed to answer it; the time grows with its
+square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +45,18 @@ class Answered:
     """The same for the progress."""
     visible: tuple[str, ...]
     """Names that can be seen after this exchange."""
-    meets: tuple[int, ...]
-    """Indices of the player turns before it that were refused and whose unmet requirement holds since this exchange."""
+    meets: tuple["Met", ...]
+    """Refusals before it whose unmet requirement holds since this exchange."""
+
+
+class Met(NamedTuple):
+    """A refusal whose unmet requirement came to hold."""
+
+    at: int
+    """Index of the player turn that was refused."""
+    needed: int | None
+    """Actions that this takes: those since the refusal, without what can be left out. None if there were more than
+    `_FOLLOWED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,40 @@ class _Lack:
     """Index of the player turn that was refused."""
     condition: Expression
     values: Mapping[str, str]
+    state: JsonValue
+    """Where it was refused."""
+    since: tuple[str, ...] = ()
+    """Actions that were carried out and changed something since then; one more than `_FOLLOWED` at most."""
+
+    def after(self, action: str) -> "_Lack":
+        """The same, when one more was carried out."""
+        return replace(self, since=(*self.since, action)[: _FOLLOWED + 1])
+
+    def holds(self, state: JsonValue) -> bool:
+        """Return whether it is lacking no longer."""
+        return self.condition.answer(state, self.values) is True
+
+    def needed(self, world: World) -> int | None:
+        """See `Met`."""
+        if len(self.since) > _FOLLOWED:
+            return None
+        needed, at = self.since, 0
+        while at < len(needed) - 1:
+            shorter = needed[:at] + needed[at + 1 :]
+            if self._met_by(world, shorter):
+                needed = shorter
+            else:
+                at += 1
+        return len(needed)
+
+    def _met_by(self, world: World, actions: tuple[str, ...]) -> bool:
+        state = self.state
+        for action in actions:
+            ruling = world.step(state, action)
+            if ruling.kind is not None:
+                return False
+            state = ruling.state
+        return self.holds(state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +184,15 @@ class _Course:
         for at, player, answer in asked[len(answered) :]:
             ruling = world.step(state, player.action)
             changes, bare = ruling.state is not state, replace(ruling, state=None, changed=())
-            same, met = ruling, tuple[int, ...]()
+            same, met = ruling, tuple[Met, ...]()
             if answer.transient:
                 same = answered[-1] if answered else self
             elif changes:
                 state = ruling.state
-                met = tuple(lack.at for lack in lacks if lack.condition.answer(state, lack.values) is True)
-                lacks = tuple(lack for lack in lacks if lack.at not in met)
+                lacks = tuple(lack.after(player.action) for lack in lacks)
+                held = [lack.holds(state) for lack in lacks]
+                met = tuple(Met(lack.at, lack.needed(world)) for lack in compress(lacks, held))
+                lacks = tuple(lack for lack, holds in zip(lacks, held, strict=True) if not holds)
             elif ruling.kind is not None and (lack := _lack(world, at, state, ruling)) is not None:
                 lacks = (*lacks, lack)[-_AWAITED:]
             step = Answered(at, player.action, answer, bare, changes, same.done, same.progress, same.visible, met)
@@ -155,7 +207,7 @@ def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> _Lack | No
     """
     taken = next((taken for taken in world.actions if taken.spec.name == ruling.action), None)
     unmet = None if taken is None else taken.unmet(state, ruling.values)
-    return None if unmet is None else _Lack(at, unmet.requirement.condition, ruling.values)
+    return None if unmet is None else _Lack(at, unmet.requirement.condition, ruling.values, state)
 
 
 @weakly_cached

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -28,15 +28,24 @@ _RULE = re.compile(r"\b([A-Z]\w*)\(")
 _REMOVED = ("guesses", "guessed", "borrowed")
 """Keys that earlier versions wrote; they are read and ignored."""
 
+_GIVEN_UP = "by giving the plan up"
+"""Key of `longer` under which an earlier version counted what is abandoned."""
 
-LONGER = {"after a second try": "again", "later": "late", "by giving the plan up": "given_up"}
+LONGER = {"after a second try": "again", "later": "late"}
 """How a repair took longer, in words, to the field of `Refinements` that counts it."""
 
 
-def _without_removed(found: object) -> object:
+def _of_earlier(found: object) -> object:
     if not isinstance(found, dict):
         return found
-    return {key: value for key, value in cast("dict[object, object]", found).items() if key not in _REMOVED}
+    kept = {key: value for key, value in cast("dict[str, Any]", found).items() if key not in _REMOVED}
+    if "unrelated" in kept:
+        kept["unanswered"] = kept.pop("unrelated")
+    longer = kept.get("longer")
+    if isinstance(longer, dict) and _GIVEN_UP in longer:
+        ways = dict(cast("dict[str, int]", longer))
+        kept |= {"abandoned": ways.pop(_GIVEN_UP), "longer": ways}
+    return kept
 
 
 class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
@@ -55,9 +64,11 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     mistakes: dict[str, int] = Field(default_factory=dict[str, int])
     """Kind to the player's mistakes of it."""
     refinements: int = 0
-    """Mistakes that a later action answers, see `rules.repairs`."""
-    unrelated: int = 0
-    """Mistakes after which only something was accepted that has nothing to do with them."""
+    """Mistakes that are answered or abandoned, see `rules.repairs`."""
+    abandoned: int = 0
+    """Of these, those without whose answer the goal was reached."""
+    unanswered: int = 0
+    """Mistakes that are not refined."""
     longer: dict[str, int] = Field(default_factory=dict[str, int])
     """Way in which a repair took longer, see `LONGER`, to the mistakes of which that is so."""
     tenths: tuple[float, ...] = ()
@@ -73,7 +84,7 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     passed: int = 0
     """Scripts that were played to an end at least once, well or not; 0 or 1."""
 
-    _ignored = model_validator(mode="before")(_without_removed)
+    _read_earlier = model_validator(mode="before")(_of_earlier)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
@@ -97,8 +108,9 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
             steps=tuple(difficulty.steps for difficulty in known),
             features=dict(Counter(feature for difficulty in known for feature in measured(difficulty))),
             mistakes=dict(Counter(turn.mistake_kind.value for turn in said if turn.mistake_kind is not None)),
-            refinements=sum(one.answered for one in refined),
-            unrelated=sum(one.unrelated for one in refined),
+            refinements=sum(one.answered + one.abandoned for one in refined),
+            abandoned=sum(one.abandoned for one in refined),
+            unanswered=sum(one.unanswered for one in refined),
             longer={way: sum(getattr(one, field) for one in refined) for way, field in LONGER.items()},
             tenths=tuple(round(mass, 3) for mass in summed(mistakes_by_tenth(found.turns) for found in trajectories)),
             clean=sum(not found.mistakes() for found in trajectories),
@@ -121,7 +133,8 @@ class Figures(BaseModel, extra="forbid"):
     """Feature to trajectories whose script has it."""
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
-    unrelated: int = 0
+    abandoned: int = 0
+    unanswered: int = 0
     longer: Counter[str] = Field(default_factory=Counter[str])
     tenths: tuple[float, ...] = (0.0,) * TENTHS
     clean: int = 0
@@ -130,7 +143,7 @@ class Figures(BaseModel, extra="forbid"):
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
 
-    _ignored = model_validator(mode="before")(_without_removed)
+    _read_earlier = model_validator(mode="before")(_of_earlier)
 
     def add(self, one: EpisodeFigures) -> None:
         """Count one more episode."""

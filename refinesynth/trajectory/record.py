@@ -1,9 +1,9 @@
 """A trajectory: an accepted draft with its provenance."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from refinesynth.text.notebook import html_table
 from refinesynth.text.printable import printable
@@ -77,16 +77,27 @@ class Branch(Value):
 class Refinements(Value):
     """Fates of a trajectory's mistakes; `refinesynth.rules.repairs` says what counts."""
 
-    answered: int = Field(ge=0)
-    """Mistakes that a later action answers: those are refined."""
-    unrelated: int = Field(ge=0)
-    """Mistakes after which only something else was accepted that has nothing to do with them."""
+    answered: int = Field(default=0, ge=0)
+    """Mistakes that a later action answers."""
+    abandoned: int = Field(default=0, ge=0)
+    """Mistakes without whose answer the goal was reached; they are refined too."""
+    unanswered: int = Field(default=0, ge=0)
+    """Mistakes that are neither."""
     again: int = Field(default=0, ge=0)
     """Mistakes right after another: second tries that failed too."""
     late: int = Field(default=0, ge=0)
-    """Of the answered ones, those before whose answer something else was accepted."""
-    given_up: int = Field(default=0, ge=0)
-    """Of the answered ones, those whose answer is that the plan is given up for a reason."""
+    """Of the answered ones, those whose answer came later than it had to."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier(cls, given: object) -> object:
+        """An earlier version counted plans that were given up, among the answered ones, and unrelated answers."""
+        if not isinstance(given, dict) or not {"given_up", "unrelated"} & given.keys():
+            return given
+        found = dict(cast("dict[str, Any]", given))
+        given_up, unrelated = found.pop("given_up", 0), found.pop("unrelated", 0)
+        answered = found.get("answered", given_up) - given_up
+        return found | {"answered": answered, "abandoned": given_up, "unanswered": unrelated}
 
 
 class Provenance(Value):

@@ -14,7 +14,7 @@ from refinesynth.cli import app
 from refinesynth.cli.stored import at_random, lines
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
-from refinesynth.rules.repairs import Mistake, Refinement, Unrelated, marks
+from refinesynth.rules.repairs import Mark, Mistake, Refinement, Unanswered, marks
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
@@ -54,7 +54,7 @@ def test_the_first_trajectory_is_laid_out_with_signs(folder: Path) -> None:
     result = show(folder)
     assert result.exit_code == 0
     text = unwrapped(result.stdout)
-    assert "000000-aaaaaaaa accepted · 10 turns · 2 mistakes · 2 refinements" in text
+    assert "000000-aaaaaaaa accepted · 10 turns · 2 mistakes · 2 answered" in text
     assert "persona A potter who drinks too much coffee." in text
     assert "goal Put the mug on the table." in text
     assert "done when The mug is on the table." in text
@@ -249,7 +249,7 @@ def test_no_text_in_a_record_reaches_the_terminal_as_it_is(
         assert is_inert(result.output), arguments
 
 
-def marked(*turns: DraftTurn) -> dict[int, Mistake | Refinement | Unrelated]:
+def marked(*turns: DraftTurn) -> dict[int, Mark]:
     return marks(Draft(script=a_trajectory().script, turns=turns))
 
 
@@ -276,7 +276,7 @@ def test_marks_follow_mistakes_to_their_answer() -> None:
     }
 
 
-def test_what_answers_nothing_in_an_executed_world_is_shown_as_unrelated(tmp_path: Path) -> None:
+def test_what_answers_nothing_in_an_executed_world_is_shown_as_unanswered(tmp_path: Path) -> None:
     lamp = ActionSpec(
         name="turn lamp on",
         pattern="turn lamp on",
@@ -291,11 +291,11 @@ def test_what_answers_nothing_in_an_executed_world_is_shown_as_unrelated(tmp_pat
     )
     turns = (player("turn lamp on"), dm("No.", "logic"), player("look"), dm("A room."))
     trajectory = a_trajectory().model_copy(update={"script": script, "turns": turns})
-    assert marks(trajectory.draft())[2] == Unrelated((0,))
+    assert marks(trajectory.draft())[2] == Unanswered((0,))
     folder = write_run(tmp_path / "run", [trajectory], [])
     text = unwrapped(show(folder).stdout)
-    assert "1 mistake · 0 refinements · 1 followed by unrelated actions" in text
-    assert "> look ! unrelated to turn 1, which nothing answers" in text
+    assert "1 mistake · 0 answered · 1 unanswered" in text
+    assert "> look ! turn 1 stays unanswered" in text
 
 
 def test_marks_agree_with_the_trajectory() -> None:

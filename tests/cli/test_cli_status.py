@@ -206,7 +206,7 @@ def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
     assert found["action_names"] == len({action.name for one in made for action in one.script.actions})
     assert found["turns"] == {"min": lengths[0], "median": (lengths[1] + lengths[2]) / 2, "max": lengths[3]}
     assert found["mistakes"] == {kind: mistakes.count(kind) for kind in set(mistakes)}
-    assert (found["refinements"], found["unrelated"]) == (sum(map(len, (one.mistakes() for one in made))), 0)
+    assert (found["refinements"], found["unanswered"]) == (sum(map(len, (one.mistakes() for one in made))), 0)
     assert sum(found["mistakes_by_tenth"]) == pytest.approx(len(mistakes), abs=0.5)
     assert found["clean"] == sum(not one.mistakes() for one in made)
     assert (found["near_duplicates"], found["contaminated"], found["transient"]) == (0, 0, 0)

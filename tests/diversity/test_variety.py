@@ -79,8 +79,9 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
     answers = [turn for found in everything for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
     assert figures.mistakes == Counter(turn.mistake_kind.value for turn in answers if turn.mistake_kind)
     refined = [refinements(found) for found in everything]
-    assert figures.refinements == sum(one.answered for one in refined)
-    assert figures.unrelated == sum(one.unrelated for one in refined)
+    assert figures.refinements == sum(one.answered + one.abandoned for one in refined)
+    assert figures.abandoned == sum(one.abandoned for one in refined)
+    assert figures.unanswered == sum(one.unanswered for one in refined)
     assert figures.transient == sum(turn.transient for turn in answers)
     assert figures.plain == sum(turn.plain for turn in answers)
     difficulties = [found.provenance.difficulty for found in everything]

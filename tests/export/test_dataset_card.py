@@ -98,7 +98,7 @@ def test_the_body_has_counts_generators_rules_yield_and_citation() -> None:
         "| of these mistakes | 2 |",
         "| of these logic | 1 |",
         "| of these parameter | 1 |",
-        "| refinements: mistakes that a later action answers | 2 |",
+        "| refinements: mistakes that are answered or abandoned | 2 |",
         "| messages to train on | 4 |",
         "1 of the trajectories hold nothing to train on and have no record.",
         'dataset = load_dataset("json", data_files="out.jsonl", split="train")',
@@ -191,7 +191,7 @@ def test_a_tally_counts_kinds_and_repairs() -> None:
     assert tally.figures.trajectories == 3
     assert tally.player_turns == 8
     assert tally.figures.mistakes == {"place": 2, "parameter": 1, "logic": 2}
-    assert (tally.figures.refinements, tally.figures.unrelated) == (4, 0)
+    assert (tally.figures.refinements, tally.figures.unanswered) == (4, 1)
     assert tally.generators == {("player", "gpt-4o"): 3, ("dungeon_master", "rehearsal"): 3}
     assert tally.usage == Usage(requests=27, input_tokens=3_000, cached_tokens=30, output_tokens=600)
     assert tally.cost_usd == pytest.approx(0.75)
@@ -210,11 +210,12 @@ def test_a_repeated_action_is_no_repair_even_if_it_then_works() -> None:
 
 
 def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
-    counted = ORIGIN.model_copy(update={"refinements": Refinements(answered=1, unrelated=1)})
+    counted = ORIGIN.model_copy(update={"refinements": Refinements(answered=1, abandoned=2, unanswered=1)})
     tally = Tally.of([a_trajectory().model_copy(update={"provenance": counted})])
-    assert (tally.figures.refinements, tally.figures.unrelated) == (1, 1)
+    assert (tally.figures.refinements, tally.figures.abandoned, tally.figures.unanswered) == (3, 2, 1)
     text = render_card(facts(tally=tally), report())
-    assert "| mistakes that only unrelated actions follow | 1 |" in text.splitlines()
+    assert "| of these abandoned: the goal was reached without them | 2 |" in text.splitlines()
+    assert "| mistakes that stay unanswered | 1 |" in text.splitlines()
 
 
 @pytest.mark.parametrize(

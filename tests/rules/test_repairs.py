@@ -7,8 +7,8 @@ from words_corpus import HOUSE
 
 from refinesynth import rules
 from refinesynth.rules import RealRefinement
-from refinesynth.rules.names import names_of
-from refinesynth.rules.repairs import count_refinements, gives_reason, refinements, repairs
+from refinesynth.rules.repairs import count_refinements, refinements, repairs
+from refinesynth.run.figures import EpisodeFigures
 from refinesynth.trajectory import (
     Draft,
     DraftTurn,
@@ -18,8 +18,6 @@ from refinesynth.trajectory import (
     Trajectory,
 )
 from refinesynth.world import world_of
-
-NAMES = names_of(world_of(HOUSE))
 
 
 def played(*acts: str | tuple[str, str], finished: bool = False) -> Draft:
@@ -35,105 +33,121 @@ def played(*acts: str | tuple[str, str], finished: bool = False) -> Draft:
     return Draft(script=HOUSE, turns=tuple(turns), finished=finished)
 
 
-def became(subject: Draft, within: int = 3) -> list[tuple[int | None, int | None]]:
-    """Of each mistake: which action answers it, and which unrelated one comes first; actions counted from 0."""
+Fate = tuple[str, int | None]
+"""What became of a mistake, and at which action, counted from 0."""
+
+
+def became(subject: Draft, within: int = 3) -> list[Fate]:
+    """Of each mistake."""
     return [
-        tuple(None if at is None else at // 2 for at in (repair.answer, repair.unrelated))  # type: ignore[misc]
+        (
+            "abandoned"
+            if repair.abandoned
+            else "open"
+            if repair.answer is None and repair.waits
+            else "unanswered"
+            if repair.answer is None
+            else "late"
+            if repair.late
+            else "answered",
+            None if repair.answer is None else repair.answer // 2,
+        )
         for repair in repairs(subject, within)
     ]
 
 
 TAKE = "take apple from fridge"
+END = ("open fridge", TAKE, "go to cellar")
+"""What reaches the goal from the start."""
 
 
 @pytest.mark.parametrize(
     ("acts", "expected"),
     [
         # What it lacked is there: the fridge is open.
-        ((TAKE, "open fridge"), (1, None)),
-        ((TAKE, "look", "open fridge"), (2, None)),
-        ((TAKE, "look", "open fridge", TAKE), (2, None)),
-        # Something else is done.
-        ((TAKE, "look"), (None, 1)),
-        ((TAKE, "go to hall", "turn lamp on", "look"), (None, 1)),
-        ((TAKE, "go to hall", "turn lamp on", "look", "go to kitchen", "open fridge"), (None, 1)),
-        # What only prepares it: in the hall the drawer is in reach, and that was what refused the action.
-        (("take red key from drawer", "go to hall"), (1, None)),
-        (("take red key from fridge", "go to hall"), (None, 1)),
-        # It was the case already, which nothing undoes.
-        (("go to kitchen", "look"), (None, 1)),
-        (("go to kitchen", ("look", "I am in the kitchen already.")), (1, None)),
-        # Given up, with a reason.
-        ((TAKE, ("look", "The fridge is closed. I look round first.")), (1, None)),
-        ((TAKE, ("look", "I do not need the apple; a look round will do instead.")), (1, None)),
-        ((TAKE, ("look", "The fridge hums.")), (None, 1)),
-        ((TAKE, ("look", "Instead I look round.")), (None, 1)),
-        ((TAKE, "turn lamp on", ("look", "The fridge is closed, so I look round.")), (None, 1)),
+        ((TAKE, "open fridge"), ("answered", 1)),
+        ((TAKE, "look", "open fridge"), ("late", 2)),
+        ((TAKE, "look", "turn lamp on", "open fridge"), ("late", 3)),
+        # Actions that are needed on the way do not count.
+        (("go to hall", TAKE, "go to kitchen"), ("answered", 2)),
+        (("take red key from drawer", "go to hall", "open drawer"), ("answered", 1)),
+        # What it lacked comes too late to be its answer, but the action itself is never too late.
+        ((TAKE, "look", "look", "look", "open fridge"), ("open", None)),
+        ((TAKE, "look", "look", "look", "open fridge", TAKE), ("late", 5)),
+        # It can come yet, whatever is thought of it.
+        ((TAKE, "look"), ("open", None)),
+        (
+            (TAKE, ("look", "The fridge is closed. I do not need the apple; a look round will do instead.")),
+            ("open", None),
+        ),
+        ((TAKE, "go to hall", "turn lamp on", "look", "go to kitchen"), ("open", None)),
+        # The goal is reached without it, or it was tried again in vain.
+        (("turn lamp off", *END), ("abandoned", 1)),
+        (("turn lamp off", "open drawer", *END), ("abandoned", 2)),
+        (("turn lamp off", "open fridge", "turn lamp off", TAKE, "go to cellar"), ("unanswered", None)),
+        (("turn lamp off", "turn lamp on", *END), ("answered", 1)),
+        (("juggle mugs", *END), ("abandoned", 1)),
         # No action of the world, and what was meant.
-        (("open frigde", "open fridge"), (1, None)),
-        (("grab the apple out of the fridge", "open fridge"), (1, None)),
-        (("turn lamp bright", "turn lamp on"), (1, None)),
-        (("look arround", "look"), (1, None)),
-        (("juggle mugs", "look"), (None, 1)),
-        (("juggle mugs", ("look", "Nobody can juggle with mugs here.")), (1, None)),
+        (("open frigde", "open fridge"), ("answered", 1)),
+        (("grab the apple out of the fridge", "open fridge"), ("answered", 1)),
+        (("turn lamp bright", "turn lamp on"), ("answered", 1)),
+        (("look arround", "look"), ("answered", 1)),
+        (("juggle mugs", "look"), ("open", None)),
         # Called wrong too, or the same again.
-        ((TAKE, "go to kitchen", "open drawer"), (None, None)),
-        ((TAKE,), (None, None)),
+        ((TAKE, "go to kitchen", "open drawer"), ("open", None)),
+        ((TAKE,), ("open", None)),
     ],
 )
-def test_in_an_executed_world_an_action_answers_a_mistake_or_is_unrelated(
-    acts: tuple[str | tuple[str, str], ...], expected: tuple[int | None, int | None]
-) -> None:
-    assert became(played(*acts))[0] == expected
-    imagined = played(*acts).model_copy(update={"script": HOUSE.imagined()})
-    [(answer, unrelated), *_] = became(imagined)
-    accepted = [at for at in (*expected,) if at is not None]
-    assert (answer is not None, unrelated) == (bool(accepted), None), (
-        "where the world is imagined, any other one answers"
-    )
+def test_in_an_executed_world_what_happens_decides(acts: tuple[str | tuple[str, str], ...], expected: Fate) -> None:
+    done = acts[-1] == "go to cellar"
+    assert became(played(*acts, finished=done))[0] == expected
 
 
-def test_what_was_thought_in_a_second_try_that_failed_too_gives_the_plan_up() -> None:
-    said = "The fridge is closed. The mug will do instead of the apple."
-    tried = played(TAKE, ("open drawer", said), ("go to hall", "The drawer is in the hall."))
-    assert became(tried)[0] == (2, None)
-    silent = played(TAKE, "open drawer", ("go to hall", "The drawer is in the hall."))
-    assert became(silent)[0] == (None, 2)
+def test_where_the_world_is_imagined_any_other_accepted_action_answers() -> None:
+    for acts, fate in (
+        ((TAKE, "look"), ("answered", 1)),
+        ((TAKE, TAKE, "look"), ("answered", 2)),
+        ((TAKE, "go to kitchen", "open drawer"), ("open", None)),
+        ((TAKE, "go to kitchen", "open drawer", "take mug from fridge"), ("unanswered", None)),
+    ):
+        assert became(played(*acts).model_copy(update={"script": HOUSE.imagined()}))[0] == fate
+
+
+def test_actions_on_the_way_to_an_answer_extend_its_window() -> None:
+    away = ("go to hall", "go to cellar", "go to hall", TAKE, "look", "look", "go to kitchen")
+    assert became(played(*away), within=3) == [("late", 6)]
+    assert became(played(*away), within=2) == [("open", None)], "one action is needed, and two are not"
+    long = ("open drawer", *("turn lamp on", "turn lamp off") * 8, "go to hall")
+    assert became(played(*long)) == [("open", None)], "nobody follows a repair of so many actions"
 
 
 def test_longer_repairs_are_told_apart() -> None:
-    def counted(*acts: str | tuple[str, str]) -> tuple[int, int, int]:
-        found = count_refinements(repairs(played(*acts)))
-        return found.again, found.late, found.given_up
+    def counted(*acts: str) -> tuple[int, int, int]:
+        found = count_refinements(repairs(played(*acts, finished=acts[-1] == "go to cellar")))
+        return found.again, found.late, found.abandoned
 
     assert counted(TAKE, "open fridge") == (0, 0, 0)
     assert counted(TAKE, "take mug from fridge", "open fridge") == (1, 0, 0)
     assert counted(TAKE, "look", "open fridge") == (0, 1, 0)
-    assert counted(TAKE, ("look", "The fridge is closed. I look round first.")) == (0, 0, 1)
-
-
-def test_the_window_is_counted_in_player_turns() -> None:
-    late = played(TAKE, "look", "open fridge")
-    assert became(late, within=1) == [(None, 1)]
-    assert became(late, within=2) == [(2, None)]
+    assert counted("open drawer", *END) == (0, 0, 1)
 
 
 def test_one_action_may_answer_several_mistakes() -> None:
-    assert became(played(TAKE, "take mug from fridge", "open fridge")) == [(2, None), (2, None)]
+    assert became(played(TAKE, "take mug from fridge", "open fridge")) == [("answered", 2), ("answered", 2)]
 
 
 def test_what_failed_for_a_moment_answers_nothing_yet() -> None:
     stuck = dm("It sticks.").model_copy(update={"transient": True, "progress": 0.0})
     shut = played(TAKE)
     failed = shut.model_copy(update={"turns": (*shut.turns, player("open fridge"), stuck)})
-    assert became(failed) == [(None, None)]
+    assert became(failed) == [("open", None)]
     again = failed.model_copy(update={"turns": (*failed.turns, player("open fridge"), dm("The fridge is open."))})
-    assert became(again, within=1) == [(2, None)]
+    assert became(again, within=1) == [("answered", 2)]
 
 
 def test_a_mistake_that_the_rulebook_does_not_know_is_judged_as_if_imagined() -> None:
     flagged = draft(wrong("open fridge"), right("look"), script=HOUSE, finished=False)
-    assert became(flagged) == [(1, None)]
+    assert became(flagged) == [("answered", 1)]
 
 
 def test_a_draft_that_nobody_can_replay_is_judged_as_if_imagined() -> None:
@@ -142,18 +156,24 @@ def test_a_draft_that_nobody_can_replay_is_judged_as_if_imagined() -> None:
 
 
 class TestRealRefinement:
-    def test_an_unrelated_action_refines_nothing(self) -> None:
-        over = played(TAKE, "look", "turn lamp on", "go to hall")
-        [found] = RealRefinement()(over)
-        assert (found.code, found.turn) == ("not_refined", 6)
-        assert "take apple from fridge" in found.message
-        assert not {"DM", "mistake", "Turn 1"} & set(found.message.split()), "words that a player may repeat"
-        assert list(RealRefinement()(over.prefix(6))) == [], "what is kept may be gone on with"
-        assert list(RealRefinement()(over.model_copy(update={"script": HOUSE.imagined()}))) == []
+    def test_a_mistake_that_is_repeated_in_vain_is_taken_back_to_the_turn_after_it(self) -> None:
+        acts = ("look", "turn lamp off", "open fridge", "turn lamp off", TAKE, "go to cellar")
+        [first] = RealRefinement()(played(*acts, finished=True))
+        assert (first.code, first.turn) == ("not_refined", 4)
+        assert "turn lamp off" in first.message
+        assert list(RealRefinement()(played(*acts))) == [], "it may still be answered"
+        kept = played(*acts).prefix(first.turn)
+        assert list(RealRefinement()(kept)) == [], "what is kept may be gone on with"
 
-    def test_while_the_window_is_open_the_answer_can_come(self) -> None:
-        assert list(RealRefinement()(played(TAKE, "look", "turn lamp on"))) == []
-        assert [found.turn for found in RealRefinement()(played(TAKE, "look", finished=True))] == [2]
+    def test_where_the_world_is_imagined_the_window_decides(self) -> None:
+        imagined = {"script": HOUSE.imagined()}
+        over = played(TAKE, "take mug from fridge", "go to kitchen", "open drawer").model_copy(update=imagined)
+        assert [(found.code, found.turn) for found in RealRefinement()(over)] == [("not_refined", 2)]
+        assert list(RealRefinement()(over.prefix(6))) == []
+        assert list(RealRefinement()(over.prefix(2))) == [], "what is kept may be gone on with"
+
+    def test_one_that_the_goal_needs_no_answer_to_is_no_reason_to_refuse(self) -> None:
+        assert list(RealRefinement()(played("open drawer", *END, finished=True))) == []
 
     def test_a_play_that_answers_is_accepted(self) -> None:
         whole = played(TAKE, "open fridge", TAKE, "go to hall", "go to cellar")
@@ -164,36 +184,22 @@ class TestRealRefinement:
         assert rules.verify(finished, rules.grounded(min_refinements=1)).accepted
 
 
-@pytest.mark.parametrize(
-    ("thought", "refused", "refusal", "expected"),
-    [
-        ("The fridge is closed, then.", TAKE, "The fridge is closed.", True),
-        ("The fridge is next.", TAKE, "The fridge is closed.", False),
-        ("I take the apple from the fridge later.", TAKE, "There is no apple in the fridge.", True),
-        ("So it needs a code, that safe.", "open safe", "The safe asks for a code.", True),
-        ("I go on.", "open safe", "The safe asks for a code.", False),
-        ("Locked.", "open door", "It is locked.", True),
-        ("It was locked.", "open door", "It is unlocked.", False),
-        ("Nothing happens here.", "open door", "Nothing happens.", False),
-        ("No need for the letter.", "read letter", "Nothing happens.", True),
-        ("Without light that is hard.", "read letter", "Nothing happens.", False),
-        ("", TAKE, "The fridge is closed.", False),
-        ("Anything.", "", "", False),
-    ],
-)
-def test_a_reason_is_told_by_its_words(thought: str, refused: str, refusal: str, expected: bool) -> None:
-    assert gives_reason(thought, refused=refused, refusal=refusal, names=NAMES) is expected
-
-
 def test_what_was_counted_when_it_was_accepted_is_not_counted_again() -> None:
     turns = played(TAKE, "open fridge", "take mug from fridge", "look").turns
     found = accepted(Draft(script=HOUSE, turns=turns))
     assert found.provenance.refinements is None, "as an earlier version wrote it"
-    assert refinements(found) == count_refinements(repairs(found.draft())) == Refinements(answered=1, unrelated=1)
+    assert refinements(found) == count_refinements(repairs(found.draft())) == Refinements(answered=1, unanswered=1)
     assert "refinements" not in found.provenance.model_dump(mode="json")
-    kept = Refinements(answered=7, unrelated=0)
+    kept = Refinements(answered=7, abandoned=2)
     stored = found.model_copy(update={"provenance": provenance(refinements=kept)})
     assert refinements(Trajectory.from_json(stored.to_json())) == kept
+
+
+def test_the_counts_of_an_earlier_version_are_read() -> None:
+    old = {"answered": 5, "unrelated": 2, "again": 1, "late": 1, "given_up": 3}
+    assert Refinements.model_validate(old) == Refinements(answered=2, abandoned=3, unanswered=2, again=1, late=1)
+    figures = EpisodeFigures.model_validate({"refinements": 5, "unrelated": 2, "longer": {"by giving the plan up": 3}})
+    assert (figures.refinements, figures.abandoned, figures.unanswered, figures.longer) == (5, 3, 2, {})
 
 
 def test_many_mistakes_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:

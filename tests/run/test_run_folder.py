@@ -49,7 +49,7 @@ async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 async def test_status_tells_of_the_trajectories_in_the_files_alone(tmp_path: Path) -> None:
     """Of what waits, nothing is written yet."""
     figures = RunStatus.of(await write(tmp_path, True, False, True, waiting=(5, 4))).variety.figures
-    assert (figures.trajectories, figures.mistakes.total(), figures.refinements, figures.unrelated) == (2, 2, 2, 0)
+    assert (figures.trajectories, figures.mistakes.total(), figures.refinements, figures.unanswered) == (2, 2, 2, 0)
     assert Spread.of(figures.turns) == Spread(4, 4.0, 4)
 
 

@@ -47,7 +47,7 @@ from refinesynth.errors import InputError, RunFolderError
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation
-from refinesynth.rules.repairs import Mark, Mistake, Refinement, marks
+from refinesynth.rules.repairs import Abandoned, Mark, Mistake, Refinement, marks
 from refinesynth.run import RunFolder
 from refinesynth.run.lines import last_line, last_line_end, read_lines
 from refinesynth.text.printable import printable
@@ -197,8 +197,10 @@ def _marked(number: int, mark: Mark | None) -> Iterator[str]:
         yield f"✗ turn {number}, mistake ({mark.kind.value}): kept as context, never trained on"
     elif isinstance(mark, Refinement):
         yield f"✓ turn {number}, refinement of {_numbers(mark.of)}"
+    elif isinstance(mark, Abandoned):
+        yield f"✓ turn {number}, goes on without {_numbers(mark.of)}"
     elif mark is not None:
-        yield f"! turn {number}, unrelated to {_numbers(mark.after)}, which nothing answers"
+        yield f"! turn {number}: {_numbers(mark.of)} stays unanswered"
 
 
 def _numbers(turns: Sequence[int]) -> str:
