@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
@@ -191,15 +192,14 @@ class Conversation(ABC):
                 self.record.in_text = True
         return await self.player.act(render_turns(self.script, turns), mistake=asked, violations=taken.player)
 
-    def _asked(self, turns: Turns) -> Asked | None:
-        """The mistake to ask the player for after `turns`, or how to repair one, if any."""
-        rulebook = self.script.rulebook
+    def _asked(self, turns: Turns, **known: Any) -> Asked | None:
+        """The mistake to ask the player for after `turns`, or how to repair one, if any; `known` as in `Mistakes.ask`."""
         return self.settings.mistakes.ask(
             turns,
             episode=self.settings.place(self.session.index) + self.number,
             attempt=self.record.drafts,
             seed=self.session.seed,
-            length=len(rulebook.solution) or None if rulebook else None,
+            **known,
         )
 
     def _is_long(self, turns: Turns) -> bool:

@@ -5,6 +5,8 @@ ruling are refused once, with the reason; then the world's own plain words stand
 spoil a play.
 """
 
+from typing import Any
+
 from pydantic import JsonValue
 
 from refinesynth.actions.wording import quoted
@@ -16,13 +18,15 @@ from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
 from refinesynth.rules.form import MAX_OBSERVATION
+from refinesynth.rules.names import names_of
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.words import judge_words
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Asked
-from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
+from refinesynth.world.search import actions_left, mistakes_possible
 
 TEMPLATES = frozenset({"rulebook_language", "rulebook_features", "rulebook_writer", "grounded_master"})
 """Templates that are read in grounded play alone."""
@@ -90,6 +94,8 @@ class Grounded(Conversation):
     def __init__(self, cast: Cast, script: Script) -> None:
         super().__init__(cast, script)
         self.world: World = world_of(script)
+        self._known: tuple[Turns, JsonValue] = (), script.environment
+        """The last turns whose state was asked for, and that state."""
         worded = Role.DUNGEON_MASTER in cast.models
         self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if worded else None
         """Who words the rulings; None leaves it at the world's own words, without any completion."""
@@ -111,15 +117,18 @@ class Grounded(Conversation):
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """The world's state, from the actions alone."""
-        state: JsonValue = self.script.environment
-        for act, answer in zip(turns[::2], turns[1::2], strict=True):
+        known, state = self._known
+        if turns[: len(known)] != known:
+            known, state = (), self.script.environment
+        for act, answer in zip(turns[len(known) :: 2], turns[len(known) + 1 :: 2], strict=True):
             if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and not answer.transient:
                 state = self.world.step(state, act.action).state
+        self._known = turns, state
         return state
 
-    def _asked(self, turns: Turns) -> Asked | None:
+    def _asked(self, turns: Turns, **known: Any) -> Asked | None:
         """As in every conversation; but nothing right after a transient failure, which is to be answered in good faith; such failures count neither as
-        mistakes nor as their repair.
+        mistakes nor as their repair. The world tells how much is left to do, and which mistakes there are.
         """
         if turns and isinstance(turns[-1], DungeonMasterTurn) and turns[-1].transient:
             return None
@@ -129,7 +138,20 @@ class Grounded(Conversation):
             if not (isinstance(answer, DungeonMasterTurn) and answer.transient)
             for turn in (act, answer)
         ]
-        return super()._asked(tuple(settled))
+        state = self._state_after(turns)
+        solution = self.script.rulebook.solution if self.script.rulebook else ()
+        right = sum(not answer.flagged for answer in settled[1::2] if isinstance(answer, DungeonMasterTurn))
+        left = actions_left(self.world, state, solution)
+        known["remaining"] = max(2, len(solution) - right) if left is None else left
+        return super()._asked(tuple(settled), kinds=lambda: self._kinds(turns, state), **known)
+
+    def _kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
+        """The kinds of mistakes that can be made now, with things that the player can know of."""
+        said = [self.script.introduction, self.script.goal]
+        said += (turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn))
+        names = names_of(self.world)
+        known = {*self.world.visible(state), *(name for text in said for name in names.mentioned(text).values())}
+        return mistakes_possible(self.world, state, known)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
         """The excuse of a transient failure, if chance lets this action fail; never twice in a row, never what

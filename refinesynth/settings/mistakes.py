@@ -4,7 +4,7 @@ Natural mistakes teach most, but a strong player makes few; asked-for ones fill 
 for, only the DungeonMaster's flag makes an action a mistake, and the request never enters the record.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from random import Random
@@ -15,6 +15,12 @@ from pydantic import BaseModel, Field, model_validator
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn
 
 _KINDS = tuple(MistakeKind)
+_DETOURS = 1.3
+"""Right actions that a play takes for one of the shortest way that is left."""
+_EARLY = 0.1
+"""How likely a mistake is at the beginning of a play, next to its end: of early ones there are more chances, since the last
+turn reaches the goal."""
+_TURN = (MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PARAMETER)
 _PROMPTED = (1, 4)
 """Player turns on which `prompted` asks, unless it is told others."""
 
@@ -76,6 +82,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         attempt: int = 1,
         seed: int = 0,
         length: int | None = None,
+        remaining: int | None = None,
+        kinds: Callable[[], Collection[MistakeKind]] = lambda: _KINDS,
     ) -> Asked | None:
         """What to ask the Player for now, or None.
 
@@ -85,11 +93,14 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             attempt: Which one it is, from 1: from the second on, `at_least` asks at the first chance instead of leaving
                 room for natural mistakes.
             seed: The episode's.
-            length: Actions of the script's solution; None where it has none that is known.
+            length: Right actions that the play is expected to take; None means `expected`.
+            remaining: Right actions that are left to the goal, where an executed world tells. Then `spread` asks for its number in all,
+                evenly over what is left, and for none before the last action.
+            kinds: Finds those of which a mistake can be made now; `spread` asks for no others.
         """
         verdicts = _verdicts(turns)
         if self.policy == "spread":
-            return self._spread(verdicts, episode=episode, seed=seed, length=length or self.expected)
+            return self._spread(verdicts, episode=episode, seed=seed, length=length, remaining=remaining, kinds=kinds)
         now = len(verdicts)
         if self.policy == "natural" or now == 0 or verdicts[-1] is not None:
             return None
@@ -114,7 +125,16 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             return 0
         return 1 + sum(rng.random() < (self.mean - 1) / (MOST - 1) for _ in range(MOST - 1))
 
-    def _spread(self, verdicts: Sequence[MistakeKind | None], *, episode: int, seed: int, length: int) -> Asked | None:
+    def _spread(
+        self,
+        verdicts: Sequence[MistakeKind | None],
+        *,
+        episode: int,
+        seed: int,
+        length: int | None,
+        remaining: int | None,
+        kinds: Callable[[], Collection[MistakeKind]],
+    ) -> Asked | None:
         """Mistakes stand before right actions that are drawn evenly, and are overdue until they are made."""
         made = list(_first_tries(verdicts))
         accepted = _accepted_in_a_row(verdicts)
@@ -123,22 +143,47 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             first, *more = verdicts[made[-1] :]
             if first is None or more or last == "fresh":
                 return None
-            others = [kind for kind in _order(verdicts, episode) if kind is not first]
-            return Asked(others[0] if last == "again" else first, last)
+            if last == "again":
+                others = {*kinds()} - {first}
+                return next((Asked(kind, last) for kind in _order(verdicts, episode) if kind in others), None)
+            return None if first is MistakeKind.PARAMETER else Asked(first, last)
         if made and accepted == 1 and last == "late":
             return None
         steps = sum(kind is None for kind in verdicts)
+        if remaining is not None:
+            left = self.count(episode=episode, seed=seed) - len(made)
+            if left <= 0 or remaining <= 1:
+                return None
+            chance = left / (_DETOURS * (remaining - 1)) * (_EARLY + steps / (steps + remaining))
+            return (
+                _wanted(episode + len(made), kinds())
+                if _generator(seed, episode, "at", steps).random() < chance
+                else None
+            )
         slots = self._slots(steps, episode=episode, seed=seed, length=length)
         if len(made) >= min(len(slots), MOST):
             return None
-        return Asked(_order(verdicts, episode)[(steps - slots[len(made)]) % len(_KINDS)])
+        return _wanted(
+            episode + len(made) + steps - slots[len(made)], {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE}
+        )
 
-    def _slots(self, steps: int, *, episode: int, seed: int, length: int) -> list[int]:
-        """Numbers of the right actions, up to that one that comes after so many, before which a mistake stands."""
-        count = min(self.count(episode=episode, seed=seed), length)
+    def _slots(self, steps: int, *, episode: int, seed: int, length: int | None) -> list[int]:
+        """Numbers of the right actions, up to that one that comes after so many, before which a mistake stands.
+
+        Where the length is not known, later ones are likelier: a play may end before them.
+        """
+        most = length or self.expected
+        count = min(self.count(episode=episode, seed=seed), most)
         found: list[int] = []
-        for start in range(0, steps + 1, length):
-            found += sorted(_generator(seed, episode, start).sample(range(start, start + length), count))
+        for start in range(0, steps + 1, most):
+            rng, slots = _generator(seed, episode, start), range(start, start + most)
+            if length is None:
+                # A weighted draw without replacement, after Efraimidis and Spirakis.
+                found += sorted(
+                    sorted(slots, key=lambda slot: rng.random() ** (1 / (1 + slot - start)))[-count:] if count else []
+                )
+            else:
+                found += sorted(rng.sample(slots, count))
         return [slot for slot in found if slot <= steps]
 
     def _way(self, number: int, *, episode: int, seed: int) -> Way:
@@ -233,6 +278,17 @@ def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[Mistake
     if episode // len(_KINDS) % 2:
         rotation = [rotation[0], *reversed(rotation[1:])]
     return sorted(rotation, key=verdicts.count)
+
+
+def _wanted(number: int, kinds: Collection[MistakeKind]) -> Asked | None:
+    """The fresh mistake with this number, of a kind that can be made; one in four is of form, which teaches least."""
+    wanted = _TURN[number % len(_TURN)]
+    others = (
+        (MistakeKind.LOGIC, MistakeKind.PLACE)
+        if wanted is MistakeKind.PLACE
+        else (MistakeKind.PLACE, MistakeKind.LOGIC)
+    )
+    return next((Asked(kind) for kind in (wanted, *others) if kind in kinds), None)
 
 
 def _generator(*names: object) -> Random:

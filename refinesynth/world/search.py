@@ -1,6 +1,6 @@
 """Plans: action texts that lead from a state to the goal, found by search."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -8,6 +8,7 @@ from itertools import count
 
 from pydantic import JsonValue
 
+from refinesynth.trajectory import MistakeKind
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
@@ -173,6 +174,38 @@ def next_states(
             continue
         if new is not state:
             yield action, new
+
+
+def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int | None:
+    """How many actions of a known solution still lead from this state to the goal, without those that are not possible or
+    change nothing any more; None if they do not.
+    """
+    for first in range(len(solution), -1, -1):
+        here, taken = state, 0
+        for text in solution[first:]:
+            ruling = world.step(here, text)
+            taken += ruling.state is not here
+            here = ruling.state
+        if world.done(here):
+            return taken
+    return None
+
+
+def mistakes_possible(world: World, state: JsonValue, known: Collection[str]) -> frozenset[MistakeKind]:
+    """The kinds of which there is an action that this state refuses, and whose values are all known; a text that is no
+    action can always be written. Looked for among `MAX_GROUND_ACTIONS`.
+    """
+    found = {MistakeKind.PARAMETER}
+    for text in some_ground_actions(world, MAX_GROUND_ACTIONS)[0]:
+        read = world.read(text)
+        if read is None or not all(value in known for value in read[1].values()):
+            continue
+        unmet = read[0].unmet(state, read[1])
+        if unmet is not None:
+            found.add(MistakeKind.LOGIC if unmet.problem else unmet.requirement.kind)
+        if len(found) == len(MistakeKind):
+            break
+    return frozenset(found)
 
 
 def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> tuple[GroundAction, ...]:
