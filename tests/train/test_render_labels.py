@@ -124,52 +124,14 @@ def test_a_conversation_without_an_assistant_turn_gives_no_example() -> None:
     assert Renderer(tiny.tokenizer()).render(tiny.talk("", closing=True)) == []
 
 
-@pytest.mark.parametrize(("family", "method"), [("chatml", "prefix difference"), (None, "generation markers")])
-def test_the_method_is_told(family: str | None, method: str) -> None:
-    assert Renderer(tiny.tokenizer(family)).method == method
-
-
-def test_markers_are_not_relied_on_where_they_leave_turns_out() -> None:
-    last_only = str(tiny.FAMILIES["chatml"].marked).replace(
-        "{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}",
-        "{% if loop.last %}{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}"
-        "{% else %}{{ m.content + '<|im_end|>' }}{% endif %}",
-    )
-    renderer = Renderer(tiny.tokenizer(), template=last_only)
-    assert renderer.method == "prefix difference"
-    assert one(renderer, TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
-
-
-def test_markers_without_the_end_of_turn_are_widened_to_it() -> None:
-    narrow = str(tiny.FAMILIES["chatml"].marked).replace(
-        "{{ m.content + '<|im_end|>' }}{% endgeneration %}", "{{ m.content }}{% endgeneration %}{{ '<|im_end|>' }}"
-    )
-    renderer = Renderer(tiny.tokenizer(), template=narrow)
-    assert renderer.method == "generation markers"
-    assert one(renderer, TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
-
-
 @pytest.mark.parametrize("family", ["chatml", "zephyr", "gemma"])
-def test_markers_around_the_line_feed_behind_a_turn_train_to_where_the_model_stops(family: str) -> None:
+def test_generation_markers_change_no_label(family: str) -> None:
     marked = str(tiny.FAMILIES[family].marked)
     around = marked.replace("{% endgeneration %}{{ '\\n' }}", "{{ '\\n' }}{% endgeneration %}")
-    around = around if around != marked else marked.replace("{% endgeneration %}", "{{ '\\n' }}{% endgeneration %}")
-    for template in (marked, around):
-        tokenizer = tiny.tokenizer(family)
-        renderer = Renderer(tokenizer, template=template)
-        assert renderer.method == "generation markers"
-        example = one(renderer, tiny.talk("cmr"))
-        for span in example.spans:
-            assert tokenizer.decode(example.input_ids[span.start : span.stop]).endswith(tokenizer.eos_token)
-
-
-def test_markers_around_another_message_are_refused() -> None:
-    wide = (
-        "{% for m in messages %}{% if m.role == 'user' %}{% generation %}{{ m.content }}<|im_end|>"
-        "{{ messages[loop.index0 + 1].content if not loop.last }}<|im_end|>{% endgeneration %}{% endif %}{% endfor %}"
-    )
-    with pytest.raises(TemplateError, match=r"talk.jsonl:1: .*hold another message"):
-        Renderer(tiny.tokenizer(), template=wide).render(TALK)
+    narrow = marked.replace(" + '<|im_end|>' }}{% endgeneration %}", " }}{% endgeneration %}{{ '<|im_end|>' }}")
+    for template in (marked, around, narrow):
+        example = one(Renderer(tiny.tokenizer(family), template=template), TALK)
+        assert example.spans == one(Renderer(tiny.tokenizer(family)), TALK).spans
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.encoding import Controls
 from refinesynth.train.render.labelling import Labeller, LabelTask
-from refinesynth.train.render.locating import Located, locate, locate_last, refuse_doubled
-from refinesynth.train.render.locating_calls import CallLocator
+from refinesynth.train.render.locating import Locator
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Rendered
 
@@ -125,9 +124,12 @@ class Renderer:
     example of each turn (`on_rewrite`). Text in a message that reads like a control token stays text.
 
     Labels are made in characters and brought to tokens by offsets. Positions come from comparing renderings (see
-    `locating`) and from the template's generation markers where it has them; where these give no certain labels,
+    `locating`), also where a template marks itself what an assistant writes; where these give no certain labels,
     rendering is refused.
     """
+
+    method: Final = "prefix difference"
+    """How it is found out which tokens a turn has, for plan and model card."""
 
     def __init__(
         self,
@@ -170,17 +172,11 @@ class Renderer:
         self._tried = set[str]()
         self._controls = Controls(tokenizer, self._template.source)
         self._labeller = Labeller(tokenizer, self._controls)
-        self._markers = _marks_each_turn(self._template)
         self._advises = advises
         self.loss_on = loss_on
         self.on_rewrite: OnRewrite = on_rewrite
         self.chat_template_kwargs: Mapping[str, Any] = dict(chat_template_kwargs)
         self.thought_as: ThoughtAs = thought_as
-
-    @property
-    def method(self) -> str:
-        """Where labels come from: `generation markers` or `prefix difference`."""
-        return "generation markers" if self._markers else "prefix difference"
 
     @property
     def template(self) -> str:
@@ -216,32 +212,16 @@ class Renderer:
             return []
         trained = conversation.trained(self.loss_on)
         try:
-            located = self._located(conversation, messages)
+            located = self._locator(conversation).locate(messages)
             return [LabelTask(conversation.id, conversation, located, trained)]
         except RewritesHistoryError as error:
             return self._expanded(conversation, error)
         except TemplateError as error:
             raise TemplateError(f"{conversation.where}: {error}") from error
 
-    def _located(self, conversation: Conversation, messages: Sequence[ChatMessage]) -> Located:
-        if _has_calls(conversation):
-            located = self._calls(conversation).locate(messages)
-        else:
-            located = locate(self._template, self._controls, messages, markers=self._markers)
-        refuse_doubled(located)
-        return located
-
-    def _located_last(self, conversation: Conversation, messages: Sequence[ChatMessage], at: int) -> Located:
-        if _has_calls(conversation):
-            # What follows may be what ends the turn; it must not be another one.
-            located = self._calls(conversation).locate_last(messages[: at + 2])
-        else:
-            located = locate_last(self._template, self._controls, messages[: at + 1])
-        refuse_doubled(located)
-        return located
-
-    def _calls(self, conversation: Conversation) -> CallLocator:
-        return CallLocator(self._template, self._controls, conversation.tools, self._tried)
+    def _locator(self, conversation: Conversation) -> Locator:
+        calls = bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
+        return Locator(self._template, self._controls, conversation.tools, calls, self._tried)
 
     def _checked(
         self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
@@ -276,7 +256,7 @@ class Renderer:
                 LabelTask(
                     f"{conversation.id}@{at + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
-                    self._located_last(conversation, messages, at),
+                    self._locator(conversation).locate_last(messages[: at + 1]),
                     (*(False,) * at, True),
                     at if apart else None,
                 )
@@ -326,7 +306,7 @@ class Renderer:
         return True
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
-        """The turns up to the last assistant's, without their flags; where tools are called, the one behind it too."""
+        """The turns up to the last assistant's, without their flags."""
         turns = conversation.turns
         count = max((at + 1 for at, turn in enumerate(turns) if turn.role == "assistant"), default=0)
         if self.loss_on is not LossOn.REFINEMENT and any(turn.label is TurnLabel.HISTORY for turn in turns):
@@ -334,7 +314,6 @@ class Renderer:
                 f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so loss_on="
                 f"{self.loss_on.value!r} cannot be computed; give the run's own folder, or an export with a flag per message"
             )
-        count += bool(count) and count < len(turns) and turns[count].role == "tool"
         if any(not turn.content.strip() and not turn.calls and turn.role != "tool" for turn in turns[:count]):
             raise InputError(f"{conversation.where}: a message is empty; leave this conversation out")
         for number, turn in enumerate(turns[:count], start=1):
@@ -381,10 +360,6 @@ class Renderer:
         return {**({self._thought: thought} if thought else {}), "content": rest}
 
 
-def _has_calls(conversation: Conversation) -> bool:
-    return bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
-
-
 def _split(turn: Turn) -> tuple[str, str]:
     """What an assistant thought, and the rest of its message.
 
@@ -396,16 +371,3 @@ def _split(turn: Turn) -> tuple[str, str]:
     if form is not None:
         return thinking, rest
     return (turn.content, "") if turn.calls else split_thought(turn.content)
-
-
-def _marks_each_turn(template: ChatTemplate) -> bool:
-    """Whether the template's generation markers can be relied on: there are as many as assistant turns in a sample."""
-    if not template.has_markers:
-        return False
-    sample: list[ChatMessage] = [
-        {"role": role, "content": f"word{k}"} for k, role in enumerate(("user", "assistant") * 2)
-    ]
-    try:
-        return len(template.marked(sample)) == sum(message["role"] == "assistant" for message in sample)
-    except TemplateError:
-        return False

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import THOUGHTS
@@ -101,7 +101,6 @@ _PROBE: Final = {
         },
     },
 }
-_MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 class ChatTemplate:
@@ -128,19 +127,12 @@ class ChatTemplate:
         """The template without the variables."""
         self.source = _with_defaults(self.bare, variables)
         """The template in Jinja; what a tuned model's tokenizer should be saved with."""
-        self.has_markers = _MARKER.search(self.source) is not None
-        """Whether it says itself what an assistant writes, between `{% generation %}` and `{% endgeneration %}`."""
 
     def give_to(self, tokenizer: Any) -> None:
         """Make it the tokenizer's own, or the default among its own."""
         own: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
         if self.source != own:
             tokenizer.chat_template = {**own, "default": self.source} if isinstance(own, Mapping) else self.source
-
-    @property
-    def tokens(self) -> Mapping[str, str]:
-        """Special tokens by the names under which it is given them."""
-        return self._tokenizer.special_tokens_map
 
     def mentions(self, name: str) -> bool:
         """Whether the name stands anywhere in it, by itself."""
@@ -198,24 +190,6 @@ class ChatTemplate:
             with suppress(TemplateError):
                 return str(arguments) in self.write(asked, tools=tools)
         return True
-
-    def marked(self, messages: Sequence[ChatMessage]) -> list[tuple[int, int]]:
-        """Character ranges of `write(messages)` that the template marks as written by the assistant.
-
-        In characters, because transformers' own mask by tokens runs on to the end of the text where a range's last
-        character has no token of its own (issue 47325).
-        """
-        from transformers.utils import chat_template_utils
-
-        render = cast("Any", chat_template_utils.render_jinja_template)  # pyright: ignore[reportUnknownMemberType]
-        with _errors_reported():
-            _, ranges = render(
-                conversations=[list(messages)],
-                chat_template=self.source,
-                return_assistant_tokens_mask=True,
-                **self.tokens,
-            )
-        return [(int(start), int(stop)) for start, stop in ranges[0]]
 
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
