@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, cast
 
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
+from refinesynth.train.conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.encoding import Controls
 from refinesynth.train.render.labelling import Labeller, LabelTask
 from refinesynth.train.render.locating import Locator
@@ -168,7 +168,10 @@ class Renderer:
         self._template = ChatTemplate(tokenizer, template, variables=chat_template_kwargs)
         self._template.give_to(tokenizer)
         self.tokenizer: Any = tokenizer
-        self._thought = self._template.thought if thought_as == "reasoning" else None
+        if thought_as == "reasoning" and self._template.thought is None:
+            raise TemplateError(
+                f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
+            )
         self._tried = set[str]()
         self._controls = Controls(tokenizer, self._template.source)
         self._labeller = Labeller(tokenizer, self._controls)
@@ -344,7 +347,7 @@ class Renderer:
         why = ""
         if any(self._controls.forged(mark, 0, len(mark), assistant=True)):
             why = "is a special token to the tokenizer, and special tokens in a message stay text"
-        elif self._template.reads_thoughts and mark not in self._template.source.casefold():
+        elif self._template.thought and mark not in self._template.source.casefold():
             why = "is nothing to the chat template, which writes thoughts otherwise"
         if why:
             raise TemplateError(
@@ -355,9 +358,9 @@ class Renderer:
 
     def _apart(self, turn: Turn) -> dict[str, str]:
         thought, rest = _split(turn)
-        if self._thought is None:
+        if self.thought_as == "omit" or self._template.thought is None:
             return {"content": "" if turn.calls else split_thought(rest)[1]}
-        return {**({self._thought: thought} if thought else {}), "content": rest}
+        return {**({self._template.thought: thought} if thought else {}), "content": rest}
 
 
 def _split(turn: Turn) -> tuple[str, str]:

@@ -138,26 +138,9 @@ class ChatTemplate:
         """Whether the name stands anywhere in it, by itself."""
         return _mentions(self.bare, name)
 
-    @property
-    def thought(self) -> str:
-        """Under which of `THOUGHTS` it reads what an assistant thought.
-
-        Raises:
-            TemplateError: It reads none.
-        """
-        if (key := self._read_thought) is not None:
-            return key
-        raise TemplateError(
-            f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
-        )
-
-    @property
-    def reads_thoughts(self) -> bool:
-        """Whether it reads thoughts under any of `THOUGHTS`."""
-        return self._read_thought is not None
-
     @cached_property
-    def _read_thought(self) -> str | None:
+    def thought(self) -> str | None:
+        """Under which of `THOUGHTS` it reads what an assistant thought; None if it reads none."""
         read = (key for key in THOUGHTS if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source))
         return next(read, None)
 
