@@ -18,8 +18,8 @@ follows. A system turn stands before the task. A `bos_token` is written once, wh
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -152,7 +152,9 @@ class ChatTemplate:
         """
         if not messages:
             return ""
-        with _errors_reported():
+        from jinja2.exceptions import TemplateError as JinjaError
+
+        try:
             return str(
                 self._tokenizer.apply_chat_template(
                     list(messages),
@@ -162,6 +164,18 @@ class ChatTemplate:
                     add_generation_prompt=prompt,
                 )
             )
+        except (
+            JinjaError,
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
+            raise TemplateError(
+                f"the chat template fails on this conversation: {error}. Give another template as chat_template, or other data"
+            ) from error
 
     @cached_property
     def wants_text(self) -> bool:
@@ -210,16 +224,3 @@ def _own(tokenizer: Any) -> str:
             "give a chat_template, or a tokenizer with an eos_token"
         )
     return own if own is not None else REACT_TEMPLATE
-
-
-@contextmanager
-def _errors_reported() -> Generator[None]:
-    """Turns what a template raises into a `TemplateError`."""
-    from jinja2.exceptions import TemplateError as JinjaError
-
-    try:
-        yield
-    except (JinjaError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise TemplateError(
-            f"the chat template fails on this conversation: {error}. Give another template as chat_template, or other data"
-        ) from error
