@@ -32,73 +32,35 @@ RenderSettings = Mapping[str, object]
 """`thought_as`, `on_rewrite` and variables of the template, by the names under which a user gives them."""
 
 
-def advice(
-    now: RenderSettings,
-    *,
-    reads: Callable[[str], bool],
-    has_thoughts: bool,
-    helps: Callable[[RenderSettings], bool],
-) -> str:
-    """What to give, in a sentence: of the settings that help, the cheapest for each place where the model would think.
-
-    Args:
-        now: The settings of the renderer that refuses a conversation.
-        reads: Whether its template mentions a variable of this name.
-        has_thoughts: Whether a turn of the conversation has a thought before its action.
-        helps: Whether the conversation can be rendered with these settings in addition; called for several, cheapest
-            first.
-    """
-    found: dict[str, RenderSettings] = {}
-    for settings in sorted(_candidates(now, reads, has_thoughts=has_thoughts), key=_cost):
-        if _thinks(settings) not in found and helps(settings):
-            found[_thinks(settings)] = settings
-    if not found:
-        omitted = ({**settings, "thought_as": "omit"} for settings in _candidates(now, reads, has_thoughts=False))
-        without = next(filter(helps, sorted(omitted, key=_cost)), None) if has_thoughts else None
-        if without is not None and now["thought_as"] != "omit":
-            return (
-                f"It would be given the same without what is thought, with {' '.join(_as_typed(without))}: the model then learns to act "
-                "and to answer without a word before it"
-            )
-        return (
-            f"None of {', '.join(VARIABLES)}, thought_as and on_rewrite fixes that; give as --chat-template a file with a template whose prompt "
-            "for a turn is what it writes before one"
-        )
-    ways = [found[where] for where in sorted(found, key=lambda where: ("on_rewrite" in found[where], where))]
-    expands = " (expand makes one example of each trained turn: exact, with several times the tokens)"
-    alternatives = "; or with ".join(" ".join(_as_typed(settings)) for settings in ways)
-    return f"It would be given the same with {alternatives}{expands if 'on_rewrite' in ways[-1] else ''}"
-
-
 def _candidates(now: RenderSettings, reads: Callable[[str], bool], *, has_thoughts: bool) -> Iterator[RenderSettings]:
     switches: list[list[RenderSettings]] = [
         [{}, *({KWARGS + name: value} for value in values if now.get(KWARGS + name) is not value)]
         for name, values in VARIABLES.items()
         if reads(name)
     ]
-    apart: list[RenderSettings] = [
-        {},
-        *([{"thought_as": "reasoning"}] if has_thoughts and now["thought_as"] == "content" else []),
-    ]
+    others = {"content": ("reasoning", "omit"), "reasoning": ("omit",)}.get(str(now["thought_as"]), ())
+    thoughts: list[RenderSettings] = [{}, *({"thought_as": other} for other in others if has_thoughts)]
     rewrites: list[RenderSettings] = [{}, *([{"on_rewrite": "expand"}] if now["on_rewrite"] == "refuse" else [])]
-    for *variables, thought, rewrite in product(*switches, apart, rewrites):
+    for *variables, thought, rewrite in product(*switches, thoughts, rewrites):
         yield {name: value for some in (*variables, thought, rewrite) for name, value in some.items()}
 
 
-def _cost(settings: RenderSettings) -> tuple[bool, int]:
-    """To sort by: expanding comes last, since it takes several times the tokens."""
-    return "on_rewrite" in settings, sum(name.startswith(KWARGS) for name in settings)
+def _cost(settings: RenderSettings) -> tuple[bool, bool, int]:
+    """To sort by: what leaves thoughts out comes last, and before it what takes several times the tokens."""
+    variables = sum(name.startswith(KWARGS) for name in settings)
+    return settings.get("thought_as") == "omit", "on_rewrite" in settings, variables
 
 
 def _thinks(settings: RenderSettings) -> str:
+    """Where a model would think."""
     if "thought_as" in settings:
-        return "apart"
+        return "omit" if settings["thought_as"] == "omit" else "apart"
     return "never" if any(settings.get(name) is False for name in _NO_THINKING) else "not said"
 
 
-def _as_typed(settings: RenderSettings) -> Iterator[str]:
-    for name, value in settings.items():
-        yield f"--set {name}={value if isinstance(value, str) else json.dumps(value)}"
+def _as_typed(settings: RenderSettings) -> str:
+    values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
+    return " ".join(f"--set {name}={value}" for name, value in values.items())
 
 
 OnRewrite = Literal["refuse", "expand"]
@@ -278,15 +240,32 @@ class Renderer:
         return f"{refusal}. {self._advice(conversation)}" if self._advises else refusal
 
     def _advice(self, conversation: Conversation) -> str:
-        now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as} | {
-            KWARGS + name: value for name, value in self.chat_template_kwargs.items()
-        }
-        return advice(
-            now,
-            reads=self._template.mentions,
-            has_thoughts=any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns),
-            helps=lambda settings: self._can_render(conversation, now | dict(settings)),
-        )
+        """What to give, in a sentence: of the settings that help, the cheapest for each place where the model would
+        think.
+        """
+        variables = {KWARGS + name: value for name, value in self.chat_template_kwargs.items()}
+        now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as, **variables}
+        has_thoughts = any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns)
+        found: dict[str, RenderSettings] = {}
+        for settings in sorted(_candidates(now, self._template.mentions, has_thoughts=has_thoughts), key=_cost):
+            where = _thinks(settings)
+            if where == "omit" and found:
+                break
+            if where not in found and self._can_render(conversation, now | dict(settings)):
+                found[where] = settings
+        if not found:
+            return (
+                f"None of {', '.join(VARIABLES)}, thought_as and on_rewrite fixes that; give as --chat-template a file with a template "
+                "whose prompt for a turn is what it writes before one"
+            )
+        if "omit" in found:
+            return (
+                f"It would be given the same without what is thought, with {_as_typed(found['omit'])}: the model then learns to act "
+                "and to answer without a word before it"
+            )
+        ways = [found[where] for where in sorted(found, key=lambda where: ("on_rewrite" in found[where], where))]
+        expands = " (expand makes one example of each trained turn: exact, with several times the tokens)"
+        return f"It would be given the same with {'; or with '.join(map(_as_typed, ways))}{expands if 'on_rewrite' in ways[-1] else ''}"
 
     def _can_render(self, conversation: Conversation, settings: RenderSettings) -> bool:
         """Whether a renderer like this one, with these settings, renders the conversation."""
