@@ -103,12 +103,12 @@ def write_export(
     path = Path(path)
     found = find_format(format, form)
     mask = find_masking(found, masking)
-    in_files = found.name == "atif" and path.suffix not in (".jsonl", ".json", *COMPRESSED)
+    in_files = found.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
     if in_files and path.is_dir():
         raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
     # LLaMA-Factory opens no compressed files.
-    is_listed = found.name == "sharegpt" and path.suffix not in COMPRESSED
+    is_listed = found.name == "sharegpt" and path.suffix.lower() not in COMPRESSED
     info = DatasetInfo(path, overwrite=overwrite) if is_listed else None
     counts, omitted = Counter[str](), Counter[str]()
     with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:

@@ -68,7 +68,7 @@ def records(source: Path) -> Iterator[Raw]:
         raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
     for path in files:
         with opened(path) as file:
-            whole = path.suffixes[-2:-1] if path.suffix in COMPRESSIONS else path.suffixes[-1:]
+            whole = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
             yield from _document(file, path) if whole == [".json"] else _lines(file, path)
 
 

@@ -173,10 +173,18 @@ def test_a_broken_template_is_an_input_error(template: str) -> None:
         Renderer(tiny.tokenizer(), template=template).render(TALK)
 
 
-def test_templates_without_a_default_are_refused() -> None:
-    tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = {"tools": "x"}
-    with pytest.raises(TemplateError, match="none is called 'default'"):
+@pytest.mark.parametrize(
+    ("family", "given", "problem"),
+    [
+        ("chatml", {"chat_template": {"tools": "x"}}, "none is called 'default'"),
+        (None, {"eos_token": None}, "neither a chat template nor an end-of-sequence token"),
+    ],
+)
+def test_a_tokenizer_without_a_template_is_refused(family: str | None, given: dict[str, Any], problem: str) -> None:
+    tokenizer = tiny.tokenizer(family)
+    for name, value in given.items():
+        setattr(tokenizer, name, value)
+    with pytest.raises(TemplateError, match=problem):
         Renderer(tokenizer)
 
 
@@ -184,13 +192,6 @@ def test_a_default_among_several_templates_is_used() -> None:
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = {"default": tiny.FAMILIES["chatml"].template, "tools": "x"}
     assert one(Renderer(tokenizer), TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
-
-
-def test_a_base_model_without_an_end_of_sequence_token_is_refused() -> None:
-    tokenizer = tiny.tokenizer(None)
-    tokenizer.eos_token = None
-    with pytest.raises(TemplateError, match="neither a chat template nor an end-of-sequence token"):
-        Renderer(tokenizer)
 
 
 def test_a_base_model_reads_react_text_and_keeps_the_template() -> None:

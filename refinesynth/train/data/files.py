@@ -31,7 +31,7 @@ def opened(path: Path) -> Generator[BinaryIO]:
         InputError: It cannot be read, or not to its end.
     """
     try:
-        with open_binary(path, COMPRESSIONS.get(path.suffix)) as file:
+        with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
             yield file
     except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
         raise InputError(f"{str(path)!r} cannot be read: {error}") from error
