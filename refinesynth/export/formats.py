@@ -2,22 +2,25 @@
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, Protocol, cast, get_args
+from typing import Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import tools_of
-from refinesynth.chat import Message, ToolMessage, to_messages, to_tool_messages
+from refinesynth.chat import to_messages, to_tool_messages
 from refinesynth.errors import InputError
 from refinesynth.export import shapes
 from refinesynth.export.atif import AtifFormat
 from refinesynth.export.preferences import PreferenceFormat
-from refinesynth.export.shapes import CallShape, Masking, Record, Shape, conversations
+from refinesynth.export.shapes import Masking, Record, Shape, conversations
 from refinesynth.export.worlds import WorldFormat
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory
+
+Form = Literal["react", "tools"]
+"""How a conversation is written: as ReAct text, or with tool calls."""
 
 DROPPED = "#correct"
 """Ends the id of a conversation without its mistakes, in a format without flags: every turn of the assistant is
@@ -26,7 +29,7 @@ right."""
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """A format of chat messages, as `chat.to_messages` renders them.
+    """A format of chat messages, as `chat.to_messages` renders them, or `chat.to_tool_messages` with tool calls.
 
     Conversations end with their last assistant message: the closing observation, which nothing is trained on, is left
     out.
@@ -36,33 +39,25 @@ class ChatFormat:
     reader: str
     advice: Mapping[Masking, str]
     shape: Shape
-    calls: CallShape | None = None
-    """For actions as tool calls, where the reader takes them."""
+    takes_calls: bool = False
+    """Whether the reader takes actions as tool calls."""
+    form: Form = "react"
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        for number, messages in enumerate(conversations(to_messages(trajectory), masking), start=1):
-            yield _record(self.shape(trajectory.id + self.mark(masking, number), messages), messages)
+        called = self.form == "tools"
+        tools = tools_of(trajectory.script) if called else ()
+        told: Sequence[shapes.Spoken] = to_tool_messages(trajectory) if called else to_messages(trajectory)
+        for number, messages in enumerate(conversations(told, masking), start=1):
+            spoken = sum(message.role == "assistant" for message in messages)
+            trained = sum(message.loss for message in messages)
+            name = trajectory.id + self._mark(masking, number)
+            yield Record(self.shape(name, messages, tools), trained, spoken - trained)
 
-    def mark(self, masking: Masking, number: int) -> str:
+    def _mark(self, masking: Masking, number: int) -> str:
         """What stands behind the id where a reader cannot know otherwise what is to be trained on."""
         if masking is Masking.SPLIT:
             return f"#{number}"
         return DROPPED if masking is Masking.DROP and Masking.FLAG not in self.advice else ""
-
-
-def _record(data: dict[str, JsonValue], messages: Sequence[Message | ToolMessage]) -> Record:
-    spoken = sum(message.role == "assistant" for message in messages)
-    trained = sum(message.loss for message in messages)
-    return Record(data, trained, spoken - trained)
-
-
-class ToolCallFormat(ChatFormat):
-    """A format of chat messages with the actions as tool calls, as `chat.to_tool_messages` renders them."""
-
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        write, tools = cast("CallShape", self.calls), tools_of(trajectory.script)
-        for number, messages in enumerate(conversations(to_tool_messages(trajectory), masking), start=1):
-            yield _record(write(trajectory.id + self.mark(masking, number), messages, tools), messages)
 
 
 class Format(Protocol):
@@ -154,7 +149,7 @@ _ALL: tuple[Format, ...] = (
         "OpenAI fine-tuning",
         _flagged("`weight` 0 keeps an assistant message out of training; upload the file as it is."),
         shapes.openai,
-        shapes.openai_calls,
+        takes_calls=True,
     ),
     ChatFormat(
         "trl",
@@ -163,8 +158,8 @@ _ALL: tuple[Format, ...] = (
             "Set `assistant_only_loss=True` and a chat template whose generation markers honour the key `loss`; stock "
             "templates ignore it and train on mistakes. With a stock template use the format `trl-split`."
         ),
-        shapes.flagged("loss"),
-        shapes.flagged_calls("loss", arguments="object"),
+        shapes.flagged("loss", arguments="object"),
+        takes_calls=True,
     ),
     ChatFormat(
         "trl-split",
@@ -173,14 +168,14 @@ _ALL: tuple[Format, ...] = (
             {Masking.SPLIT: "One prompt and completion per correct turn; TRL trains on completions only."}
         ),
         shapes.prompt_completion,
-        shapes.prompt_completion_calls,
+        takes_calls=True,
     ),
     ChatFormat(
         "axolotl",
         "Axolotl",
         _flagged("Set `type: chat_template` and `message_field_training: training` for this data set."),
         shapes.flagged("training"),
-        shapes.flagged_calls("training"),
+        takes_calls=True,
     ),
     ChatFormat(
         "axolotl-thoughts",
@@ -191,7 +186,7 @@ _ALL: tuple[Format, ...] = (
             "of each of these turns is learned."
         ),
         shapes.axolotl_thoughts,
-        shapes.axolotl_thoughts_calls,
+        takes_calls=True,
     ),
     ChatFormat(
         "tinker",
@@ -201,7 +196,7 @@ _ALL: tuple[Format, ...] = (
             "FromConversationFileBuilder reads text; docs/export.md shows how to read tool calls."
         ),
         shapes.flagged("trainable"),
-        shapes.flagged_calls("trainable"),
+        takes_calls=True,
     ),
     ChatFormat(
         "slime",
@@ -210,8 +205,8 @@ _ALL: tuple[Format, ...] = (
             "`step_loss_mask` is read from each message by slime.rollout.sft_rollout: set `--input-key messages`, a "
             "`--loss-mask-type` other than distill_qwen, and with tool calls `--tool-key tools`."
         ),
-        shapes.flagged("step_loss_mask", int),
-        shapes.flagged_calls("step_loss_mask", int, arguments="object"),
+        shapes.flagged("step_loss_mask", int, arguments="object"),
+        takes_calls=True,
     ),
     ChatFormat(
         "prime-rl",
@@ -223,7 +218,7 @@ _ALL: tuple[Format, ...] = (
             }
         ),
         shapes.plain,
-        shapes.plain_calls,
+        takes_calls=True,
     ),
     ChatFormat(
         "agentinstruct",
@@ -243,10 +238,6 @@ TOKENS = "tokens"
 
 FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL})
 """Every format by its name."""
-
-
-Form = Literal["react", "tools"]
-"""How a conversation is written: as ReAct text, or with tool calls."""
 
 
 def find_format(name: str | Format, form: str = "react") -> Format:
@@ -274,9 +265,9 @@ def find_format(name: str | Format, form: str = "react") -> Format:
 
 
 def _with_calls(found: Format) -> Format:
-    if isinstance(found, ChatFormat) and found.calls is not None:
-        return ToolCallFormat(found.name, found.reader, found.advice, found.shape, found.calls)
-    able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "calls", None))
+    if isinstance(found, ChatFormat) and found.takes_calls:
+        return replace(found, form="tools")
+    able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "takes_calls", False))
     raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")
 
 

@@ -4,7 +4,7 @@ out.
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import JsonValue
 
@@ -31,15 +31,15 @@ class Masking(StrEnum):
     """One record a world: its task, and nobody's turns."""
 
 
-_M = TypeVar("_M", Message, ToolMessage)
+Spoken = Message | ToolMessage
 
 
-def conversations(messages: Sequence[_M], masking: Masking) -> Iterator[tuple[_M, ...]]:
+def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
     """The records' messages, in order; none if nothing in `messages` is to be trained on.
 
-    `messages` alternate, a user's first, as `chat.to_messages` and `chat.to_tool_messages` give them. Each conversation ends with an assistant
-    message: nothing after the last one can be trained on, and several trainers refuse or skip a conversation that ends
-    otherwise.
+    `messages` alternate, a user's first, as `chat.to_messages` and `chat.to_tool_messages` give them. Each conversation
+    ends with an assistant message: nothing after the last one can be trained on, and several trainers refuse or skip a
+    conversation that ends otherwise.
     """
     if masking is Masking.SPLIT:
         for at, message in enumerate(messages):
@@ -53,8 +53,8 @@ def conversations(messages: Sequence[_M], masking: Masking) -> Iterator[tuple[_M
         yield tuple(kept)
 
 
-def _without_mistakes(messages: Sequence[_M]) -> list[_M]:
-    kept: list[_M] = []
+def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
+    kept: list[Spoken] = []
     for message in messages:
         is_mistake = message.role == "assistant" and not message.loss
         answers_mistake = message.role != "assistant" and bool(kept) and kept[-1].role != "assistant"
@@ -63,11 +63,11 @@ def _without_mistakes(messages: Sequence[_M]) -> list[_M]:
     return kept
 
 
-Shape = Callable[[str, Sequence[Message]], dict[str, JsonValue]]
-"""Writes one record from its id and messages."""
+class Shape(Protocol):
+    """Writes one record from its id and messages; where actions are calls, `tools` are the functions."""
 
-CallShape = Callable[[str, Sequence[ToolMessage], Sequence[Tool]], dict[str, JsonValue]]
-"""Writes one record from its id, its messages with calls and the tools."""
+    def __call__(self, record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]: ...
+
 
 _SPEAKER = {"user": "human", "assistant": "gpt"}
 
@@ -89,28 +89,27 @@ class Record(NamedTuple):
         return cls({}, 0, 0, why)
 
 
-def sharegpt(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
+def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
     """`conversations` of `from` and `value`; there is no place for a flag."""
+    del tools
     return {
         "id": record_id,
         "conversations": [{"from": _SPEAKER[message.role], "value": message.content} for message in messages],
     }
 
 
-def agentinstruct(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
+def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
     """ShareGPT with a boolean `loss` on every message, as AgentInstruct and AgentRefine were released."""
-    return {
-        "id": record_id,
-        "conversations": [
-            {"from": _SPEAKER[message.role], "value": message.content, "loss": message.loss} for message in messages
-        ],
-    }
+    record = sharegpt(record_id, messages, tools)
+    written = [{**said, "loss": message.loss} for said, message in zip(record["conversations"], messages, strict=True)]
+    return {**record, "conversations": written}
 
 
-def llamafactory(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
+def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
     """LLaMA-Factory v1: typed content, which it insists on, and `loss_weight`; `extra_info` is its own field for an
     id.
     """
+    del tools
     return {
         "messages": [
             {
@@ -124,110 +123,68 @@ def llamafactory(record_id: str, messages: Sequence[Message]) -> dict[str, JsonV
     }
 
 
-def openai(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
-    """OpenAI's fine-tuning form: `weight` on assistant messages only, and no key beside `messages`, not even an id."""
+def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """OpenAI's fine-tuning form: `weight` on assistant messages only, and no key beside `messages`, not even an id;
+    with calls `tools`, and one call a turn, as the data has it.
+    """
     del record_id
-    written: list[JsonValue] = []
-    for message in messages:
-        weight: dict[str, JsonValue] = {"weight": int(message.loss)} if message.role == "assistant" else {}
-        written.append({"role": message.role, "content": message.content, **weight})
-    return {"messages": written}
+    written = [
+        {**_completion(message), **({"weight": int(message.loss)} if message.role == "assistant" else {})}
+        for message in messages
+    ]
+    beside = {**_listed(tools), "parallel_tool_calls": False} if tools else {}
+    return {"messages": written, **beside}
 
 
-def flagged(key: str, mark: Callable[[bool], JsonValue] = bool) -> Shape:
-    """Messages with a flag each under this key, user messages included: a missing one would leave it to the role."""
-
-    def shape(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
-        written: list[JsonValue] = [
-            {"role": message.role, "content": message.content, key: mark(message.loss)} for message in messages
-        ]
-        return {"id": record_id, "messages": written}
-
-    return shape
-
-
-def axolotl_thoughts(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
-    """As `flagged`, with each content in parts: of a turn that is trained on, what is thought and not what is done."""
-    written: list[JsonValue] = []
-    for message in messages:
-        thought, action = split_thought(message.content) if message.loss else ("", message.content)
-        said = message.content.removesuffix(action) if thought else ""
-        written.append({"role": message.role, "content": _parts(said, action), "training": message.loss})
-    return {"id": record_id, "messages": written}
-
-
-def _parts(trained: str, context: str) -> list[JsonValue]:
-    """Axolotl's parts of a content, which it joins; every content is a list, as a table has one type in a column."""
-    parts = ((trained, True), (context, False))
-    return [{"type": "text", "text": text, "train": train} for text, train in parts if text]
-
-
-def plain(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
-    """Messages of which the role says whether they are trained on."""
-    return {
-        "id": record_id,
-        "messages": [{"role": message.role, "content": message.content} for message in messages],
-    }
-
-
-def prompt_completion(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
-    """TRL's prompt and completion, for a conversation whose last message alone is to be trained on."""
-    plain: list[JsonValue] = [{"role": message.role, "content": message.content} for message in messages]
-    return {"id": record_id, "prompt": plain[:-1], "completion": plain[-1:]}
-
-
-def openai_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
-    """OpenAI's fine-tuning form with `tools`; one call a turn, as the data has it."""
-    del record_id
-    written: list[JsonValue] = []
-    for message in messages:
-        weight: dict[str, JsonValue] = {"weight": int(message.loss)} if message.role == "assistant" else {}
-        written.append({**message.openai(), **weight})
-    return {"messages": written, "tools": _definitions(tools), "parallel_tool_calls": False}
-
-
-def flagged_calls(
+def flagged(
     key: str, mark: Callable[[bool], JsonValue] = bool, *, arguments: Literal["text", "object"] = "text"
-) -> CallShape:
-    """Messages with a flag each under this key, and `tools`. Arguments are JSON text unless the reader wants objects:
-    a table of objects would give each call the keys of all others.
+) -> Shape:
+    """Messages with a flag each under this key, user messages included: a missing one would leave it to the role.
+    Arguments of calls are JSON text unless the reader wants objects: a table of objects would give each call the keys
+    of all others.
     """
 
-    def shape(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
-        written: list[JsonValue] = [
-            {**message.openai(arguments=arguments), key: mark(message.loss)} for message in messages
-        ]
-        return {"id": record_id, "messages": written, "tools": _definitions(tools)}
+    def shape(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+        written = [{**_completion(message, arguments), key: mark(message.loss)} for message in messages]
+        return {"id": record_id, "messages": written, **_listed(tools)}
 
     return shape
 
 
-def axolotl_thoughts_calls(
-    record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]
-) -> dict[str, JsonValue]:
-    """As `axolotl_thoughts`; a call is no part of the content."""
-    written: list[JsonValue] = []
+def axolotl_thoughts(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """As `flagged`, with each content in parts, which Axolotl joins: of a turn that is trained on, what is thought and
+    not what is done. A call is no part of the content. Every content is a list, as a table has one type in a column.
+    """
+    written: list[dict[str, Any]] = []
     for message in messages:
-        content = _parts(message.content, "") if message.loss else _parts("", message.content)
-        written.append({**message.openai(), "content": content, "training": message.loss})
-    return {"id": record_id, "messages": written, "tools": _definitions(tools)}
+        done = "" if isinstance(message, ToolMessage) else split_thought(message.content)[1]
+        thought = message.content.removesuffix(done) if message.loss else ""
+        parts = ((thought, True), (message.content.removeprefix(thought), False))
+        content = [{"type": "text", "text": text, "train": train} for text, train in parts if text]
+        written.append({**_completion(message), "content": content, "training": message.loss})
+    return {"id": record_id, "messages": written, **_listed(tools)}
 
 
-def plain_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
-    """Messages of which the role says whether they are trained on, and `tools` as JSON text, so that a table keeps
+def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """Messages of which the role says whether they are trained on; `tools` are JSON text, so that a table keeps
     functions of different parameters apart.
     """
-    written: list[JsonValue] = [message.openai() for message in messages]
-    return {"id": record_id, "messages": written, "tools": write_json(_definitions(tools)).decode()}
+    beside = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
+    return {"id": record_id, "messages": [*map(_completion, messages)], **beside}
 
 
-def prompt_completion_calls(
-    record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]
-) -> dict[str, JsonValue]:
-    """TRL's prompt and completion, and `tools`."""
-    plain: list[JsonValue] = [message.openai(arguments="object") for message in messages]
-    return {"id": record_id, "prompt": plain[:-1], "completion": plain[-1:], "tools": _definitions(tools)}
+def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """TRL's prompt and completion, for a conversation whose last message alone is to be trained on."""
+    written = [_completion(message, "object") for message in messages]
+    return {"id": record_id, "prompt": written[:-1], "completion": written[-1:], **_listed(tools)}
 
 
-def _definitions(tools: Sequence[Tool]) -> list[JsonValue]:
-    return [tool.definition() for tool in tools]
+def _completion(message: Spoken, arguments: Literal["text", "object"] = "text") -> dict[str, Any]:
+    """A message as a chat completion has it."""
+    if isinstance(message, ToolMessage):
+        return message.openai(arguments=arguments)
+    return {"role": message.role, "content": message.content}
+
+
+def _listed(tools: Sequence[Tool]) -> dict[str, list[JsonValue]]:
+    return {"tools": [tool.definition() for tool in tools]} if tools else {}

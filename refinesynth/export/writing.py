@@ -5,7 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
 from os import PathLike
@@ -103,31 +103,44 @@ def write_export(
     path = Path(path)
     found = find_format(format, form)
     mask = find_masking(found, masking)
-    in_files = found.name == "atif" and path.suffix not in (".jsonl", ".json", *COMPRESSED)
+    in_files = found.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
     if in_files and path.is_dir():
         raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
-    info = DatasetInfo(path, overwrite=overwrite) if found.name == "sharegpt" and DatasetInfo.is_for(path) else None
-    counts = _Count()
+    # LLaMA-Factory opens no compressed files.
+    is_listed = found.name == "sharegpt" and path.suffix.lower() not in COMPRESSED
+    info = DatasetInfo(path, overwrite=overwrite) if is_listed else None
+    counts, omitted = Counter[str](), Counter[str]()
     with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
-        for record in counts.watch(_opened(trajectories), found, mask):
+        for record in _counted(_opened(trajectories), found, mask, counts, omitted):
             put(write_json(record.data))
-        if not counts.records:
+        if not counts["records"]:
             wanted = "a grounded script with a solution" if mask is Masking.WORLD else "a turn to train on"
-            raise InputError(f"nothing to export: none of {counts.trajectories} trajectories has {wanted}")
+            raise InputError(f"nothing to export: none of {counts['trajectories']} trajectories has {wanted}")
     return ExportReport(
         path=path,
         format=found.name,
         masking=mask,
-        trajectories=counts.trajectories,
-        left_out=counts.left_out,
-        records=counts.records,
-        trained=counts.trained,
-        masked=counts.masked,
         advice=found.advice[mask],
         dataset_info=info.write() if info else None,
-        remarks=tuple(f"Left out, {why}: {counted:,}." for why, counted in counts.omitted.items()),
+        remarks=tuple(f"Left out, {why}: {count:,}." for why, count in omitted.items()),
+        **{name: counts[name] for name in ("trajectories", "left_out", "records", "trained", "masked")},
     )
+
+
+def _counted(
+    trajectories: Iterable[Trajectory], form: Format, masking: Masking, counts: Counter[str], omitted: Counter[str], /
+) -> Iterator[Record]:
+    """Records to write; `counts` are by field of `ExportReport`, `omitted` by reason."""
+    for trajectory in trajectories:
+        before = counts["records"]
+        for record in form.records(trajectory, masking):
+            if record.omitted:
+                omitted[record.omitted] += 1
+                continue
+            counts.update(records=1, trained=record.trained, masked=record.masked)
+            yield record
+        counts.update(trajectories=1, left_out=counts["records"] == before)
 
 
 def _opened(source: Iterable[Trajectory] | str | PathLike[str]) -> Iterable[Trajectory]:
@@ -159,52 +172,14 @@ def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-@dataclass
-class _Count:
-    trajectories: int = 0
-    left_out: int = 0
-    records: int = 0
-    trained: int = 0
-    masked: int = 0
-    omitted: Counter[str] = field(default_factory=Counter[str])
-
-    def watch(self, trajectories: Iterable[Trajectory], form: Format, masking: Masking) -> Iterator[Record]:
-        for trajectory in trajectories:
-            self.trajectories += 1
-            before = self.records
-            for record in form.records(trajectory, masking):
-                if record.omitted:
-                    self.omitted[record.omitted] += 1
-                    continue
-                self.records += 1
-                self.trained += record.trained
-                self.masked += record.masked
-                yield record
-            self.left_out += self.records == before
-
-
 FILE_NAME = "dataset_info.json"
 _WAIT = 60.0
 """Seconds that an export waits for another one to add its entry."""
 
 
-def dataset_name(path: Path) -> str:
-    """What LLaMA-Factory's `dataset` option calls this file: its name without the suffix."""
-    return path.name.removesuffix(path.suffix)
-
-
-def dataset_entry(path: Path) -> dict[str, JsonValue]:
-    """How LLaMA-Factory is to read a ShareGPT file beside its `dataset_info.json`."""
-    return {
-        "file_name": path.name,
-        "formatting": "sharegpt",
-        "columns": {"messages": "conversations"},
-        "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
-    }
-
-
 class DatasetInfo:
-    """The `dataset_info.json` beside an export; read at once, so that what is wrong with it shows before any work.
+    """The `dataset_info.json` beside a ShareGPT file, by which LLaMA-Factory reads it; read at once, so that what is
+    wrong with it shows before any work.
 
     Other data sets' entries are kept as they are.
     """
@@ -219,16 +194,17 @@ class DatasetInfo:
         if path.name == FILE_NAME:
             raise InputError(f"{path} is where LLaMA-Factory looks for its data sets' names; choose another name")
         self.path = path.with_name(FILE_NAME)
-        name, entry = dataset_name(path), dataset_entry(path)
+        name = path.name.removesuffix(path.suffix)
+        entry: dict[str, JsonValue] = {
+            "file_name": path.name,
+            "formatting": "sharegpt",
+            "columns": {"messages": "conversations"},
+            "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
+        }
         refuse_irregular(self.path)
         if _read(self.path).get(name, entry) != entry and not overwrite:
             raise InputError(f"{self.path} describes another data set {name!r}; choose another name for {path}")
         self._entry = {name: entry}
-
-    @staticmethod
-    def is_for(path: Path) -> bool:
-        """Whether LLaMA-Factory could read this file at all: it opens no compressed ones."""
-        return path.suffix not in COMPRESSED
 
     def write(self) -> Path:
         """Add the entry to what is there by now, and say where the file is."""

@@ -1,7 +1,6 @@
 """Records of a file into a run folder, as a run writes it: each accepted or refused, in order, committed before it counts."""
 
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import blake2b
@@ -13,11 +12,9 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 from anyio import CancelScope
 from anyio.lowlevel import checkpoint
-from zstandard import ZstdError
 
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.files.compressed import open_binary
 from refinesynth.files.lines import bounded_lines, read_document
 from refinesynth.files.regular import irregular
 from refinesynth.imports.formats import PLAY, RULES, find, read_record
@@ -27,7 +24,7 @@ from refinesynth.settings import PlaySettings
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.distinct import DistinctNames
 from refinesynth.text.jsontext import load_json, write_json
-from refinesynth.train.data.files import COMPRESSIONS, MOST_BYTES
+from refinesynth.train.data.files import COMPRESSIONS, MOST_BYTES, opened
 from refinesynth.trajectory import Persona
 
 
@@ -70,12 +67,9 @@ def records(source: Path) -> Iterator[Raw]:
     elif kind := irregular(source, follow=True):
         raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
     for path in files:
-        try:
-            with open_binary(path, COMPRESSIONS.get(path.suffix)) as file:
-                whole = path.suffixes[-2:-1] if path.suffix in COMPRESSIONS else path.suffixes[-1:]
-                yield from _document(file, path) if whole == [".json"] else _lines(file, path)
-        except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
-            raise InputError(f"{str(path)!r} cannot be read: {error}") from error
+        with opened(path) as file:
+            whole = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
+            yield from _document(file, path) if whole == [".json"] else _lines(file, path)
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[Raw]:

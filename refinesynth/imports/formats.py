@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -15,20 +16,6 @@ from refinesynth.train.data.shapes import read_paper
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory, explain
 
 _VERSION = "ATIF-v"
-
-
-def _refuse_other_atif(document: Mapping[str, Any], where: str) -> None:
-    """Raises: InputError: This is no such document."""
-    version = document.get("schema_version")
-    if not isinstance(version, str) or not version.startswith(_VERSION) or not isinstance(document.get("steps"), list):
-        raise InputError(
-            f"{where}: this is no ATIF document: expected a schema_version such as {_VERSION}1.8, and steps"
-        )
-
-
-def _is_ours(document: Mapping[str, Any]) -> bool:
-    extra = document.get("extra")
-    return isinstance(extra, Mapping) and {"persona", "script", "provenance"} <= cast("dict[str, Any]", extra).keys()
 
 
 def _read_ours(document: Mapping[str, Any], where: str) -> Trajectory:
@@ -192,14 +179,6 @@ def _chat(given: Mapping[str, Any], where: str, key: str) -> Played:
     return read_conversation(given, where)
 
 
-def _agentinstruct(given: Mapping[str, Any], where: str) -> Played:
-    return _chat(given, where, "conversations")
-
-
-def _openai(given: Mapping[str, Any], where: str) -> Played:
-    return _chat(given, where, "messages")
-
-
 def _paper(given: Mapping[str, Any], where: str) -> Played:
     if not {"script", "trajectory"} <= given.keys():
         raise InputError(f"{where}: there are no `script` and `trajectory` among the keys {sorted(given)[:8]}")
@@ -207,9 +186,21 @@ def _paper(given: Mapping[str, Any], where: str) -> Played:
 
 
 def _atif(given: Mapping[str, Any], where: str) -> Trajectory | Played:
-    _refuse_other_atif(given, where)
-    return _read_ours(given, where) if _is_ours(given) else _openai(_as_chat(given, where), where)
+    version, extra = given.get("schema_version"), given.get("extra")
+    if not isinstance(version, str) or not version.startswith(_VERSION) or not isinstance(given.get("steps"), list):
+        raise InputError(
+            f"{where}: this is no ATIF document: expected a schema_version such as {_VERSION}1.8, and steps"
+        )
+    ours = isinstance(extra, Mapping) and {"persona", "script", "provenance"} <= cast("dict[str, Any]", extra).keys()
+    return _read_ours(given, where) if ours else read_conversation(_as_chat(given, where), where)
 
 
-FORMATS: Final = MappingProxyType({"agentinstruct": _agentinstruct, "openai": _openai, "atif": _atif, "paper": _paper})
+FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Trajectory | Played]]] = MappingProxyType(
+    {
+        "agentinstruct": partial(_chat, key="conversations"),
+        "openai": partial(_chat, key="messages"),
+        "atif": _atif,
+        "paper": _paper,
+    }
+)
 """What reads each format, by its name."""

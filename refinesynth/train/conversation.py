@@ -122,11 +122,13 @@ class FlaggedMessage(NamedTuple):
 
     role: str
     content: str
-    loss: bool
-    """For an assistant's: whether it is right."""
+    loss: bool | None
+    """For an assistant's: whether it is right; None where the record does not say."""
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
     thinking: str = ""
+    name: str = ""
+    """Of a tool's: the function that answers, if it says so."""
 
 
 def digest(text: str) -> str:

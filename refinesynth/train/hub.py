@@ -54,13 +54,15 @@ def check_model_name(model: str) -> None:
 
 
 def located(name: str, revision: str | None = None) -> dict[str, Any]:
-    """What `from_pretrained` is given to find a model or tokenizer.
+    """What `from_pretrained` is given to find a model or tokenizer; its files come from this machine alone where it is
+    a folder, or the hub cannot be reached.
 
     Raises:
         InputError: As `find_on_hub`.
     """
+    is_here = Path(name).is_dir() or not find_on_hub(bare(name), "model", revision)
     named = {} if revision is None else {"revision": revision}
-    return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_only_here(name, revision), **named}
+    return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_here, **named}
 
 
 @cache
@@ -78,16 +80,12 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
 
     try:
         hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_TIMEOUT)
-    except errors.HFValidationError as error:
-        raise InputError(f"there is {_NOT_HERE[kind]} {name!r}, and the Hugging Face Hub has no such names") from error
     except errors.GatedRepoError:
         return True  # Its files may be here already; loading them reports what is missing.
-    except errors.RevisionNotFoundError as error:
-        raise InputError(f"the {kind} {name!r} on the Hugging Face Hub has no revision {revision!r}") from error
-    except errors.RepositoryNotFoundError as error:
+    except (errors.HFValidationError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
+        at = "" if revision is None else f" at {revision!r}"
         raise InputError(
-            f"there is {_NOT_HERE[kind]} {name!r}, and no {kind} of this name on the Hugging Face Hub ({constants.ENDPOINT}); "
-            "one that is private needs `hf auth login`"
+            f"there is {_NOT_HERE[kind]} {name!r}, and no {kind} of this name{at} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
         ) from error
     except errors.HfHubHTTPError:
         return True
@@ -100,12 +98,3 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
             f"{constants.ENDPOINT} cannot be reached ({type(error).__name__}: {error}), and nothing of it was fetched before"
         ) from error
     return True
-
-
-def is_only_here(model: str, revision: str | None = None) -> bool:
-    """Whether a model's files can come from this machine alone: it is a folder, or the hub cannot be reached.
-
-    Raises:
-        InputError: As `find_on_hub`.
-    """
-    return Path(model).is_dir() or not find_on_hub(bare(model), "model", revision)

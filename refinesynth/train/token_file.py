@@ -15,7 +15,7 @@ from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.text.jsontext import write_json
-from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.config import SCRATCH
 from refinesynth.train.data import read_conversations
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.layers import layered
@@ -63,22 +63,13 @@ def write_tokens(
     """
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
-    sources: Sequence[Any] = [data] if isinstance(data, str | Path) else list(data) if _are_names(data) else [data]
+    every = list(cast("Sequence[Any]", data)) if isinstance(data, list | tuple) else [data]
+    sources: Sequence[Any] = every if all(isinstance(each, str | Path | tuple) for each in every) else [data]
     config = layered(
         given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
     ).config
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
-    return _written(config, sources, path, overwrite=overwrite)
-
-
-def _are_names(data: Any) -> bool:
-    return isinstance(data, list | tuple) and all(
-        isinstance(each, str | Path | tuple) for each in cast("Sequence[object]", data)
-    )
-
-
-def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwrite: bool) -> TokenFile:
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.running import libraries_silenced
 

@@ -194,7 +194,8 @@ def test_an_export_is_not_replaced_by_its_own_entry(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_compressed_sharegpt_file_gets_no_entry(tmp_path: Path) -> None:
-    report = write_export([a_trajectory(*REFINED)], tmp_path / "refine.jsonl.gz", "sharegpt")
+@pytest.mark.parametrize("name", ["refine.jsonl.gz", "refine.jsonl.GZ"])
+def test_a_compressed_sharegpt_file_gets_no_entry(tmp_path: Path, name: str) -> None:
+    report = write_export([a_trajectory(*REFINED)], tmp_path / name, "sharegpt")
     assert report.dataset_info is None
-    assert [item.name for item in tmp_path.iterdir()] == ["refine.jsonl.gz"]
+    assert [item.name for item in tmp_path.iterdir()] == [name]

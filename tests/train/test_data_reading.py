@@ -233,11 +233,11 @@ def run(folder: Path, *extra: bytes) -> Path:
 def test_a_run_folder_and_its_file_read_alike_and_compressed_too(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
     data = (folder / "trajectories.jsonl").read_bytes()
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "a.jsonl.GZ").write_bytes(gzip.compress(data))
     (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(data))
     expected = [(one.id, one.turns) for one in read_conversations(folder)]
     assert [name for name, _ in expected] == ["t-0", "t-1", "t-2"]
-    for source in ("run/trajectories.jsonl", "a.jsonl.gz", "a.jsonl.zst"):
+    for source in ("run/trajectories.jsonl", "a.jsonl.GZ", "a.jsonl.zst"):
         assert [(one.id, one.turns) for one in read_conversations([tmp_path / source])] == expected
     assert [one.where for one in read_conversations([str(folder)])][-1] == f"{folder}/trajectories.jsonl:3"
 

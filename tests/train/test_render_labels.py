@@ -124,52 +124,14 @@ def test_a_conversation_without_an_assistant_turn_gives_no_example() -> None:
     assert Renderer(tiny.tokenizer()).render(tiny.talk("", closing=True)) == []
 
 
-@pytest.mark.parametrize(("family", "method"), [("chatml", "prefix difference"), (None, "generation markers")])
-def test_the_method_is_told(family: str | None, method: str) -> None:
-    assert Renderer(tiny.tokenizer(family)).method == method
-
-
-def test_markers_are_not_relied_on_where_they_leave_turns_out() -> None:
-    last_only = str(tiny.FAMILIES["chatml"].marked).replace(
-        "{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}",
-        "{% if loop.last %}{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}"
-        "{% else %}{{ m.content + '<|im_end|>' }}{% endif %}",
-    )
-    renderer = Renderer(tiny.tokenizer(), template=last_only)
-    assert renderer.method == "prefix difference"
-    assert one(renderer, TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
-
-
-def test_markers_without_the_end_of_turn_are_widened_to_it() -> None:
-    narrow = str(tiny.FAMILIES["chatml"].marked).replace(
-        "{{ m.content + '<|im_end|>' }}{% endgeneration %}", "{{ m.content }}{% endgeneration %}{{ '<|im_end|>' }}"
-    )
-    renderer = Renderer(tiny.tokenizer(), template=narrow)
-    assert renderer.method == "generation markers"
-    assert one(renderer, TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
-
-
 @pytest.mark.parametrize("family", ["chatml", "zephyr", "gemma"])
-def test_markers_around_the_line_feed_behind_a_turn_train_to_where_the_model_stops(family: str) -> None:
+def test_generation_markers_change_no_label(family: str) -> None:
     marked = str(tiny.FAMILIES[family].marked)
     around = marked.replace("{% endgeneration %}{{ '\\n' }}", "{{ '\\n' }}{% endgeneration %}")
-    around = around if around != marked else marked.replace("{% endgeneration %}", "{{ '\\n' }}{% endgeneration %}")
-    for template in (marked, around):
-        tokenizer = tiny.tokenizer(family)
-        renderer = Renderer(tokenizer, template=template)
-        assert renderer.method == "generation markers"
-        example = one(renderer, tiny.talk("cmr"))
-        for span in example.spans:
-            assert tokenizer.decode(example.input_ids[span.start : span.stop]).endswith(tokenizer.eos_token)
-
-
-def test_markers_around_another_message_are_refused() -> None:
-    wide = (
-        "{% for m in messages %}{% if m.role == 'user' %}{% generation %}{{ m.content }}<|im_end|>"
-        "{{ messages[loop.index0 + 1].content if not loop.last }}<|im_end|>{% endgeneration %}{% endif %}{% endfor %}"
-    )
-    with pytest.raises(TemplateError, match=r"talk.jsonl:1: .*hold another message"):
-        Renderer(tiny.tokenizer(), template=wide).render(TALK)
+    narrow = marked.replace(" + '<|im_end|>' }}{% endgeneration %}", " }}{% endgeneration %}{{ '<|im_end|>' }}")
+    for template in (marked, around, narrow):
+        example = one(Renderer(tiny.tokenizer(family), template=template), TALK)
+        assert example.spans == one(Renderer(tiny.tokenizer(family)), TALK).spans
 
 
 @pytest.mark.parametrize(
@@ -211,10 +173,18 @@ def test_a_broken_template_is_an_input_error(template: str) -> None:
         Renderer(tiny.tokenizer(), template=template).render(TALK)
 
 
-def test_templates_without_a_default_are_refused() -> None:
-    tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = {"tools": "x"}
-    with pytest.raises(TemplateError, match="none is called 'default'"):
+@pytest.mark.parametrize(
+    ("family", "given", "problem"),
+    [
+        ("chatml", {"chat_template": {"tools": "x"}}, "none is called 'default'"),
+        (None, {"eos_token": None}, "neither a chat template nor an end-of-sequence token"),
+    ],
+)
+def test_a_tokenizer_without_a_template_is_refused(family: str | None, given: dict[str, Any], problem: str) -> None:
+    tokenizer = tiny.tokenizer(family)
+    for name, value in given.items():
+        setattr(tokenizer, name, value)
+    with pytest.raises(TemplateError, match=problem):
         Renderer(tokenizer)
 
 
@@ -222,13 +192,6 @@ def test_a_default_among_several_templates_is_used() -> None:
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = {"default": tiny.FAMILIES["chatml"].template, "tools": "x"}
     assert one(Renderer(tokenizer), TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
-
-
-def test_a_base_model_without_an_end_of_sequence_token_is_refused() -> None:
-    tokenizer = tiny.tokenizer(None)
-    tokenizer.eos_token = None
-    with pytest.raises(TemplateError, match="neither a chat template nor an end-of-sequence token"):
-        Renderer(tokenizer)
 
 
 def test_a_base_model_reads_react_text_and_keeps_the_template() -> None:

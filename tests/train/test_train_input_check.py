@@ -199,23 +199,32 @@ def test_a_hub_that_answers_is_asked_once(
     raised: Exception | None, answering: Callable[[Exception | None], list[str]], tmp_path: Path
 ) -> None:
     names = answering(raised)
-    assert [hub.is_only_here(name) for name in (str(tmp_path), "a/b", "a/b")] == [True, False, False]
+    assert [hub.located(name)["local_files_only"] for name in (str(tmp_path), "a/b", "a/b")] == [True, False, False]
     assert names == ["model a/b"]
 
 
-def test_a_revision_that_a_hub_has_not_is_said(answering: Callable[[Exception | None], list[str]]) -> None:
-    names = answering(refused(errors.RevisionNotFoundError, 404))
-    with pytest.raises(InputError, match=r"the model 'a/b' on the Hugging Face Hub has no revision 'v1'"):
-        hub.find_on_hub("a/b", "model", "v1")
-    assert names == ["model a/b at v1"]
-
-
-def test_what_a_hub_has_not_is_said(answering: Callable[[Exception | None], list[str]]) -> None:
-    answering(refused(errors.RepositoryNotFoundError, 404))
-    with pytest.raises(InputError, match=r"no folder 'a/b', and no model of this name on the Hugging Face Hub"):
-        hub.find_on_hub("a/b", "model")
+@pytest.mark.parametrize(
+    ("kind", "revision", "message"),
+    [
+        (
+            errors.RepositoryNotFoundError,
+            None,
+            "no folder 'a/b', and no model of this name on the Hugging Face Hub .*: no",
+        ),
+        (errors.RevisionNotFoundError, "v1", "no model of this name at 'v1' on the Hugging Face Hub"),
+    ],
+)
+def test_what_a_hub_has_not_is_said(
+    kind: type[errors.HfHubHTTPError],
+    revision: str | None,
+    message: str,
+    answering: Callable[[Exception | None], list[str]],
+) -> None:
+    answering(refused(kind, 404))
+    with pytest.raises(InputError, match=message):
+        hub.find_on_hub("a/b", "model", revision)
     for name in ("./a", "a/b/c", "/a"):
-        with pytest.raises(InputError, match=r"there is no folder .* has no such names"):
+        with pytest.raises(InputError, match=r"there is no folder .* on the Hugging Face Hub .*Repo id"):
             hub.find_on_hub(name, "model")
 
 
@@ -229,5 +238,5 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_the_cache_serves(
     ):
         hub.find_on_hub("a/b", "dataset")
     (tmp_path / "models--a--b").mkdir()
-    assert hub.is_only_here("a/b")
+    assert hub.located("a/b")["local_files_only"]
     assert names == ["dataset a/b", "model a/b"]

@@ -3,8 +3,9 @@
 import re
 import zlib
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 from zstandard import ZstdError
 
@@ -22,6 +23,20 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 
 
+@contextmanager
+def opened(path: Path) -> Generator[BinaryIO]:
+    """A file to read, compressed or not.
+
+    Raises:
+        InputError: It cannot be read, or not to its end.
+    """
+    try:
+        with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
+            yield file
+    except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
+        raise InputError(f"{str(path)!r} cannot be read: {error}") from error
+
+
 def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
     """Every record of a file, with `file:line`; read line by line, blank lines left out.
 
@@ -34,33 +49,30 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
         InputError: The file cannot be read, or another line is not JSON.
     """
     some = False
-    try:
-        with open_binary(path, COMPRESSIONS.get(path.suffix)) as file:
-            # Of a bounded length: a few kilobytes of a compressed file can be gigabytes of one line.
-            for number, line in bounded_lines(file, MOST_BYTES):
-                where = f"{path}:{number}"
-                if not some and line.lstrip().startswith(b"["):
-                    yield from _listed(read_document(file, path, line), path)
+    with opened(path) as file:
+        # Of a bounded length: a few kilobytes of a compressed file can be gigabytes of one line.
+        for number, line in bounded_lines(file, MOST_BYTES):
+            where = f"{path}:{number}"
+            if not some and line.lstrip().startswith(b"["):
+                yield from _listed(read_document(file, path, line), path)
+                return
+            if len(line) > MOST_BYTES:
+                raise InputError(
+                    f"{where}: this line is longer than {MOST_BYTES:,} bytes; expected one record a line. Split or remove it"
+                )
+            if not line.strip():
+                continue
+            try:
+                yield load_json(line), where
+                some = True
+            except ValueError as error:
+                if some and not line.endswith(b"\n"):
+                    torn.append(where)
                     return
-                if len(line) > MOST_BYTES:
-                    raise InputError(
-                        f"{where}: this line is longer than {MOST_BYTES:,} bytes; expected one record a line. Split or remove it"
-                    )
-                if not line.strip():
-                    continue
-                try:
-                    yield load_json(line), where
-                    some = True
-                except ValueError as error:
-                    if some and not line.endswith(b"\n"):
-                        torn.append(where)
-                        return
-                    raise InputError(
-                        f"{where}: this line is not JSON ({error}); expected one object a line (JSONL), or one list of them. "
-                        "Fix or remove the line"
-                    ) from error
-    except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
-        raise InputError(f"{str(path)!r} cannot be read: {error}") from error
+                raise InputError(
+                    f"{where}: this line is not JSON ({error}); expected one object a line (JSONL), or one list of them. "
+                    "Fix or remove the line"
+                ) from error
 
 
 def _listed(whole: bytes, path: Path) -> Generator[tuple[object, str]]:
@@ -105,35 +117,20 @@ def is_dataset(source: object) -> bool:
     return type(source).__module__.partition(".")[0] == "datasets"
 
 
-def saved_rows(folder: Path) -> Generator[tuple[object, str]]:
-    """The rows of a folder that `save_to_disk` wrote.
+def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
+    """The rows of a dataset on the hub, or of a folder that `save_to_disk` wrote; no code that comes with it is run.
 
     Raises:
-        InputError: It cannot be read, or has several splits and none is called `train`.
+        InputError: It cannot be fetched or read, or has several splits and none is called `train`.
     """
     import datasets
 
+    library = cast("Any", datasets)
     try:
-        loaded = cast("Any", datasets).load_from_disk(str(folder))
-    except Exception as error:  # The library raises many kinds, and the folder is third-party data.
-        raise InputError(f"the dataset in {str(folder)!r} cannot be read: {error}") from error
-    return dataset_rows(loaded, str(folder))
-
-
-def hub_rows(name: str) -> Generator[tuple[object, str]]:
-    """The rows of a dataset on the hub; no code that comes with it is run.
-
-    Raises:
-        InputError: There is none, it cannot be fetched, or it has several splits and none is called `train`.
-    """
-    import datasets
-
-    try:
-        loaded = cast("Any", datasets).load_dataset(name)
-    except Exception as error:  # As above, and the network's.
-        raise InputError(
-            f"there is no file or folder {name!r}, and as a dataset on the Hugging Face hub it cannot be had: {error}"
-        ) from error
+        loaded = library.load_dataset(name) if hub else library.load_from_disk(name)
+    except Exception as error:  # The library raises many kinds, the network more, and the data is a third party's.
+        what = f"there is no file or folder {name!r}, and on the Hugging Face hub the" if hub else "the"
+        raise InputError(f"{what} dataset {name!r} cannot be read: {error}") from error
     return dataset_rows(loaded, name)
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from refinesynth.chat import action_label, thinking_in
 from refinesynth.errors import InputError
@@ -29,15 +29,6 @@ _MAY_BE_NULL = frozenset({"default", "const", "enum", "example", "examples"})
 
 class _Object(dict[str, Any]):
     """Arguments that a record has as an object: a table has a column for every key, and null where a call has none."""
-
-
-class Read(NamedTuple):
-    """A message of a record, before its calls and their answers are brought together."""
-
-    message: FlaggedMessage
-    flag: bool | None
-    name: str
-    """Of a tool's message: the function that answers, if it says so."""
 
 
 def read_tools(given: Mapping[str, Any], where: str, *, table: bool) -> tuple[list[dict[str, Any]], bool]:
@@ -69,17 +60,7 @@ def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given) if isinstance(inner, Mapping) else {"type": "function", "function": function}
 
 
-def calls_of(message: Mapping[str, Any], where: str, at: str) -> tuple[ToolCall, ...]:
-    """What a message calls under `tool_calls` or `function_call`.
-
-    Raises:
-        InputError: It cannot be read.
-    """
-    key = "tool_calls" if message.get("tool_calls") else "function_call"
-    return read_calls(message[key], f"{where}: `{key}` of {at}") if message.get(key) else ()
-
-
-def read_calls(value: object, what: str) -> tuple[ToolCall, ...]:
+def _read_calls(value: object, what: str) -> tuple[ToolCall, ...]:
     """Calls of a list or a single one, as objects or as JSON text.
 
     Raises:
@@ -116,7 +97,7 @@ def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
     if not written or _CALLS.sub("", found + calls).strip() or action_label(text) is not None:
         return None
     try:
-        return said.strip(), tuple(call for one in written for call in read_calls(_literal(one), ""))
+        return said.strip(), tuple(call for one in written for call in _read_calls(_literal(one), ""))
     except InputError:
         return None
 
@@ -133,9 +114,9 @@ def _literal(text: str) -> Any:
         return None
 
 
-def with_answers(
-    found: Sequence[Read], tools: Sequence[Mapping[str, Any]], where: str, *, table: bool
-) -> Iterator[tuple[FlaggedMessage, bool | None]]:
+def _with_answers(
+    found: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], where: str, *, table: bool
+) -> Iterator[FlaggedMessage]:
     """The messages with every call named, and each answer saying which call it answers.
 
     Raises:
@@ -145,17 +126,17 @@ def with_answers(
     at = 0
     unpadded = _unpadded(found, tools, table=table)
     while at < len(found):
-        message, flag, _ = found[at]
-        stop = next((k for k in range(at + 1, len(found)) if not _answers(found[k].message)), len(found))
+        message = found[at]
+        stop = next((k for k in range(at + 1, len(found)) if not _answers(found[k])), len(found))
         in_text = _calls_in_text(message.content) if message.role == "assistant" and not message.calls else None
         if in_text is not None and (stop > at + 1 or stop == len(found)):
             message = message._replace(content=in_text[0], calls=in_text[1])
         if not message.calls:
-            yield message, flag
+            yield message
             at += 1
             continue
         named = [call._replace(id=call.id or f"call{next(numbers):05d}") for call in message.calls]
-        yield message._replace(calls=tuple(map(unpadded, named))), flag
+        yield message._replace(calls=tuple(map(unpadded, named)))
         yield from _answered(found[at + 1 : stop], message.calls, named, f"{where}: message {at + 2}")
         at = stop
 
@@ -168,12 +149,12 @@ def _answers(message: FlaggedMessage) -> bool:
 
 
 def _answered(
-    answers: Sequence[Read], calls: Sequence[ToolCall], named: Sequence[ToolCall], at: str
-) -> Iterator[tuple[FlaggedMessage, bool | None]]:
+    answers: Sequence[FlaggedMessage], calls: Sequence[ToolCall], named: Sequence[ToolCall], at: str
+) -> Iterator[FlaggedMessage]:
     """Each answer with the id of its call: its own; else that of the next call, of its function where it names one."""
     waiting = list(named)
     anonymous = all(not call.id for call in calls)
-    for answer, flag, name in answers:
+    for answer in answers:
         texts = _ANSWERS.findall(answer.content)
         if not texts or _ANSWERS.sub("", answer.content).strip():
             texts = [answer.content]
@@ -182,10 +163,10 @@ def _answered(
         for text in texts:
             call = next((one for one in waiting if one.id == answer.answers), None)
             if call is None and (anonymous or not answer.answers):
-                call = next((one for one in waiting if one.name == name), waiting[0] if waiting else None)
+                call = next((one for one in waiting if one.name == answer.name), waiting[0] if waiting else None)
             waiting = [one for one in waiting if one is not call]
             known = answer.answers if call is None else call.id
-            yield answer._replace(role="tool", content=text, answers=known), flag
+            yield answer._replace(role="tool", content=text, answers=known)
 
 
 def _each(content: str, number: int, at: str) -> list[str]:
@@ -200,7 +181,7 @@ def _each(content: str, number: int, at: str) -> list[str]:
 
 
 def _unpadded(
-    found: Sequence[Read], tools: Sequence[Mapping[str, Any]], *, table: bool
+    found: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], *, table: bool
 ) -> Callable[[ToolCall], ToolCall]:
     """What takes the nulls out of arguments with which a table fills its columns, and leaves those that a model wrote.
 
@@ -208,7 +189,7 @@ def _unpadded(
     parameter that is not required; any record is, where a call has null for a parameter that its function does not have.
     """
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
-    objects = [call for one in found for call in one.message.calls if isinstance(call.arguments, _Object)]
+    objects = [call for one in found for call in one.calls if isinstance(call.arguments, _Object)]
     table = table or any(
         value is None and call.name in schemas and key not in _keys(schemas[call.name], "properties")
         for call in objects
@@ -270,8 +251,8 @@ _THINKING = (*THOUGHTS, "thought", "thoughts")
 
 def read_messages(
     value: object, key: str, where: str, *, tools: Sequence[Mapping[str, Any]] = (), table: bool = False
-) -> list[tuple[FlaggedMessage, bool | None]]:
-    """The messages of a record, each with its flag, if it has one; `table`: the record is a row of a table.
+) -> list[FlaggedMessage]:
+    """The messages of a record; `table`: the record is a row of a table.
 
     Raises:
         InputError: One is not sound.
@@ -284,10 +265,10 @@ def read_messages(
             f"{where}: `{key}` is {type(value).__name__}; expected a list of messages with role and content"
         )
     read = [_message(item, number, where) for number, item in enumerate(cast("Sequence[object]", value), start=1)]
-    return [*with_answers(read, tools, where, table=table)]
+    return [*_with_answers(read, tools, where, table=table)]
 
 
-def _message(item: object, number: int, where: str) -> Read:
+def _message(item: object, number: int, where: str) -> FlaggedMessage:
     at = f"message {number}"
     if not isinstance(item, Mapping):
         raise InputError(f"{where}: {at} is {type(item).__name__}; expected an object with role and content")
@@ -314,15 +295,17 @@ def _message(item: object, number: int, where: str) -> Read:
         text, thinking = _thinking(message, content, text, f"{where}: {at}")
     if role == "call" and isinstance(content, str):
         thinking = "\n\n".join(filter(None, dict.fromkeys((thinking, thinking_in(content).thinking))))
-    read = FlaggedMessage("assistant" if role == "call" else role, text, False, calls, answers, thinking)
-    return Read(read, flag, str(message.get("name", "")))
+    spoken = "assistant" if role == "call" else role
+    return FlaggedMessage(spoken, text, flag, calls, answers, thinking, str(message.get("name", "")))
 
 
 def _calls(message: Mapping[str, Any], role: str | None, at: str, where: str) -> tuple[ToolCall, ...]:
-    if role != "call":
-        return calls_of(message, where, at) if role == "assistant" else ()
-    value = message.get("content", message.get("value"))
-    return read_calls(thinking_in(value).text if isinstance(value, str) else value, f"{where}: the call in {at}")
+    if role == "call":
+        value = message.get("content", message.get("value"))
+        return _read_calls(thinking_in(value).text if isinstance(value, str) else value, f"{where}: the call in {at}")
+    key = "tool_calls" if message.get("tool_calls") else "function_call"
+    called = role == "assistant" and message.get(key)
+    return _read_calls(message[key], f"{where}: `{key}` of {at}") if called else ()
 
 
 def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -> tuple[str, str]:

@@ -16,12 +16,11 @@ from refinesynth.train.data.files import (
     TRAJECTORIES,
     dataset_rows,
     hub_name,
-    hub_rows,
     is_dataset,
     is_hub_name,
     is_saved,
     records,
-    saved_rows,
+    stored_rows,
 )
 from refinesynth.train.data.shapes import ChatForm, read_record
 
@@ -264,15 +263,10 @@ class Reading(Iterator[Conversation]):
         return ((item, f"source {number}: item {at}") for at, item in enumerate(source, start=1))
 
     def _named(self, source: str | Path) -> Generator[tuple[object, str]]:
-        match kind_of(source):
-            case "run":
-                return records(Path(source) / TRAJECTORIES, self.torn)
-            case "file":
-                return records(Path(source), self.torn)
-            case "saved":
-                return saved_rows(Path(source))
-            case "hub":
-                return hub_rows(hub_name(str(source)))
+        kind = kind_of(source)
+        if kind in {"run", "file"}:
+            return records(Path(source, TRAJECTORIES) if kind == "run" else Path(source), self.torn)
+        return stored_rows(hub_name(str(source)), hub=kind == "hub")
 
 
 def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:

@@ -82,9 +82,8 @@ def read_record(
             if not isinstance(given.get("system", ""), str):
                 raise InputError(f"{where}: `system` is {type(given['system']).__name__}; expected text")
             tools, table = read_tools(given, where, table=table)
-            return _chat(
-                given, read_messages(given[key], key, where, tools=tools, table=table), tools, where, unflagged
-            )
+            messages = read_messages(given[key], key, where, tools=tools, table=table)
+            return _chat(given, _with_system(given, messages), tools, where, unflagged)
     raise InputError(
         f"{where}: a record with the keys {sorted(map(str, given))[:8]} is of no form that is known; expected a line of "
         "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
@@ -157,42 +156,36 @@ def _prompt_completion(given: Mapping[str, Any], where: str, *, table: bool) -> 
     )
     if len(completion) != 1:
         raise InputError(f"{where}: `completion` holds {len(completion)} messages; expected the assistant's one")
-    every = _with_system(given, [*(plain for plain, _ in prompt), completion[0][0]])
-    return _named(given, every, tools, where, last_only=True)
+    return _named(given, _with_system(given, [*prompt, *completion]), tools, where, last_only=True)
 
 
 def _chat(
     given: Mapping[str, Any],
-    messages: Sequence[tuple[FlaggedMessage, bool | None]],
+    messages: Sequence[FlaggedMessage],
     tools: Sequence[Mapping[str, Any]],
     where: str,
     unflagged: bool | None,
 ) -> Conversation:
-    flags = [flag for message, flag in messages if message.role == "assistant"]
-    if any(flag is not None for flag in flags):
-        flags = [unflagged if flag is None else flag for flag in flags]
-        messages = [
-            (plain, unflagged if flag is None and plain.role == "assistant" else flag) for plain, flag in messages
-        ]
-    flagged = _with_system(given, [plain._replace(loss=bool(flag)) for plain, flag in messages])
+    flags = [message.loss for message in messages if message.role == "assistant"]
     name = _id(given)
-    marked = _mark(name, flagged)
+    marked = _mark(name, messages)
     split = name is None or (marked is not None and not marked["correct"])
-    if not flags:
-        return _named(
-            given, flagged, tools, where, last_only=False
-        )  # Which is refused there: nothing is to be learned from it.
     if all(flag is None for flag in flags):
-        if name is not None and split:
-            return _named(given, flagged, tools, where, last_only=True)
-        every = [one._replace(loss=one.role == "assistant") for one in flagged]
+        if name is not None and split and flags:
+            return _named(given, messages, tools, where, last_only=True)
+        every = [message._replace(loss=message.role == "assistant") for message in messages]
         return replace(_named(given, every, tools, where, last_only=False), marked=marked is not None)
-    if any(flag is None for flag in flags):
+    if unflagged is None and None in flags:
         raise InputError(
             f"{where}: only some of the assistant's messages say whether they are trained on. {_WHAT_TO_DO}"
         )
+    known = [
+        message._replace(loss=unflagged) if message.role == "assistant" and message.loss is None else message
+        for message in messages
+    ]
+    *earlier, last = (message.loss for message in known if message.role == "assistant")
     # Split records mark their last message alone. Of one without an id, that is taken for the sign of it.
-    return _named(given, flagged, tools, where, last_only=split and bool(flags[-1]) and not any(flags[:-1]))
+    return _named(given, known, tools, where, last_only=split and bool(last) and not any(earlier))
 
 
 def _mark(name: str | None, messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
@@ -234,12 +227,8 @@ def _id(given: Mapping[str, Any]) -> str | None:
 def _with_system(given: Mapping[str, Any], messages: list[FlaggedMessage]) -> list[FlaggedMessage]:
     """LLaMA-Factory keeps a system message beside the others."""
     system = given.get("system")
-    has_one = bool(messages) and messages[0].role == "system"
-    return (
-        [FlaggedMessage("system", system, loss=False), *messages]
-        if isinstance(system, str) and system and not has_one
-        else messages
-    )
+    beside = isinstance(system, str) and system and not (messages and messages[0].role == "system")
+    return [FlaggedMessage("system", str(system), loss=False), *messages] if beside else messages
 
 
 def _rendered(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm) -> list[FlaggedMessage]:

@@ -13,13 +13,7 @@ from typing import Any, Final
 
 from refinesynth.errors import ConfigurationError
 
-RENDERING: Final[Mapping[str, str]] = {
-    "transformers.utils.chat_template_utils:render_jinja_template": "conversations tools documents chat_template "
-    "return_assistant_tokens_mask continue_final_message add_generation_prompt kwargs",
-}
-"""What writes conversations, which takes no trainer."""
 TRAINING: Final[Mapping[str, str]] = {
-    **RENDERING,
     "transformers.core_model_loading:revert_weight_conversion": "model state_dict",
 }
 STARTING: Final[Mapping[str, str]] = {

@@ -1,6 +1,6 @@
 """The text of an example to token ids and labels, made together, and refused where a label would not be certain."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +10,6 @@ from refinesynth.train.render.encoding import Controls, Encoded, Encoder, Forged
 from refinesynth.train.render.locating import CharRange, Located
 from refinesynth.train.render.template import RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered, Span
-
-_LONGEST, _MOST = 60, 10_000
-"""Characters of the end of a prompt whose tokens are kept, since it is the same for most turns; and how many are
-kept."""
 
 
 class LabelTask(NamedTuple):
@@ -50,8 +46,6 @@ class Labeller:
         self._controls = controls
         self._encoder = Encoder(tokenizer, controls)
         self._bos: int | None = getattr(tokenizer, "bos_token_id", None)
-        self._ends: dict[str, bytes] = {}
-        """Token ids of the ends of prompts, from their last control token on."""
 
     def label(self, records: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
         """An example of each record; the error instead where tokens of a trained turn run together with those of its
@@ -70,8 +64,11 @@ class Labeller:
             for record, places in zip(records, forged, strict=True)
         ]
         prompts = [self._prompts(*each) for each in zip(records, encoded, strict=True)]
-        self._learn(prompt.end for each in prompts for prompt in each.values())
-        return [self._labelled(*each) for each in zip(records, encoded, forged, prompts, strict=True)]
+        # Most prompts end alike.
+        ends = sorted({prompt.end for each in prompts for prompt in each.values()})
+        alone = zip(ends, self._encoder.encode(ends, [[] for _ in ends]), strict=True)
+        tokens = {end: found.ids.tobytes() for end, found in alone}
+        return [self._labelled(*each, tokens) for each in zip(records, encoded, forged, prompts, strict=True)]
 
     def _forged(self, record: LabelTask) -> list[Forged]:
         """Places that are encoded apart, in the order of the text: what reads like a control token in messages."""
@@ -98,8 +95,15 @@ class Labeller:
             raise TemplateError(f"{record.where}: {error}") from error
 
     def _labelled(
-        self, record: LabelTask, encoded: Encoded, forged: Sequence[Forged], prompts: Mapping[int, _Prompt]
+        self,
+        record: LabelTask,
+        encoded: Encoded,
+        forged: Sequence[Forged],
+        prompts: Mapping[int, _Prompt],
+        ends: Mapping[str, bytes],
+        /,
     ) -> Rendered | RewritesHistoryError:
+        """`ends` are the tokens of the prompts' ends by themselves."""
         conversation, located = record.conversation, record.located
         labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
         spans: list[Span] = []
@@ -109,7 +113,9 @@ class Labeller:
             self._refuse_textual_end(record, encoded, at, stop)
             spans.append(Span(start, stop, turn_label))
             if record.trained[at]:
-                if not self._stands(record, encoded, forged, prompts[at], start):
+                prompt = prompts[at]
+                stands = encoded.ids[prompt.token : start].tobytes() == ends[prompt.end]
+                if not stands and not self._stands(record, encoded, forged, prompt, start):
                     return RewritesHistoryError(
                         f"the tokenizer makes other tokens of the prompt for message {at + 1} by itself than before what is "
                         f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
@@ -120,37 +126,22 @@ class Labeller:
         self._refuse_control_tokens(record, encoded)
         return Rendered(record.id, conversation.group, encoded.ids, labels, tuple(spans))
 
-    def _learn(self, ends: Iterable[str]) -> None:
-        known = {end: ids for end, ids in self._ends.items() if len(end) <= _LONGEST}
-        self._ends = known if len(known) <= _MOST else {}
-        new = sorted({*ends} - self._ends.keys())
-        for end, found in zip(new, self._encoder.encode(new, [[] for _ in new]), strict=True):
-            self._ends[end] = found.ids.tobytes()
-
     def _prompts(self, record: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
         """By trained turn."""
-        text = record.located.text
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
         found: dict[int, _Prompt] = {}
         for turn, (stop, _) in record.located.turns.items():
             if record.trained[turn]:
-                behind = encoded.at(stop)
-                k = int(np.searchsorted(controls, behind))
+                k = int(np.searchsorted(controls, encoded.at(stop)))
                 token = int(controls[k - 1]) if k else 0
                 since = int(encoded.starts[token]) if k else 0
-                if stop - since > _LONGEST:  # What stands some words before decides about no token at the end.
-                    near = range(encoded.at(stop - _LONGEST // 3), behind)
-                    token = next((at for at in near if _is_word(text, int(encoded.starts[at]))), token)
-                    since = int(encoded.starts[token]) if token else since
-                found[turn] = _Prompt(token, text[since:stop], stop)
+                found[turn] = _Prompt(token, record.located.text[since:stop], stop)
         return found
 
     def _stands(
         self, record: LabelTask, encoded: Encoded, forged: Sequence[Forged], prompt: _Prompt, start: int
     ) -> bool:
-        """Whether the tokens before `start` are those of the prompt by itself."""
-        if encoded.ids[prompt.token : start].tobytes() == self._ends.get(prompt.end):
-            return True
+        """Whether the tokens before `start` are those of the whole prompt by itself."""
         before = [place for place in forged if place.stop <= prompt.stop]
         whole = self._encoder.encode_forged(record.located.text[: prompt.stop], [], before)
         return encoded.ids[:start].tobytes() == whole.ids.tobytes()
@@ -222,11 +213,6 @@ class Labeller:
                     f"{record.where}: the tokenizer makes a control token of text in message {located_parts[k][0].message + 1} "
                     f"({located.text[encoded.starts[token] : encoded.stops[token]]!r}); leave this conversation out"
                 )
-
-
-def _is_word(text: str, start: int) -> bool:
-    """Whether a token that begins here begins a word, with the blank before it or without."""
-    return text[start] == " " or (start > 0 and text[start - 1] == " ")
 
 
 def _swallows(outside: str, inside: str) -> bool:

@@ -8,11 +8,10 @@ from typing import Any, Final, Literal, cast
 
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
+from refinesynth.train.conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.encoding import Controls
 from refinesynth.train.render.labelling import Labeller, LabelTask
-from refinesynth.train.render.locating import Located, locate, locate_last, refuse_doubled
-from refinesynth.train.render.locating_calls import CallLocator
+from refinesynth.train.render.locating import Locator
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Rendered
 
@@ -33,73 +32,35 @@ RenderSettings = Mapping[str, object]
 """`thought_as`, `on_rewrite` and variables of the template, by the names under which a user gives them."""
 
 
-def advice(
-    now: RenderSettings,
-    *,
-    reads: Callable[[str], bool],
-    has_thoughts: bool,
-    helps: Callable[[RenderSettings], bool],
-) -> str:
-    """What to give, in a sentence: of the settings that help, the cheapest for each place where the model would think.
-
-    Args:
-        now: The settings of the renderer that refuses a conversation.
-        reads: Whether its template mentions a variable of this name.
-        has_thoughts: Whether a turn of the conversation has a thought before its action.
-        helps: Whether the conversation can be rendered with these settings in addition; called for several, cheapest
-            first.
-    """
-    found: dict[str, RenderSettings] = {}
-    for settings in sorted(_candidates(now, reads, has_thoughts=has_thoughts), key=_cost):
-        if _thinks(settings) not in found and helps(settings):
-            found[_thinks(settings)] = settings
-    if not found:
-        omitted = ({**settings, "thought_as": "omit"} for settings in _candidates(now, reads, has_thoughts=False))
-        without = next(filter(helps, sorted(omitted, key=_cost)), None) if has_thoughts else None
-        if without is not None and now["thought_as"] != "omit":
-            return (
-                f"It would be given the same without what is thought, with {' '.join(_as_typed(without))}: the model then learns to act "
-                "and to answer without a word before it"
-            )
-        return (
-            f"None of {', '.join(VARIABLES)}, thought_as and on_rewrite fixes that; give as --chat-template a file with a template whose prompt "
-            "for a turn is what it writes before one"
-        )
-    ways = [found[where] for where in sorted(found, key=lambda where: ("on_rewrite" in found[where], where))]
-    expands = " (expand makes one example of each trained turn: exact, with several times the tokens)"
-    alternatives = "; or with ".join(" ".join(_as_typed(settings)) for settings in ways)
-    return f"It would be given the same with {alternatives}{expands if 'on_rewrite' in ways[-1] else ''}"
-
-
 def _candidates(now: RenderSettings, reads: Callable[[str], bool], *, has_thoughts: bool) -> Iterator[RenderSettings]:
     switches: list[list[RenderSettings]] = [
         [{}, *({KWARGS + name: value} for value in values if now.get(KWARGS + name) is not value)]
         for name, values in VARIABLES.items()
         if reads(name)
     ]
-    apart: list[RenderSettings] = [
-        {},
-        *([{"thought_as": "reasoning"}] if has_thoughts and now["thought_as"] == "content" else []),
-    ]
+    others = {"content": ("reasoning", "omit"), "reasoning": ("omit",)}.get(str(now["thought_as"]), ())
+    thoughts: list[RenderSettings] = [{}, *({"thought_as": other} for other in others if has_thoughts)]
     rewrites: list[RenderSettings] = [{}, *([{"on_rewrite": "expand"}] if now["on_rewrite"] == "refuse" else [])]
-    for *variables, thought, rewrite in product(*switches, apart, rewrites):
+    for *variables, thought, rewrite in product(*switches, thoughts, rewrites):
         yield {name: value for some in (*variables, thought, rewrite) for name, value in some.items()}
 
 
-def _cost(settings: RenderSettings) -> tuple[bool, int]:
-    """To sort by: expanding comes last, since it takes several times the tokens."""
-    return "on_rewrite" in settings, sum(name.startswith(KWARGS) for name in settings)
+def _cost(settings: RenderSettings) -> tuple[bool, bool, int]:
+    """To sort by: what leaves thoughts out comes last, and before it what takes several times the tokens."""
+    variables = sum(name.startswith(KWARGS) for name in settings)
+    return settings.get("thought_as") == "omit", "on_rewrite" in settings, variables
 
 
 def _thinks(settings: RenderSettings) -> str:
+    """Where a model would think."""
     if "thought_as" in settings:
-        return "apart"
+        return "omit" if settings["thought_as"] == "omit" else "apart"
     return "never" if any(settings.get(name) is False for name in _NO_THINKING) else "not said"
 
 
-def _as_typed(settings: RenderSettings) -> Iterator[str]:
-    for name, value in settings.items():
-        yield f"--set {name}={value if isinstance(value, str) else json.dumps(value)}"
+def _as_typed(settings: RenderSettings) -> str:
+    values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
+    return " ".join(f"--set {name}={value}" for name, value in values.items())
 
 
 OnRewrite = Literal["refuse", "expand"]
@@ -125,9 +86,12 @@ class Renderer:
     example of each turn (`on_rewrite`). Text in a message that reads like a control token stays text.
 
     Labels are made in characters and brought to tokens by offsets. Positions come from comparing renderings (see
-    `locating`) and from the template's generation markers where it has them; where these give no certain labels,
+    `locating`), also where a template marks itself what an assistant writes; where these give no certain labels,
     rendering is refused.
     """
+
+    method: Final = "prefix difference"
+    """How it is found out which tokens a turn has, for plan and model card."""
 
     def __init__(
         self,
@@ -166,21 +130,18 @@ class Renderer:
         self._template = ChatTemplate(tokenizer, template, variables=chat_template_kwargs)
         self._template.give_to(tokenizer)
         self.tokenizer: Any = tokenizer
-        self._thought = self._template.thought if thought_as == "reasoning" else None
+        if thought_as == "reasoning" and self._template.thought is None:
+            raise TemplateError(
+                f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
+            )
         self._tried = set[str]()
         self._controls = Controls(tokenizer, self._template.source)
         self._labeller = Labeller(tokenizer, self._controls)
-        self._markers = _marks_each_turn(self._template)
         self._advises = advises
         self.loss_on = loss_on
         self.on_rewrite: OnRewrite = on_rewrite
         self.chat_template_kwargs: Mapping[str, Any] = dict(chat_template_kwargs)
         self.thought_as: ThoughtAs = thought_as
-
-    @property
-    def method(self) -> str:
-        """Where labels come from: `generation markers` or `prefix difference`."""
-        return "generation markers" if self._markers else "prefix difference"
 
     @property
     def template(self) -> str:
@@ -216,32 +177,16 @@ class Renderer:
             return []
         trained = conversation.trained(self.loss_on)
         try:
-            located = self._located(conversation, messages)
+            located = self._locator(conversation).locate(messages)
             return [LabelTask(conversation.id, conversation, located, trained)]
         except RewritesHistoryError as error:
             return self._expanded(conversation, error)
         except TemplateError as error:
             raise TemplateError(f"{conversation.where}: {error}") from error
 
-    def _located(self, conversation: Conversation, messages: Sequence[ChatMessage]) -> Located:
-        if _has_calls(conversation):
-            located = self._calls(conversation).locate(messages)
-        else:
-            located = locate(self._template, self._controls, messages, markers=self._markers)
-        refuse_doubled(located)
-        return located
-
-    def _located_last(self, conversation: Conversation, messages: Sequence[ChatMessage], at: int) -> Located:
-        if _has_calls(conversation):
-            # What follows may be what ends the turn; it must not be another one.
-            located = self._calls(conversation).locate_last(messages[: at + 2])
-        else:
-            located = locate_last(self._template, self._controls, messages[: at + 1])
-        refuse_doubled(located)
-        return located
-
-    def _calls(self, conversation: Conversation) -> CallLocator:
-        return CallLocator(self._template, self._controls, conversation.tools, self._tried)
+    def _locator(self, conversation: Conversation) -> Locator:
+        calls = bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
+        return Locator(self._template, self._controls, conversation.tools, calls, self._tried)
 
     def _checked(
         self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
@@ -276,7 +221,7 @@ class Renderer:
                 LabelTask(
                     f"{conversation.id}@{at + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
-                    self._located_last(conversation, messages, at),
+                    self._locator(conversation).locate_last(messages[: at + 1]),
                     (*(False,) * at, True),
                     at if apart else None,
                 )
@@ -295,15 +240,32 @@ class Renderer:
         return f"{refusal}. {self._advice(conversation)}" if self._advises else refusal
 
     def _advice(self, conversation: Conversation) -> str:
-        now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as} | {
-            KWARGS + name: value for name, value in self.chat_template_kwargs.items()
-        }
-        return advice(
-            now,
-            reads=self._template.mentions,
-            has_thoughts=any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns),
-            helps=lambda settings: self._can_render(conversation, now | dict(settings)),
-        )
+        """What to give, in a sentence: of the settings that help, the cheapest for each place where the model would
+        think.
+        """
+        variables = {KWARGS + name: value for name, value in self.chat_template_kwargs.items()}
+        now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as, **variables}
+        has_thoughts = any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns)
+        found: dict[str, RenderSettings] = {}
+        for settings in sorted(_candidates(now, self._template.mentions, has_thoughts=has_thoughts), key=_cost):
+            where = _thinks(settings)
+            if where == "omit" and found:
+                break
+            if where not in found and self._can_render(conversation, now | dict(settings)):
+                found[where] = settings
+        if not found:
+            return (
+                f"None of {', '.join(VARIABLES)}, thought_as and on_rewrite fixes that; give as --chat-template a file with a template "
+                "whose prompt for a turn is what it writes before one"
+            )
+        if "omit" in found:
+            return (
+                f"It would be given the same without what is thought, with {_as_typed(found['omit'])}: the model then learns to act "
+                "and to answer without a word before it"
+            )
+        ways = [found[where] for where in sorted(found, key=lambda where: ("on_rewrite" in found[where], where))]
+        expands = " (expand makes one example of each trained turn: exact, with several times the tokens)"
+        return f"It would be given the same with {'; or with '.join(map(_as_typed, ways))}{expands if 'on_rewrite' in ways[-1] else ''}"
 
     def _can_render(self, conversation: Conversation, settings: RenderSettings) -> bool:
         """Whether a renderer like this one, with these settings, renders the conversation."""
@@ -326,7 +288,7 @@ class Renderer:
         return True
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
-        """The turns up to the last assistant's, without their flags; where tools are called, the one behind it too."""
+        """The turns up to the last assistant's, without their flags."""
         turns = conversation.turns
         count = max((at + 1 for at, turn in enumerate(turns) if turn.role == "assistant"), default=0)
         if self.loss_on is not LossOn.REFINEMENT and any(turn.label is TurnLabel.HISTORY for turn in turns):
@@ -334,7 +296,6 @@ class Renderer:
                 f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so loss_on="
                 f"{self.loss_on.value!r} cannot be computed; give the run's own folder, or an export with a flag per message"
             )
-        count += bool(count) and count < len(turns) and turns[count].role == "tool"
         if any(not turn.content.strip() and not turn.calls and turn.role != "tool" for turn in turns[:count]):
             raise InputError(f"{conversation.where}: a message is empty; leave this conversation out")
         for number, turn in enumerate(turns[:count], start=1):
@@ -365,7 +326,7 @@ class Renderer:
         why = ""
         if any(self._controls.forged(mark, 0, len(mark), assistant=True)):
             why = "is a special token to the tokenizer, and special tokens in a message stay text"
-        elif self._template.reads_thoughts and mark not in self._template.source.casefold():
+        elif self._template.thought and mark not in self._template.source.casefold():
             why = "is nothing to the chat template, which writes thoughts otherwise"
         if why:
             raise TemplateError(
@@ -376,13 +337,9 @@ class Renderer:
 
     def _apart(self, turn: Turn) -> dict[str, str]:
         thought, rest = _split(turn)
-        if self._thought is None:
+        if self.thought_as == "omit" or self._template.thought is None:
             return {"content": "" if turn.calls else split_thought(rest)[1]}
-        return {**({self._thought: thought} if thought else {}), "content": rest}
-
-
-def _has_calls(conversation: Conversation) -> bool:
-    return bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
+        return {**({self._template.thought: thought} if thought else {}), "content": rest}
 
 
 def _split(turn: Turn) -> tuple[str, str]:
@@ -396,16 +353,3 @@ def _split(turn: Turn) -> tuple[str, str]:
     if form is not None:
         return thinking, rest
     return (turn.content, "") if turn.calls else split_thought(turn.content)
-
-
-def _marks_each_turn(template: ChatTemplate) -> bool:
-    """Whether the template's generation markers can be relied on: there are as many as assistant turns in a sample."""
-    if not template.has_markers:
-        return False
-    sample: list[ChatMessage] = [
-        {"role": role, "content": f"word{k}"} for k, role in enumerate(("user", "assistant") * 2)
-    ]
-    try:
-        return len(template.marked(sample)) == sum(message["role"] == "assistant" for message in sample)
-    except TemplateError:
-        return False

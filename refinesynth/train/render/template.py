@@ -18,12 +18,12 @@ follows. A system turn stands before the task. A `bos_token` is written once, wh
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import THOUGHTS
@@ -101,7 +101,6 @@ _PROBE: Final = {
         },
     },
 }
-_MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 class ChatTemplate:
@@ -128,8 +127,6 @@ class ChatTemplate:
         """The template without the variables."""
         self.source = _with_defaults(self.bare, variables)
         """The template in Jinja; what a tuned model's tokenizer should be saved with."""
-        self.has_markers = _MARKER.search(self.source) is not None
-        """Whether it says itself what an assistant writes, between `{% generation %}` and `{% endgeneration %}`."""
 
     def give_to(self, tokenizer: Any) -> None:
         """Make it the tokenizer's own, or the default among its own."""
@@ -137,35 +134,13 @@ class ChatTemplate:
         if self.source != own:
             tokenizer.chat_template = {**own, "default": self.source} if isinstance(own, Mapping) else self.source
 
-    @property
-    def tokens(self) -> Mapping[str, str]:
-        """Special tokens by the names under which it is given them."""
-        return self._tokenizer.special_tokens_map
-
     def mentions(self, name: str) -> bool:
         """Whether the name stands anywhere in it, by itself."""
         return _mentions(self.bare, name)
 
-    @property
-    def thought(self) -> str:
-        """Under which of `THOUGHTS` it reads what an assistant thought.
-
-        Raises:
-            TemplateError: It reads none.
-        """
-        if (key := self._read_thought) is not None:
-            return key
-        raise TemplateError(
-            f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
-        )
-
-    @property
-    def reads_thoughts(self) -> bool:
-        """Whether it reads thoughts under any of `THOUGHTS`."""
-        return self._read_thought is not None
-
     @cached_property
-    def _read_thought(self) -> str | None:
+    def thought(self) -> str | None:
+        """Under which of `THOUGHTS` it reads what an assistant thought; None if it reads none."""
         read = (key for key in THOUGHTS if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source))
         return next(read, None)
 
@@ -177,7 +152,9 @@ class ChatTemplate:
         """
         if not messages:
             return ""
-        with _errors_reported():
+        from jinja2.exceptions import TemplateError as JinjaError
+
+        try:
             return str(
                 self._tokenizer.apply_chat_template(
                     list(messages),
@@ -187,6 +164,18 @@ class ChatTemplate:
                     add_generation_prompt=prompt,
                 )
             )
+        except (
+            JinjaError,
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
+            raise TemplateError(
+                f"the chat template fails on this conversation: {error}. Give another template as chat_template, or other data"
+            ) from error
 
     @cached_property
     def wants_text(self) -> bool:
@@ -198,24 +187,6 @@ class ChatTemplate:
             with suppress(TemplateError):
                 return str(arguments) in self.write(asked, tools=tools)
         return True
-
-    def marked(self, messages: Sequence[ChatMessage]) -> list[tuple[int, int]]:
-        """Character ranges of `write(messages)` that the template marks as written by the assistant.
-
-        In characters, because transformers' own mask by tokens runs on to the end of the text where a range's last
-        character has no token of its own (issue 47325).
-        """
-        from transformers.utils import chat_template_utils
-
-        render = cast("Any", chat_template_utils.render_jinja_template)  # pyright: ignore[reportUnknownMemberType]
-        with _errors_reported():
-            _, ranges = render(
-                conversations=[list(messages)],
-                chat_template=self.source,
-                return_assistant_tokens_mask=True,
-                **self.tokens,
-            )
-        return [(int(start), int(stop)) for start, stop in ranges[0]]
 
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
@@ -253,16 +224,3 @@ def _own(tokenizer: Any) -> str:
             "give a chat_template, or a tokenizer with an eos_token"
         )
     return own if own is not None else REACT_TEMPLATE
-
-
-@contextmanager
-def _errors_reported() -> Generator[None]:
-    """Turns what a template raises into a `TemplateError`."""
-    from jinja2.exceptions import TemplateError as JinjaError
-
-    try:
-        yield
-    except (JinjaError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise TemplateError(
-            f"the chat template fails on this conversation: {error}. Give another template as chat_template, or other data"
-        ) from error

@@ -8,13 +8,11 @@ import pytest
 import torch.distributed.elastic.multiprocessing.api as elastic
 from packaging.requirements import Requirement
 from transformers import core_model_loading
-from transformers.utils import chat_template_utils
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.train import ranks
 from refinesynth.train.engine import agent, plan, run, signatures
 from refinesynth.train.engine.launching import check_trainer
-from refinesynth.train.preview import preview_data
 
 pytestmark = pytest.mark.train
 
@@ -39,14 +37,6 @@ def test_a_changed_function_ends_every_way_into_the_engine(tmp_path: Path, monke
     monkeypatch.delattr(core_model_loading, "revert_weight_conversion")
     with pytest.raises(ConfigurationError, match="revert_weight_conversion is not there"):
         check_trainer(asked)
-
-
-def test_a_changed_rendering_ends_a_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template_utils, "render_jinja_template", lambda conversation: conversation)
-    (tmp_path / "data.jsonl").write_text("{}\n")
-    asked = toys.config(tmp_path / "out", data=(str(tmp_path / "data.jsonl"),), model="scratch")
-    with pytest.raises(ConfigurationError, match="render_jinja_template takes"):
-        preview_data(asked, 1)
 
 
 def test_a_changed_launcher_is_told_to_whoever_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
