@@ -31,7 +31,6 @@ from refinesynth.train.engine.layout import Layout
 from refinesynth.train.engine.parallel import (
     apply_liger,
     fit_to,
-    follows_loss,
     make_optimizer,
     make_schedule,
     start_trackers,
@@ -171,14 +170,10 @@ class Loop:
         rate = float(self.rates.get_last_lr()[0])
         self.state.optimizer.step()
         self.state.optimizer.zero_grad()
-        if not follows_loss(config):
-            self.rates.step()
+        self.rates.step()
         here = torch.stack([loss for loss, _ in self._losses]).sum()
         self.progress.loss += float(cast("Tensor", accelerator.reduce(here, "mean")))
         self.progress.unlogged += 1
-        empties = config.trainer.torch_empty_cache_steps
-        if empties and accelerator.device.type == "cuda" and self.progress.step % empties == 0:
-            torch.cuda.empty_cache()
         return norm, rate
 
     def _batches(self, step: Step) -> Iterator[Batch]:
@@ -248,8 +243,6 @@ class Loop:
         """Evaluate, and report it; whether the loss is the least so far."""
         means = self.evaluate()
         better = self.progress.evaluated(means)
-        if follows_loss(self.config):
-            self.rates.step(means[names.LOSS])
         if self.accelerator.is_main_process:
             self.events.evaluated(self.progress.step, means)
         self._track("eval", means)
