@@ -93,9 +93,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     check_inputs(config, sources)
     choose_accelerator()
     from refinesynth.train.engine.running import libraries_silenced
-    from refinesynth.train.engine.signatures import RENDERING, check
 
-    check(RENDERING)
     with libraries_silenced(), closing(_previews(config, sources)) as found:
         return list(islice(found, number))
 
