@@ -3,7 +3,6 @@
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,13 +13,13 @@ from refinesynth.cli.exits import ExitCode, code_of
 from refinesynth.cli.interrupt import EXIT_CODES
 from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.cli.train_settings import given
-from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
-from refinesynth.option import ADVANCED, INPUT, LEARNING, MACHINES
+from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
 from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
-from refinesynth.train.layers import TO_BE_GIVEN, Layered, explained_yaml, layered
+from refinesynth.train.layers import Layered, explained_yaml, layered
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
 
 Data = Annotated[
@@ -34,15 +33,6 @@ MoreData = Annotated[
     list[str] | None,
     typer.Option(
         "--data", metavar="NAME[:WEIGHT]", help="The same, for each DATA. Repeat it for more.", rich_help_panel=INPUT
-    ),
-]
-Recipe = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        metavar="NAME",
-        help="paper-8b, paper-70b, lora or smoke; other options override it.",
-        rich_help_panel=INPUT,
     ),
 ]
 Config = Annotated[
@@ -67,31 +57,17 @@ Lora = Annotated[
     bool | None,
     typer.Option("--lora/--no-lora", help="Train low-rank adapters instead of all weights.", rich_help_panel=LEARNING),
 ]
-Deepspeed = Annotated[
-    str | None,
-    typer.Option(
-        "--deepspeed",
-        metavar="STAGE",
-        help="Split the work by DeepSpeed: zero2, zero3, or a JSON file of your own.",
-        rich_help_panel=MACHINES,
-    ),
-]
-ShowConfig = Annotated[
-    bool,
-    typer.Option(
-        "--show-config",
-        help="Print every setting, its meaning and its origin. Trains nothing.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Preview = Annotated[
-    bool,
-    typer.Option(
-        "--preview",
-        help="Show what the model will see: trained, context, masked mistakes. Trains nothing.",
-        rich_help_panel=ADVANCED,
-    ),
-]
+
+
+def _instead(name: str, help_: str) -> Any:
+    """A flag for something else than training."""
+    return typer.Option(name, help=help_, rich_help_panel=ADVANCED)
+
+
+_SHOW_CONFIG = _instead("--show-config", "Print every setting, its meaning and its origin. Trains nothing.")
+_PREVIEW = _instead("--preview", "Show what the model will see: trained, context, masked mistakes. Trains nothing.")
+_DRY_RUN = _instead("--dry-run", "Count, estimate memory and steps, and check. Trains nothing.")
+_JSON = _instead("--json", "The plan of --dry-run, or the result, as one JSON object.")
 Sample = Annotated[
     int | None,
     typer.Option(
@@ -101,16 +77,6 @@ Sample = Annotated[
         help="With --preview: how many conversations, by default 1.",
         rich_help_panel=ADVANCED,
     ),
-]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="Count, estimate memory and steps, and check. Trains nothing.", rich_help_panel=ADVANCED
-    ),
-]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="The plan of --dry-run, or the result, as one JSON object.", rich_help_panel=ADVANCED),
 ]
 LocalRank = Annotated[
     int | None,
@@ -122,16 +88,14 @@ def train(
     data: Data = None,
     *,
     more_data: MoreData = None,
-    recipe: Recipe = None,
     config: Config = None,
     lora: Lora = None,
-    deepspeed: Deepspeed = None,
     set_: Set = None,
-    preview: Preview = False,
+    preview: Annotated[bool, _PREVIEW] = False,
     sample: Sample = None,
-    dry_run: DryRun = False,
-    show_config: ShowConfig = False,
-    json: AsJson = False,
+    dry_run: Annotated[bool, _DRY_RUN] = False,
+    show_config: Annotated[bool, _SHOW_CONFIG] = False,
+    json: Annotated[bool, _JSON] = False,
     local_rank: LocalRank = None,  # noqa: ARG001 - the environment says the same
     **settings: Any,
 ) -> None:
@@ -152,19 +116,20 @@ def train(
     if sample is not None and not preview:
         raise InputError("--sample is for --preview alone; give that too, or leave it out")
     options = {**settings, "lora": lora, "data": [*(data or ()), *(more_data or ())] or None}
-    typed = given(options, deepspeed=deepspeed, assignments=set_ or [])
+    recipe = options.pop("recipe", None)
+    typed = given(options, assignments=set_ or [])
 
-    def settle(defaults: Mapping[str, Any]) -> Layered:
+    def settled(**defaults: Any) -> Layered:
         return layered(recipe=recipe, file=config, given=typed, defaults=defaults)
 
     try:
         if show_config:
-            code = _show_config(settle(_UNNAMED))
+            code = _show_config(settled(data=["DATA"], model="MODEL", output="FOLDER"))
         elif preview or dry_run:
-            unwritten = settle({"output": _NOWHERE})
+            unwritten = settled(output="models/not-written")
             code = _preview(unwritten, sample or 1) if preview else _plan(unwritten, json=json)
         else:
-            code = _train(_settled(settle), json=json)
+            code = _train(settled().config, json=json)
     except KeyboardInterrupt:
         if rank() == 0:
             notes().print("interrupted; nothing was written")
@@ -174,32 +139,8 @@ def train(
     raise typer.Exit(code)
 
 
-_NOWHERE: Final = "models/not-written"
-_UNNAMED: Final = {"data": ["DATA"], "model": "MODEL", "output": "FOLDER"}
 _HEAD_START: Final = 3.0
 """Seconds for which other ranks let rank 0 say what is wrong, before their end makes a launcher end it."""
-
-
-def _settled(settle: Callable[[Mapping[str, Any]], Layered]) -> TrainConfig:
-    """All settings; where some are missing, data that is not here is named in the same breath."""
-    try:
-        return settle({}).config
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{_wrong_data(settle)}{error}") from None
-
-
-def _wrong_data(settle: Callable[[Mapping[str, Any]], Layered]) -> str:
-    from refinesynth.train.input_check import check_data
-
-    try:
-        drafted = settle(_UNNAMED)
-        if drafted.origin("data") != TO_BE_GIVEN:
-            check_data(drafted.config.data)
-    except ConfigurationError:  # more is wrong than what is missing
-        return ""
-    except InputError as error:
-        return f"{error}\n"
-    return ""
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:

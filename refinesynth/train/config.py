@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from refinesynth.option import LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
+from refinesynth.option import INPUT, LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
 from refinesynth.train.conversation import LossOn
 
 Name = Annotated[str, Field(min_length=1)]
@@ -171,7 +171,7 @@ class TrainConfig(BaseModel):
     data."""
     output: Annotated[Name, Option(OUTPUT, "FOLDER", ("-o", "--output"))]
     """Folder that gets the model, its card and everything to repeat the training."""
-    recipe: str | None = None
+    recipe: Annotated[str | None, Option(INPUT, "NAME")] = None
     """Settings by name, which all others override: paper-8b, paper-70b, lora or smoke."""
     revision: Name | None = None
     """Branch, tag or commit of the model on the hub, and of the tokenizer that comes with it; by default its newest."""
@@ -261,8 +261,8 @@ class TrainConfig(BaseModel):
     parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"
     """How several processes share the work: copies (ddp), optimizer and gradients split (zero2), weights too (zero3,
     fsdp)."""
-    deepspeed: str | None = None
-    """A DeepSpeed JSON file of your own."""
+    deepspeed: Annotated[str | None, Option(MACHINES, "STAGE|FILE")] = None
+    """A DeepSpeed JSON file of your own; as an option also a stage, zero2 or zero3."""
     processes: Annotated[int, Field(ge=1), Option(MACHINES, "N")] = 1
     """Processes on this machine, one for each GPU; under torchrun its number counts instead."""
     device: Literal["auto", "cpu"] = "auto"

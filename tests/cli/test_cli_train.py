@@ -181,7 +181,7 @@ def test_every_option_sets_its_field(arguments: list[object], field: str, value:
 def test_a_file_of_deepspeed_is_taken_as_such(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text("{}")
-    assert given({}, deepspeed=str(file)) == {"deepspeed": str(file)}
+    assert given({"deepspeed": str(file)}) == {"deepspeed": str(file)}
 
 
 def test_the_configuration_can_be_given_back(tmp_path: Path) -> None:
@@ -204,11 +204,11 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
         ([], "data is missing: give DATA..."),
         (["runs/first"], "model is missing: give --model NAME-OR-FOLDER"),
         (["runs/first"], "--model scratch"),
-        (["nothere.jsonl", "--model", "some/hub-name"], "there is no file or folder 'nothere.jsonl'"),
+        (["nothere.jsonl", "--model", "some/hub-name", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
         (["nothere.jsonl"], "model is missing"),
-        (["nothere.jsonl:0.3", "--model", "m"], "there is no file or folder 'nothere.jsonl'"),
-        (["nothere.jsonl:a lot", "--model", "m"], "'a lot' is no weight for 'nothere.jsonl'"),
-        (["--data", "nothere.jsonl:0", "--model", "m"], "has the weight 0; expected a share"),
+        (["nothere.jsonl:0.3", "--model", "m", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
+        (["nothere.jsonl:a lot", "--model", "m", "-o", "models/x"], "'a lot' is no weight for 'nothere.jsonl'"),
+        (["--data", "nothere.jsonl:0", "--model", "m", "-o", "models/x"], "has the weight 0; expected a share"),
         (["runs/first", "--model", "m"], "output is missing: give -o FOLDER"),
         (["--recipe", "papr-8b"], "did you mean 'paper-8b'?"),
         (["--config", "/nowhere.yaml"], "No such file"),
