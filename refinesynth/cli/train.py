@@ -115,7 +115,7 @@ def train(
         raise InputError("give one of --show-config, --preview and --dry-run")
     if sample is not None and not preview:
         raise InputError("--sample is for --preview alone; give that too, or leave it out")
-    options = {**settings, "lora": lora, "data": [*(data or ()), *(more_data or ())] or None}
+    options: dict[str, Any] = {**settings, "lora": lora, "data": [*(data or ()), *(more_data or ())] or None}
     recipe = options.pop("recipe", None)
     typed = given(options, assignments=set_ or [])
 
@@ -205,15 +205,16 @@ def _report(result: TrainResult, *, json: bool) -> None:
 
     where = one_line(str(result.output))
     if json:
-        fields = {name: getattr(result, name) for name in TrainResult.__dataclass_fields__}
-        print_json({**fields, "output": str(result.output)})
+        print_json(result.as_json())
     if result.signal is not None:
+        again = shlex.quote(str(result.output / CONFIG))
+        start = "torchrun ... -m refinesynth.train" if is_launched() else "refinesynth train"
         console = notes()
         console.print(
             f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {where}. To continue:",
             soft_wrap=True,
         )
-        console.print(f"  {one_line(_how_to_continue(result.output))}", style="bold", soft_wrap=True)
+        console.print(one_line(f"  {start} --config {again}"), style="bold", soft_wrap=True)
         return
     if json:
         return
@@ -227,12 +228,6 @@ def _report(result: TrainResult, *, json: bool) -> None:
         best = "" if result.best_step is None else f" (the model of step {result.best_step:,}, the best)"
         console.print(f"{held_out(result.held_out)}{best}", soft_wrap=True)
     console.print(styled(f"The model is in {where}, with its card in README.md."), soft_wrap=True)
-
-
-def _how_to_continue(folder: Path) -> str:
-    if is_launched():
-        return f"torchrun ... -m refinesynth.train --config {shlex.quote(str(folder / CONFIG))}"
-    return shlex.join(["refinesynth", "train", "--config", str(folder / CONFIG)])
 
 
 def _reported(error: RefinesynthError) -> ExitCode:

@@ -194,10 +194,6 @@ def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
     return None
 
 
-def _may_be_none(name: str) -> bool:
-    return type(None) in get_args(TrainConfig.model_fields[name].annotation)
-
-
 def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, name: str, value: object) -> None:
     """A field with settings of its own: off, on, or some of them over those of the layers below."""
     inside = settings_in(name)
@@ -205,7 +201,8 @@ def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, 
     if value in (None, False, "false"):
         for each in [each for each in origins if each.startswith(f"{name}.")]:
             del origins[each]
-        values[name], origins[name] = (None if _may_be_none(name) else {}), origin
+        may_be_none = type(None) in get_args(TrainConfig.model_fields[name].annotation)
+        values[name], origins[name] = (None if may_be_none else {}), origin
         return
     if not isinstance(value, dict) and not (is_model and value in (True, "true")):
         how = "true, false or its settings" if is_model else "its settings"
@@ -226,7 +223,8 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
         return
     known = [f"{prefix}{field}" for field in model.model_fields]
     if model is TrainConfig:
-        known += _inner_names()
+        inside = ((owner, settings_in(owner)) for owner in model.model_fields)
+        known += [f"{owner}.{each}" for owner, of in inside for each in getattr(of, "model_fields", ())]
     short = name if prefix == "trainer." and name in TrainConfig.model_fields else OTHER_NAMES.get(name)
     near = (
         [short]
@@ -241,13 +239,6 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
             "an optimizer has its own defaults beside learning_rate, adam_betas and trainer.adam_epsilon; leave it out"
         )
     raise ConfigurationError(f"there is no setting {(prefix + name)[:80]!r} ({origin}); {meant}")
-
-
-def _inner_names() -> Iterator[str]:
-    for name in TrainConfig.model_fields:
-        inside = settings_in(name)
-        if inside is not None and issubclass(inside, BaseModel):
-            yield from (f"{name}.{field}" for field in inside.model_fields)
 
 
 def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:

@@ -8,7 +8,6 @@ import signal
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, cast
@@ -72,7 +71,7 @@ def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bo
     if path is None or (not is_main and Path(path).exists()):
         return
     if isinstance(outcome, TrainResult):
-        outcome_json: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}
+        outcome_json: dict[str, Any] = {"result": outcome.as_json()}
     else:
         outcome_json = {"error": type(outcome).__name__, "message": str(outcome)}
     with atomic_write(Path(path)) as file:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
-from refinesynth.cli.train_display import StepPace, TrainDisplay, as_lines, in_a_line, preview_laid_out
+from refinesynth.cli.train_display import TrainDisplay, as_lines, in_a_line, preview_laid_out
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
@@ -493,19 +493,15 @@ class Clock:
         return self.now
 
 
-def test_the_time_that_is_left_is_told_from_this_processs_own_steps() -> None:
-    clock = Clock()
-    pace = StepPace(clock)
-    assert pace.remaining(100) is None
-    pace.observe(50)
-    assert pace.remaining(100) is None
-    clock.now = 20.0
-    pace.observe(60)
-    assert pace.remaining(100) == 80.0
-    clock.now = 25.0
-    assert pace.remaining(100) == 75.0
-    clock.now = 1000.0
-    assert pace.remaining(100) == 0.0
+def test_the_time_that_is_left_is_told_from_this_processs_own_steps(tmp_path: Path) -> None:
+    clock, text = Clock(), StringIO()
+    display = TrainDisplay(SafeConsole(file=text, width=100, markup=False, emoji=False, highlight=False), clock)
+    display.planned(a_plan(TrainConfig(data=("runs/first",), model="m/base", output=str(tmp_path))))
+    for clock.now, step in ((1000.0, 50), (1020.0, 60), (1040.0, 160)):
+        display.logged(step, {"loss": 1.0})
+    first, second, third = [line for line in text.getvalue().splitlines() if line.startswith("step ")]
+    assert "left" not in first + third
+    assert second == "step 60/160  loss 1.0000  about 3:20 left"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -1,8 +1,8 @@
 """Sharing of the work as accelerate does it: copies, DeepSpeed's ZeRO or FSDP2; with trackers and compiling."""
 
 import importlib
-import inspect
 import os
+import re
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +36,8 @@ from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.folder import TENSORBOARD
 from refinesynth.train.memory import ComputeSettings
 from refinesynth.train.ranks import is_launched
+
+_BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
 
 
 def make_accelerator(
@@ -157,47 +159,33 @@ def _leave_shared_memory_alone() -> None:
 
 def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False) -> Optimizer:
     """The optimizer over what is trained; weights decay, biases and norms (all with one dimension) do not."""
-    extra = config.trainer
     trained = [one for one in model.parameters() if one.requires_grad]
     decays = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) > 1]
     plain = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) <= 1]
-    groups: list[dict[str, Any]] = [
-        {"params": decays, "weight_decay": config.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
+    groups: list[Any] = [
+        {"params": each, "weight_decay": decay} for each, decay in ((decays, config.weight_decay), (plain, 0.0)) if each
     ]
-    kind, given = _optimizer_class(config, cuda=cuda)
-    known = inspect.signature(kind).parameters
-    values = {"lr": config.learning_rate, "betas": config.adam_betas, "eps": extra.adam_epsilon} | given
-    if (extra.optim or "").endswith("8bit"):
-        _keep_embeddings_exact(model)
-    settings = {name: value for name, value in values.items() if name in known}
-    return kind([group for group in groups if group["params"]], **settings)
-
-
-def _keep_embeddings_exact(model: nn.Module) -> None:
-    """Have the optimizer of 8 bits hold the moments of embeddings in 32, as bitsandbytes advises."""
-    manager = require("bitsandbytes", "quantize").optim.GlobalOptimManager.get_instance()
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            manager.register_module_override(module, "weight", {"optim_bits": 32})
-
-
-def _optimizer_class(config: TrainConfig, *, cuda: bool) -> tuple[Any, dict[str, Any]]:
-    name = config.trainer.optim or ""
+    name, rate, betas = config.trainer.optim or "", config.learning_rate, config.adam_betas
     if name in {"", "adamw_torch", "adamw_torch_fused"}:
-        return torch.optim.AdamW, {"fused": name.endswith("fused") or (not name and cuda) or None}
+        fused = name.endswith("fused") or (not name and cuda) or None
+        return torch.optim.AdamW(groups, rate, betas, config.trainer.adam_epsilon, fused=fused)
     if name == "sgd":
-        return torch.optim.SGD, {}
+        return torch.optim.SGD(groups, rate)
     if name == "adafactor":
         from transformers import Adafactor
 
         # The learning rate is ours, as with the others.
-        return Adafactor, {"eps": (1e-30, 1e-3), "scale_parameter": False, "relative_step": False}
-    optimizers = require("bitsandbytes", "quantize").optim
-    plain = name.removeprefix("paged_")
-    what, _, bits = plain.partition("_")
-    paged, kind = "Paged" if plain != name else "", {"adamw": "AdamW", "lion": "Lion"}[what]
-    return getattr(optimizers, f"{paged}{kind}{bits}"), {}
+        return Adafactor(groups, rate, scale_parameter=False, relative_step=False)
+    library = require("bitsandbytes", "quantize").optim
+    paged, what, bits = _BITSANDBYTES.fullmatch(name).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    if bits == "8bit":  # with the moments of embeddings in 32 bits, as bitsandbytes advises
+        manager = library.GlobalOptimManager.get_instance()
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                manager.register_module_override(module, "weight", {"optim_bits": 32})
+    kind = getattr(library, f"{'Paged' if paged else ''}{'AdamW' if what == 'adamw' else 'Lion'}{bits}")
+    epsilon = {"eps": config.trainer.adam_epsilon} if what == "adamw" else {}
+    return kind(groups, lr=rate, betas=betas, **epsilon)
 
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:

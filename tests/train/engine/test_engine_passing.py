@@ -111,7 +111,7 @@ def test_an_optimizer_and_the_settings_of_a_schedule_take_effect(tmp_path: Path)
         schedule="cosine_with_min_lr",
         trainer={"optim": "adafactor", "lr_scheduler_kwargs": {"min_lr": 0.005}},
     )
-    assert "Adafactor" in type(made.state.optimizer.optimizer).__name__
+    assert "Adafactor" in type(made.optimizer.optimizer).__name__
     assert made.rates.get_last_lr()[0] == pytest.approx(0.005)
 
 
