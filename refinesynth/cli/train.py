@@ -22,81 +22,45 @@ from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
 from refinesynth.train.layers import Layered, explained_yaml, layered
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
 
-Data = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="DATA...",
-        help="Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one.",
-    ),
-]
-MoreData = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data", metavar="NAME[:WEIGHT]", help="The same, for each DATA. Repeat it for more.", rich_help_panel=INPUT
-    ),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="YAML with any settings; options override it, it overrides the recipe.",
-        rich_help_panel=INPUT,
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Lora = Annotated[
-    bool | None,
-    typer.Option("--lora/--no-lora", help="Train low-rank adapters instead of all weights.", rich_help_panel=LEARNING),
-]
+
+def _option(name: str, help_: str, panel: str = ADVANCED, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
 
 
-def _instead(name: str, help_: str) -> Any:
-    """A flag for something else than training."""
-    return typer.Option(name, help=help_, rich_help_panel=ADVANCED)
-
-
-_SHOW_CONFIG = _instead("--show-config", "Print every setting, its meaning and its origin. Trains nothing.")
-_PREVIEW = _instead("--preview", "Show what the model will see: trained, context, masked mistakes. Trains nothing.")
-_DRY_RUN = _instead("--dry-run", "Count, estimate memory and steps, and check. Trains nothing.")
-_JSON = _instead("--json", "The plan of --dry-run, or the result, as one JSON object.")
-Sample = Annotated[
-    int | None,
-    typer.Option(
-        "--sample",
-        metavar="N",
-        min=1,
-        help="With --preview: how many conversations, by default 1.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-LocalRank = Annotated[
-    int | None,
-    typer.Option("--local_rank", "--local-rank", hidden=True, help="From launchers; the environment says the same."),
-]
+_DATA = typer.Argument(
+    metavar="DATA...", help="Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one."
+)
+_MORE_DATA = _option("--data", "The same, for each DATA. Repeat it for more.", INPUT, "NAME[:WEIGHT]")
+_CONFIG = _option("--config", "YAML with any settings; options override it, it overrides the recipe.", INPUT, "FILE")
+_LORA = _option("--lora/--no-lora", "Train low-rank adapters instead of all weights.", LEARNING)
+_SET = _option(
+    "--set",
+    "Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
+    metavar="FIELD=VALUE",
+)
+_SHOW_CONFIG = _option("--show-config", "Print every setting, its meaning and its origin. Trains nothing.")
+_PREVIEW = _option("--preview", "Show what the model will see: trained, context, masked mistakes. Trains nothing.")
+_SAMPLE = _option("--sample", "With --preview: how many conversations, by default 1.", metavar="N", min=1)
+_DRY_RUN = _option("--dry-run", "Count, estimate memory and steps, and check. Trains nothing.")
+_JSON = _option("--json", "The plan of --dry-run, or the result, as one JSON object.")
+_LOCAL_RANK = typer.Option("--local_rank", "--local-rank", hidden=True)
+"""From launchers; the environment says the same."""
+Set = Annotated[list[str] | None, _SET]
 
 
 def train(
-    data: Data = None,
+    data: Annotated[list[str] | None, _DATA] = None,
     *,
-    more_data: MoreData = None,
-    config: Config = None,
-    lora: Lora = None,
+    more_data: Annotated[list[str] | None, _MORE_DATA] = None,
+    config: Annotated[Path | None, _CONFIG] = None,
+    lora: Annotated[bool | None, _LORA] = None,
     set_: Set = None,
     preview: Annotated[bool, _PREVIEW] = False,
-    sample: Sample = None,
+    sample: Annotated[int | None, _SAMPLE] = None,
     dry_run: Annotated[bool, _DRY_RUN] = False,
     show_config: Annotated[bool, _SHOW_CONFIG] = False,
     json: Annotated[bool, _JSON] = False,
-    local_rank: LocalRank = None,  # noqa: ARG001 - the environment says the same
+    local_rank: Annotated[int | None, _LOCAL_RANK] = None,  # noqa: ARG001 - the environment says the same
     **settings: Any,
 ) -> None:
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
