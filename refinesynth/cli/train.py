@@ -3,7 +3,6 @@
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,125 +13,54 @@ from refinesynth.cli.exits import ExitCode, code_of
 from refinesynth.cli.interrupt import EXIT_CODES
 from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.cli.train_settings import given
-from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
-from refinesynth.option import ADVANCED, INPUT, LEARNING, MACHINES
+from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
 from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
-from refinesynth.train.layers import TO_BE_GIVEN, Layered, explained_yaml, layered
+from refinesynth.train.layers import Layered, explained_yaml, layered
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
 
-Data = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="DATA...",
-        help="Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one.",
-    ),
-]
-MoreData = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data", metavar="NAME[:WEIGHT]", help="The same, for each DATA. Repeat it for more.", rich_help_panel=INPUT
-    ),
-]
-Recipe = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        metavar="NAME",
-        help="paper-8b, paper-70b, lora or smoke; other options override it.",
-        rich_help_panel=INPUT,
-    ),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="YAML with any settings; options override it, it overrides the recipe.",
-        rich_help_panel=INPUT,
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Lora = Annotated[
-    bool | None,
-    typer.Option("--lora/--no-lora", help="Train low-rank adapters instead of all weights.", rich_help_panel=LEARNING),
-]
-Deepspeed = Annotated[
-    str | None,
-    typer.Option(
-        "--deepspeed",
-        metavar="STAGE",
-        help="Split the work by DeepSpeed: zero2, zero3, or a JSON file of your own.",
-        rich_help_panel=MACHINES,
-    ),
-]
-ShowConfig = Annotated[
-    bool,
-    typer.Option(
-        "--show-config",
-        help="Print every setting, its meaning and its origin. Trains nothing.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Preview = Annotated[
-    bool,
-    typer.Option(
-        "--preview",
-        help="Show what the model will see: trained, context, masked mistakes. Trains nothing.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Sample = Annotated[
-    int | None,
-    typer.Option(
-        "--sample",
-        metavar="N",
-        min=1,
-        help="With --preview: how many conversations, by default 1.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="Count, estimate memory and steps, and check. Trains nothing.", rich_help_panel=ADVANCED
-    ),
-]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="The plan of --dry-run, or the result, as one JSON object.", rich_help_panel=ADVANCED),
-]
-LocalRank = Annotated[
-    int | None,
-    typer.Option("--local_rank", "--local-rank", hidden=True, help="From launchers; the environment says the same."),
-]
+
+def _option(name: str, help_: str, panel: str = ADVANCED, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
+
+
+_DATA = typer.Argument(
+    metavar="DATA...", help="Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one."
+)
+_MORE_DATA = _option("--data", "The same, for each DATA. Repeat it for more.", INPUT, "NAME[:WEIGHT]")
+_CONFIG = _option("--config", "YAML with any settings; options override it, it overrides the recipe.", INPUT, "FILE")
+_LORA = _option("--lora/--no-lora", "Train low-rank adapters instead of all weights.", LEARNING)
+_SET = _option(
+    "--set",
+    "Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
+    metavar="FIELD=VALUE",
+)
+_SHOW_CONFIG = _option("--show-config", "Print every setting, its meaning and its origin. Trains nothing.")
+_PREVIEW = _option("--preview", "Show what the model will see: trained, context, masked mistakes. Trains nothing.")
+_SAMPLE = _option("--sample", "With --preview: how many conversations, by default 1.", metavar="N", min=1)
+_DRY_RUN = _option("--dry-run", "Count, estimate memory and steps, and check. Trains nothing.")
+_JSON = _option("--json", "The plan of --dry-run, or the result, as one JSON object.")
+_LOCAL_RANK = typer.Option("--local_rank", "--local-rank", hidden=True)
+"""From launchers; the environment says the same."""
+Set = Annotated[list[str] | None, _SET]
 
 
 def train(
-    data: Data = None,
+    data: Annotated[list[str] | None, _DATA] = None,
     *,
-    more_data: MoreData = None,
-    recipe: Recipe = None,
-    config: Config = None,
-    lora: Lora = None,
-    deepspeed: Deepspeed = None,
+    more_data: Annotated[list[str] | None, _MORE_DATA] = None,
+    config: Annotated[Path | None, _CONFIG] = None,
+    lora: Annotated[bool | None, _LORA] = None,
     set_: Set = None,
-    preview: Preview = False,
-    sample: Sample = None,
-    dry_run: DryRun = False,
-    show_config: ShowConfig = False,
-    json: AsJson = False,
-    local_rank: LocalRank = None,  # noqa: ARG001 - the environment says the same
+    preview: Annotated[bool, _PREVIEW] = False,
+    sample: Annotated[int | None, _SAMPLE] = None,
+    dry_run: Annotated[bool, _DRY_RUN] = False,
+    show_config: Annotated[bool, _SHOW_CONFIG] = False,
+    json: Annotated[bool, _JSON] = False,
+    local_rank: Annotated[int | None, _LOCAL_RANK] = None,  # noqa: ARG001 - the environment says the same
     **settings: Any,
 ) -> None:
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
@@ -151,20 +79,21 @@ def train(
         raise InputError("give one of --show-config, --preview and --dry-run")
     if sample is not None and not preview:
         raise InputError("--sample is for --preview alone; give that too, or leave it out")
-    options = {**settings, "lora": lora, "data": [*(data or ()), *(more_data or ())] or None}
-    typed = given(options, deepspeed=deepspeed, assignments=set_ or [])
+    options: dict[str, Any] = {**settings, "lora": lora, "data": [*(data or ()), *(more_data or ())] or None}
+    recipe = options.pop("recipe", None)
+    typed = given(options, assignments=set_ or [])
 
-    def settle(defaults: Mapping[str, Any]) -> Layered:
+    def settled(**defaults: Any) -> Layered:
         return layered(recipe=recipe, file=config, given=typed, defaults=defaults)
 
     try:
         if show_config:
-            code = _show_config(settle(_UNNAMED))
+            code = _show_config(settled(data=["DATA"], model="MODEL", output="FOLDER"))
         elif preview or dry_run:
-            unwritten = settle({"output": _NOWHERE})
+            unwritten = settled(output="models/not-written")
             code = _preview(unwritten, sample or 1) if preview else _plan(unwritten, json=json)
         else:
-            code = _train(_settled(settle), json=json)
+            code = _train(settled().config, json=json)
     except KeyboardInterrupt:
         if rank() == 0:
             notes().print("interrupted; nothing was written")
@@ -174,32 +103,8 @@ def train(
     raise typer.Exit(code)
 
 
-_NOWHERE: Final = "models/not-written"
-_UNNAMED: Final = {"data": ["DATA"], "model": "MODEL", "output": "FOLDER"}
 _HEAD_START: Final = 3.0
 """Seconds for which other ranks let rank 0 say what is wrong, before their end makes a launcher end it."""
-
-
-def _settled(settle: Callable[[Mapping[str, Any]], Layered]) -> TrainConfig:
-    """All settings; where some are missing, data that is not here is named in the same breath."""
-    try:
-        return settle({}).config
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{_wrong_data(settle)}{error}") from None
-
-
-def _wrong_data(settle: Callable[[Mapping[str, Any]], Layered]) -> str:
-    from refinesynth.train.input_check import check_data
-
-    try:
-        drafted = settle(_UNNAMED)
-        if drafted.origin("data") != TO_BE_GIVEN:
-            check_data(drafted.config.data)
-    except ConfigurationError:  # more is wrong than what is missing
-        return ""
-    except InputError as error:
-        return f"{error}\n"
-    return ""
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:
@@ -264,15 +169,16 @@ def _report(result: TrainResult, *, json: bool) -> None:
 
     where = one_line(str(result.output))
     if json:
-        fields = {name: getattr(result, name) for name in TrainResult.__dataclass_fields__}
-        print_json({**fields, "output": str(result.output)})
+        print_json(result.as_json())
     if result.signal is not None:
+        again = shlex.quote(str(result.output / CONFIG))
+        start = "torchrun ... -m refinesynth.train" if is_launched() else "refinesynth train"
         console = notes()
         console.print(
             f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {where}. To continue:",
             soft_wrap=True,
         )
-        console.print(f"  {one_line(_how_to_continue(result.output))}", style="bold", soft_wrap=True)
+        console.print(one_line(f"  {start} --config {again}"), style="bold", soft_wrap=True)
         return
     if json:
         return
@@ -286,12 +192,6 @@ def _report(result: TrainResult, *, json: bool) -> None:
         best = "" if result.best_step is None else f" (the model of step {result.best_step:,}, the best)"
         console.print(f"{held_out(result.held_out)}{best}", soft_wrap=True)
     console.print(styled(f"The model is in {where}, with its card in README.md."), soft_wrap=True)
-
-
-def _how_to_continue(folder: Path) -> str:
-    if is_launched():
-        return f"torchrun ... -m refinesynth.train --config {shlex.quote(str(folder / CONFIG))}"
-    return shlex.join(["refinesynth", "train", "--config", str(folder / CONFIG)])
 
 
 def _reported(error: RefinesynthError) -> ExitCode:

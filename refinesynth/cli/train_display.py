@@ -1,11 +1,13 @@
 """Display of a training: its plan, its events while it runs, and a preview of its data."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -28,40 +30,21 @@ _HELD_OUT = {
 }
 
 
-class StepPace:
-    """Optimizer steps per second, of this process: what an earlier one did before a resume took time of its own."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._first: tuple[int, float] | None = None
-        self._last: tuple[int, float] | None = None
-
-    def observe(self, step: int) -> None:
-        """Note that so many steps are done now."""
-        self._last = (step, self._clock())
-        self._first = self._first or self._last
-
-    def remaining(self, steps: int) -> float | None:
-        """Seconds until `steps` are done; None until two moments are known."""
-        if self._first is None or self._last is None or self._last[0] <= self._first[0]:
-            return None
-        per_step = (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
-        return max(0.0, (steps - self._last[0]) * per_step - (self._clock() - self._last[1]))
-
-
 class TrainDisplay:
     """Shows a training's events: on a terminal that can redraw with the latest figures below them, else a line for
     each.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._pace = StepPace()
-        self._step = self._steps = 0
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        # It tells the time that is left by the steps of this process: an earlier one had a pace of its own.
+        self._pace = Progress(console=console, get_time=clock, speed_estimate_period=math.inf)
+        self._pace.add_task("steps")
+        (self._steps,) = self._pace.tasks
         self._metrics: Mapping[str, float] = {}
         self._screen = Screen(console, self._draw)
 
     def planned(self, plan: Plan) -> None:
-        self._steps = plan.steps
+        self._steps.total = plan.steps
         if self._screen.redraws:
             self._screen.console.print(laid_out(plan), "")
             self._screen.open()
@@ -69,13 +52,12 @@ class TrainDisplay:
             self._screen.say(as_lines(plan))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._pace.observe(step)
-        self._step, self._metrics = step, metrics
+        self._pace.update(self._steps.id, completed=step)
+        self._metrics = metrics
         if not self._screen.redraws:
-            self._screen.say(f"step {step:,}/{self._steps:,}  {in_a_line(metrics)}{self._left()}")
+            self._screen.say(f"step {self._done()}  {in_a_line(metrics)}{self._left()}")
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._step = max(self._step, step)
         self._screen.say(f"step {step:,}: {held_out(metrics)}")
 
     def saved(self, path: Path) -> None:
@@ -90,10 +72,14 @@ class TrainDisplay:
 
     def _draw(self) -> RenderableType:
         line = styled(in_a_line(self._metrics) if self._metrics else "first steps")
-        return Group(bar("steps", self._step, self._steps, Text(f"{self._step:,}/{self._steps:,}{self._left()}")), line)
+        done, of = int(self._steps.completed), int(self._steps.total or 0)
+        return Group(bar("steps", done, of, Text(f"{self._done()}{self._left()}")), line)
+
+    def _done(self) -> str:
+        return f"{self._steps.completed:,.0f}/{self._steps.total or 0:,.0f}"
 
     def _left(self) -> str:
-        remaining = self._pace.remaining(self._steps)
+        remaining = self._steps.time_remaining
         return f"  about {duration(remaining)} left" if remaining else ""
 
 

@@ -12,14 +12,14 @@ from refinesynth.cli.terminal import notes
 from refinesynth.errors import ConfigurationError
 from refinesynth.train.layers import RETIRED, settings_in
 
-_ASSIGNMENT: Final = re.compile(r"\s*(?P<name>[\w.-]+?)\s*=(?P<value>.*)", re.DOTALL)
+_NAME: Final = re.compile(r"[\w.-]+")
 _STAGES: Final = ("zero2", "zero3")
 
 
-def given(
-    options: Mapping[str, Any], *, deepspeed: str | None = None, assignments: Sequence[str] = ()
-) -> dict[str, Any]:
+def given(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
     """The settings that were given, and no others; `assignments` (`--set`) override options.
+
+    `deepspeed` may be a stage, which is a way to share the work (`parallel`).
 
     Raises:
         ConfigurationError: An assignment is none, or names a setting twice.
@@ -27,8 +27,11 @@ def given(
     settings = {
         name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value is not None
     }
-    if deepspeed is not None:
-        settings |= {"parallel": deepspeed} if deepspeed in _STAGES else {"deepspeed": _file(deepspeed)}
+    deepspeed = settings.get("deepspeed")
+    if deepspeed in _STAGES:
+        settings["parallel"] = settings.pop("deepspeed")
+    elif deepspeed is not None and not Path(deepspeed).is_file():
+        raise ConfigurationError(f"--deepspeed {deepspeed!r} is neither zero2 nor zero3, and there is no such file")
     assigned: dict[str, object] = {}
     for text in assignments:
         name, value = _assignment(text)
@@ -41,19 +44,13 @@ def given(
     return settings | assigned
 
 
-def _file(name: str) -> str:
-    if not Path(name).is_file():
-        raise ConfigurationError(f"--deepspeed {name!r} is neither zero2 nor zero3, and there is no such file")
-    return name
-
-
 def _assignment(text: str) -> tuple[str, object]:
-    found = _ASSIGNMENT.fullmatch(text)
-    if found is None:
+    name, sign, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not sign or not _NAME.fullmatch(name):
         raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
-    name = found["name"].replace("-", "_")
     # In a mapping there is no field that would read a number or a truth from text.
-    return name, _value(found["value"].strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
+    return name, _value(value.strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
 
 
 def _value(text: str, *, reads_text: bool) -> object:

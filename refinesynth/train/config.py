@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from refinesynth.option import LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
+from refinesynth.option import INPUT, LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
 from refinesynth.train.conversation import LossOn
 
 Name = Annotated[str, Field(min_length=1)]
@@ -43,8 +43,6 @@ LearningRateSchedule = Literal[
     "polynomial",
     "inverse_sqrt",
     "warmup_stable_decay",
-    "reduce_lr_on_plateau",
-    "greedy",
 ]
 """Schedules of the library."""
 Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
@@ -108,16 +106,6 @@ Optim = Literal[
 ]
 
 
-def _as_mapping(value: object) -> object:
-    """`a=1, b=2` as a mapping of text."""
-    if not isinstance(value, str):
-        return value
-    parts = [each.partition("=") for each in value.split(",") if each.strip()]
-    if bare := [name for name, sign, _ in parts if not sign]:
-        raise ValueError(f"expected a=1, b=2, and got {bare[0].strip()!r}")
-    return {name.strip(): given.strip() for name, _, given in parts}
-
-
 class TrainerConfig(BaseModel):
     """Settings of the training loop that few need, by the names that transformers' `TrainingArguments` has for them."""
 
@@ -125,10 +113,6 @@ class TrainerConfig(BaseModel):
 
     optim: Optim | None = None
     """Optimizer; those of 8 and 32 bits are bitsandbytes'. By default torch's AdamW, fused on GPUs."""
-    optim_args: Annotated[dict[str, JsonValue], BeforeValidator(_as_mapping)] = Field(
-        default_factory=dict[str, JsonValue]
-    )
-    """Further arguments of the optimizer's class, as a mapping or as `a=1, b=2`."""
     adam_epsilon: Annotated[float, Field(ge=0)] = 1e-8
     """AdamW's epsilon."""
     lr_scheduler_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
@@ -144,25 +128,13 @@ class TrainerConfig(BaseModel):
     project: Name | None = None
     """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
     torch_compile: bool = False
-    """Compile the model with torch.compile; so does a backend or a mode of it."""
-    torch_compile_backend: Name | None = None
-    """Backend of torch.compile; by default inductor."""
-    torch_compile_mode: Name | None = None
-    """Mode of torch.compile: default, reduce-overhead, max-autotune or max-autotune-no-cudagraphs."""
+    """Compile the model with torch.compile."""
     tf32: bool | None = None
     """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
     use_liger_kernel: bool = False
     """Put liger-kernel's layers in the place of the model's; the loss stays ours."""
-    liger_kernel_config: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """Which of liger-kernel's layers."""
     ddp_timeout: Annotated[int, Field(ge=1)] = 1800
     """Seconds that ranks wait for each other."""
-    ddp_backend: Name | None = None
-    """torch's backend between ranks; by default nccl on GPUs and gloo on CPUs."""
-    ddp_bucket_cap_mb: Annotated[int, Field(ge=1)] | None = None
-    """Size of DDP's buckets of gradients, in MiB."""
-    torch_empty_cache_steps: Annotated[int, Field(ge=1)] | None = None
-    """Steps between two times that the GPU's cache is emptied; by default never."""
     full_determinism: bool = False
     """Use deterministic kernels alone, which are slower."""
 
@@ -181,9 +153,7 @@ class TrainerConfig(BaseModel):
 
 
 _TRACKERS: Final = ("tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab")
-_DECIDING: Final = frozenset(
-    {"optim", "optim_args", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"}
-)
+_DECIDING: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"})
 
 
 class TrainConfig(BaseModel):
@@ -201,7 +171,7 @@ class TrainConfig(BaseModel):
     data."""
     output: Annotated[Name, Option(OUTPUT, "FOLDER", ("-o", "--output"))]
     """Folder that gets the model, its card and everything to repeat the training."""
-    recipe: str | None = None
+    recipe: Annotated[str | None, Option(INPUT, "NAME")] = None
     """Settings by name, which all others override: paper-8b, paper-70b, lora or smoke."""
     revision: Name | None = None
     """Branch, tag or commit of the model on the hub, and of the tokenizer that comes with it; by default its newest."""
@@ -291,8 +261,8 @@ class TrainConfig(BaseModel):
     parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"
     """How several processes share the work: copies (ddp), optimizer and gradients split (zero2), weights too (zero3,
     fsdp)."""
-    deepspeed: str | None = None
-    """A DeepSpeed JSON file of your own."""
+    deepspeed: Annotated[str | None, Option(MACHINES, "STAGE|FILE")] = None
+    """A DeepSpeed JSON file of your own; as an option also a stage, zero2 or zero3."""
     processes: Annotated[int, Field(ge=1), Option(MACHINES, "N")] = 1
     """Processes on this machine, one for each GPU; under torchrun its number counts instead."""
     device: Literal["auto", "cpu"] = "auto"

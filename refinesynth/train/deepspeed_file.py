@@ -8,50 +8,50 @@ from refinesynth.errors import InputError
 
 _OURS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 """Settings that the schedule decides: conversations are packed, so that they mean something else than in the file."""
-_ZERO_2: Final = 2
-_ZERO_3: Final = 3
+_SETTINGS: Final = {
+    "optimizer": "learning_rate, weight_decay and adam_betas",
+    "scheduler": "schedule and warmup",
+    "gradient_clipping": "max_grad_norm",
+    "bf16": "precision",
+    "fp16": "precision",
+}
+"""Sections of such a file in whose place a training here has settings."""
 
 
 def own_deepspeed(name: str) -> dict[str, Any]:
     """The file's configuration, with what a training here cannot do without.
 
     Raises:
-        InputError: It cannot be read, is no JSON object, has no ZeRO stage 2 or 3, or sets what is a
-            setting of a training here: an optimizer, a schedule, clipping, a precision.
+        InputError: It cannot be read, has no ZeRO stage 2 or 3, or sets what is a setting of a training here.
     """
     try:
-        found: Any = json.loads(Path(name).read_text(encoding="utf-8"))
+        given = _object(json.loads(Path(name).read_text(encoding="utf-8")))
     except (OSError, ValueError) as exc:
         raise InputError(f"the DeepSpeed file {name!r} cannot be read: {exc}") from exc
-    if not isinstance(found, dict):
-        raise InputError(f"the DeepSpeed file {name!r} holds {type(found).__name__}, not an object")
-    given = cast("dict[str, Any]", found)
-    zero: Any = given.get("zero_optimization")
-    stage = cast("dict[str, Any]", zero).get("stage") if isinstance(zero, dict) else None
-    if stage not in {_ZERO_2, _ZERO_3}:
+    zero = _object(given.get("zero_optimization"))
+    stage = zero.get("stage")
+    if stage not in (2, 3):
         raise InputError(
             f"the DeepSpeed file {name!r} asks for ZeRO stage {stage!r}; set zero_optimization.stage to 2 or 3"
         )
-    if beyond := [key for key in ("optimizer", "scheduler") if key in given]:
-        raise InputError(
-            f"the DeepSpeed file {name!r} has a section {beyond[0]!r}, which a training here makes by itself; take it out, and set "
-            "learning_rate, schedule, warmup, weight_decay and adam_betas instead"
-        )
-    if cast("dict[str, Any]", given.get("fp16") or {}).get("enabled") not in {None, False}:
-        raise InputError(
-            f"the DeepSpeed file {name!r} enables fp16, which no training here computes in; take it out and set precision"
-        )
-    ours = {"gradient_clipping": "max_grad_norm", "bf16": "precision"}
-    if beyond := [key for key in ours if given.get(key) not in (None, "auto", {"enabled": "auto"})]:
-        raise InputError(
-            f"the DeepSpeed file {name!r} sets {beyond[0]!r}; take it out or write auto, and set {ours[beyond[0]]} instead"
-        )
+    for section in (each for each in _SETTINGS if each in given):
+        value: object = given[section]
+        value = cast("dict[str, Any]", value).get("enabled") if isinstance(value, dict) else value
+        left_open = value in (None, "auto") or (section == "fp16" and value is False)
+        if not left_open or section in {"optimizer", "scheduler"}:
+            raise InputError(
+                f"the DeepSpeed file {name!r} sets {section!r}; take it out, and set {_SETTINGS[section]} instead"
+            )
     kept = {key: value for key, value in given.items() if key not in _OURS}
-    # Without the second the model would be saved in DeepSpeed's own pieces alone.
-    needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == _ZERO_3 else {}
+    # Without it the model would be saved in DeepSpeed's own pieces alone.
+    needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == 3 else {}  # noqa: PLR2004
     return {"zero_allow_untested_optimizer": True} | kept | {"zero_optimization": {**zero, **needed}}
 
 
 def stage_of(settings: dict[str, Any]) -> Literal["zero2", "zero3"]:
     """The sharing that the file asks for."""
-    return "zero3" if settings["zero_optimization"]["stage"] == _ZERO_3 else "zero2"
+    return "zero3" if settings["zero_optimization"]["stage"] == 3 else "zero2"  # noqa: PLR2004
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

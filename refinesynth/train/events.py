@@ -4,9 +4,9 @@ Events are called on rank 0 alone, between steps. An implementation that raises 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from refinesynth.train.plan import Plan
 
@@ -54,18 +54,8 @@ class Events(Protocol):
         """A remark for a person, in one or two sentences; may hold untrusted text."""
 
 
-class NullEvents:
+class NullEvents(Events):
     """Ignores all events; a base for receivers of some events alone."""
-
-    def planned(self, plan: Plan) -> None: ...
-
-    def logged(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def saved(self, path: Path) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +82,7 @@ class TrainResult:
     """The signal that interrupted it (15: SIGTERM); a checkpoint was saved, and the same command goes on from there."""
     resumed_from: int | None = None
     """The step it went on from, if it was resumed."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything in it."""
+        return {**asdict(self), "output": str(self.output)}

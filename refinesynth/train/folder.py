@@ -1,7 +1,7 @@
 """The output folder: what may be in it before a training begins, and which of it belongs to the training."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -101,7 +101,8 @@ def note_result(result: TrainResult) -> None:
     Raises:
         StorageError: It cannot be written.
     """
-    fields = {name: getattr(result, name) for name in TrainResult.__dataclass_fields__ if name != "output"}
+    fields = result.as_json()
+    del fields["output"]
     write_json_file(result.output / RESULT, fields)
 
 
@@ -184,16 +185,20 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
         # Nothing was learned yet, so nothing can be mixed.
         return
     before: dict[str, Any] = {}
+    now = _settings(config)
     with contextlib.suppress(RefinesynthError):
         before = _settings(layered(file=output / CONFIG).config)
-    now = _settings(config)
-    may_change = MAY_CHANGE
+    compared = before.keys() & now.keys() - MAY_CHANGE
     if finished(output) is None:
         # What is in the data decides, not where it lies: the digest of the plan is compared once the data is read.
-        before.pop("data", None)
+        compared -= {"data"}
     else:
-        may_change = MAY_CHANGE - {"save_dtype"}  # the model is written, and will not be written again
-    differences = list(_differences(before, now, may_change))
+        compared |= {"save_dtype"} & before.keys()  # the model is written, and will not be written again
+    differences = [
+        f"{name} was {before[name]!r} and is {now[name]!r}"
+        for name in sorted(compared)
+        if _same_paths(name, before[name]) != _same_paths(name, now[name])
+    ]
     if differences:
         raise InputError(
             f"a training with other settings is in {str(output)!r}: {'; '.join(differences)}. Give the same settings to go on with it, "
@@ -203,12 +208,6 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
 
 def _settings(config: TrainConfig) -> dict[str, Any]:
     return portable_config(config) | {"trainer": config.trainer.deciding()}
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any], may_change: frozenset[str]) -> Iterator[str]:
-    for name in sorted(before.keys() & now.keys() - may_change):
-        if _same_paths(name, before[name]) != _same_paths(name, now[name]):
-            yield f"{name} was {before[name]!r} and is {now[name]!r}"
 
 
 def _same_paths(name: str, value: object) -> object:

@@ -53,9 +53,16 @@ OTHER_NAMES: Final = {
     "output_dir": "output",
 }
 """Names of settings elsewhere, most of them transformers'."""
-RETIRED: Final = {
-    "plots": "setting plots is removed and ignored; TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves"
+_INSTEAD: Final = {
+    "plots": "TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves",
+    "trainer.torch_compile_backend": "trainer.torch_compile compiles with inductor",
+    "trainer.torch_compile_mode": "trainer.torch_compile compiles in torch's default mode",
+    "trainer.ddp_backend": "GPUs use nccl, and CPUs gloo",
+    "trainer.ddp_bucket_cap_mb": "DDP has torch's buckets",
+    "trainer.torch_empty_cache_steps": "take fewer tokens_per_pack where memory is short",
+    "trainer.liger_kernel_config": "trainer.use_liger_kernel puts in all layers that liger-kernel has for the model",
 }
+RETIRED: Final = {name: f"setting {name} is removed and ignored; {instead}" for name, instead in _INSTEAD.items()}
 """Messages for settings that do nothing any more, by name; files may still hold them."""
 _RECIPE: Final = "recipe"
 _HOW_TO_GIVE: Final = {
@@ -106,7 +113,7 @@ def layered(
     if file is not None:
         layers.append((str(file), written))
     layers.append((given_by, given or {}))
-    for name in RETIRED.keys() & (given or {}).keys():
+    for name in RETIRED.keys() & dict(_flat(given or {})).keys():
         warnings.warn(RETIRED[name], FutureWarning, stacklevel=3)
     values, origins = _merged(layers)
     if named is not None:
@@ -150,7 +157,7 @@ def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any]
     origins: dict[str, str] = {}
     for origin, layer in layers:
         for name, value in layer.items():
-            if name in RETIRED:
+            if _is_retired(name, value):
                 continue
             owner, dot, inner = name.partition(".")
             if settings_in(owner) is not None:
@@ -159,6 +166,19 @@ def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any]
             _check_known(name, TrainConfig, origin)
             values[name], origins[name] = value, origin
     return values, origins
+
+
+def _flat(layer: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """The settings of a layer, those inside of others by their dotted names as well."""
+    for name, value in layer.items():
+        yield name, value
+        if isinstance(value, dict):
+            yield from ((f"{name}.{inner}", each) for inner, each in cast("dict[str, Any]", value).items())
+
+
+def _is_retired(name: str, value: object) -> bool:
+    """Whether a setting does nothing any more; a `train.yaml` of before has `optim_args` though none was given."""
+    return name in RETIRED or (name == "trainer.optim_args" and not value)
 
 
 def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
@@ -174,10 +194,6 @@ def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
     return None
 
 
-def _may_be_none(name: str) -> bool:
-    return type(None) in get_args(TrainConfig.model_fields[name].annotation)
-
-
 def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, name: str, value: object) -> None:
     """A field with settings of its own: off, on, or some of them over those of the layers below."""
     inside = settings_in(name)
@@ -185,12 +201,14 @@ def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, 
     if value in (None, False, "false"):
         for each in [each for each in origins if each.startswith(f"{name}.")]:
             del origins[each]
-        values[name], origins[name] = (None if _may_be_none(name) else {}), origin
+        may_be_none = type(None) in get_args(TrainConfig.model_fields[name].annotation)
+        values[name], origins[name] = (None if may_be_none else {}), origin
         return
     if not isinstance(value, dict) and not (is_model and value in (True, "true")):
         how = "true, false or its settings" if is_model else "its settings"
         raise ConfigurationError(f"{name} is {reprlib.repr(value)} ({origin}): write {how}")
-    settings = cast("dict[object, Any]", value) if isinstance(value, dict) else {}
+    given = cast("dict[object, Any]", value) if isinstance(value, dict) else {}
+    settings = {each: of for each, of in given.items() if not _is_retired(f"{name}.{each}", of)}
     for each in settings:
         if is_model:
             _check_known(str(each), cast("type[BaseModel]", inside), origin, prefix=f"{name}.")
@@ -205,7 +223,8 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
         return
     known = [f"{prefix}{field}" for field in model.model_fields]
     if model is TrainConfig:
-        known += _inner_names()
+        inside = ((owner, settings_in(owner)) for owner in model.model_fields)
+        known += [f"{owner}.{each}" for owner, of in inside for each in getattr(of, "model_fields", ())]
     short = name if prefix == "trainer." and name in TrainConfig.model_fields else OTHER_NAMES.get(name)
     near = (
         [short]
@@ -215,14 +234,11 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     if name.startswith(("push_to_hub", "hub_")):
         meant = "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER"
+    if name == "optim_args":
+        meant = (
+            "an optimizer has its own defaults beside learning_rate, adam_betas and trainer.adam_epsilon; leave it out"
+        )
     raise ConfigurationError(f"there is no setting {(prefix + name)[:80]!r} ({origin}); {meant}")
-
-
-def _inner_names() -> Iterator[str]:
-    for name in TrainConfig.model_fields:
-        inside = settings_in(name)
-        if inside is not None and issubclass(inside, BaseModel):
-            yield from (f"{name}.{field}" for field in inside.model_fields)
 
 
 def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:

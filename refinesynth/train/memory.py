@@ -101,16 +101,6 @@ class ComputeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What goes through the model in one pass on one device."""
-
-    tokens: int
-    """Of the fullest pack."""
-    trained: int
-    """Of these, the ones that reach the head."""
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryEstimate:
     """Bytes on one device, estimated from sizes alone: fragments, and what libraries keep for themselves, come on
     top.
@@ -134,8 +124,10 @@ class MemoryEstimate:
         return self.fixed + self.activations
 
 
-def estimate_memory(model: ModelShape, load: Load, means: ComputeSettings, ranks: int) -> MemoryEstimate:
-    """Bytes on each of `ranks` devices.
+def estimate_memory(
+    model: ModelShape, means: ComputeSettings, *, tokens: int, trained: int, ranks: int
+) -> MemoryEstimate:
+    """Bytes on each of `ranks` devices, for a pack of so many `tokens`, of which `trained` reach the head.
 
     Frozen weights below adapters are held in the precision that is computed in, others as those that are trained. Where
     the estimate is unsure, in the activations, it is meant to be high; the other parts are exact up to padding.
@@ -154,10 +146,10 @@ def estimate_memory(model: ModelShape, load: Load, means: ComputeSettings, ranks
     # before and after their rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width),
     # and the two fp32 copies that norms make. Attention keeps no square of scores. With checkpointing a layer keeps its
     # input alone, and one layer at a time is computed again.
-    layer = load.tokens * (compute * (11 * model.hidden + 4 * model.intermediate) + 2 * _FLOAT * model.hidden)
-    inputs = load.tokens * model.layers * model.hidden * compute
+    layer = tokens * (compute * (11 * model.hidden + 4 * model.intermediate) + 2 * _FLOAT * model.hidden)
+    inputs = tokens * model.layers * model.hidden * compute
     layers = inputs + layer if means.gradient_checkpointing else model.layers * layer
-    logits = load.trained * model.vocabulary * (compute + 2 * _FLOAT)  # with their fp32 copy and its gradient
+    logits = trained * model.vocabulary * (compute + 2 * _FLOAT)  # with their fp32 copy and its gradient
     of_gradients = ranks if means.deepspeed or means.splits_weights else 1
     return MemoryEstimate(
         weights=weights // (ranks if means.splits_weights else 1),

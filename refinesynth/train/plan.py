@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.text.figures import counted, in_bytes
-from refinesynth.train.config import TrainConfig, interval
+from refinesynth.train.config import Every, TrainConfig, interval
 from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 from refinesynth.train.memory import (
     ComputeSettings,
     Host,
     HostUsage,
-    Load,
     MemoryEstimate,
     ModelShape,
     Parallel,
@@ -142,9 +141,20 @@ def make_plan(
     _refuse(config, sizes, model, devices)
     steps_per_epoch = math.ceil(sizes.counts.records / config.batch_size)
     steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
-    memory = estimate_memory(model, _fullest_load(config, sizes), means, devices.ranks)
-    evaluations = _times(interval(config.evaluate_every, steps_per_epoch), steps) if sizes.held_out else 0
-    checkpoints = _times(interval(config.save_every, steps_per_epoch), steps)
+    counts = sizes.counts
+    # The fullest pack that may come, with trained tokens in the share that they have on average.
+    tokens = config.pack_tokens if config.packing else min(sizes.longest, config.max_length)
+    trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
+    memory = estimate_memory(model, means, tokens=tokens, trained=trained, ranks=devices.ranks)
+
+    def times(every: Every) -> int:
+        steps_between = interval(every, steps_per_epoch)
+        return 0 if steps_between is None else math.ceil(steps / steps_between)
+
+    evaluations = times(config.evaluate_every) if sizes.held_out else 0
+    checkpoints = times(config.save_every)
+    batch = min(config.batch_size, counts.records)
+    packs = math.ceil(batch * counts.tokens / counts.records / (config.pack_tokens * devices.ranks))
     host = host or Host(devices.ranks)
     room = estimate_host_usage(
         config,
@@ -166,7 +176,7 @@ def make_plan(
         means=means,
         steps=steps,
         steps_per_epoch=steps_per_epoch,
-        passes_per_step=_passes_per_step(config, sizes, devices.ranks),
+        passes_per_step=max(1, packs) if config.packing else math.ceil(config.batch_size / devices.ranks),
         evaluations=evaluations,
         checkpoints=checkpoints,
         memory=memory,
@@ -190,12 +200,12 @@ def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -
     """
     gpu = devices.kind == "gpu"
     precision = config.precision if config.precision != "auto" else "bf16" if gpu and devices.bf16 else "fp32"
-    load = Load(config.pack_tokens, config.pack_tokens // 2)
+    tokens = config.pack_tokens
 
     def fits(parallel: Parallel, *, checkpointing: bool) -> bool:
         means = ComputeSettings(precision, parallel, checkpointing, config.attention)
-        needed = estimate_memory(model, load, means, devices.ranks).total
-        return devices.memory is not None and needed < _USABLE * devices.memory
+        needed = estimate_memory(model, means, tokens=tokens, trained=tokens // 2, ranks=devices.ranks)
+        return devices.memory is not None and needed.total < _USABLE * devices.memory
 
     asked = config.gradient_checkpointing
     parallel = _parallel(config, devices)
@@ -261,19 +271,12 @@ def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devic
 
 
 def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
-    why = [
-        f"{number:,} {what}"
-        for number, what in (
-            (counts.dropped_untrained, f"without a turn that loss_on={config.loss_on} learns from"),
-            (counts.dropped_long, f"longer than max_length={config.max_length:,}"),
-        )
-        if number
-    ]
-    found = (
-        f"of {counts.conversations:,} conversations none is left: {', '.join(why)}"
-        if why
-        else "there is no conversation"
-    )
+    lost = {
+        f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
+        f"longer than max_length={config.max_length:,}": counts.dropped_long,
+    }
+    why = ", ".join(f"{number:,} {what}" for what, number in lost.items() if number)
+    found = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
     return (
         f"nothing to train on: {found}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
     )
@@ -287,15 +290,11 @@ def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSe
     sure = memory.fixed - (memory.optimizer if config.trainer.optim else 0)
     if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
         return
-    ways = [] if config.lora else ["--lora"]
-    if means.parallel not in {"zero3", "fsdp"}:
-        ways.append("--deepspeed zero3 on more GPUs")
-    else:
-        ways.append(f"more GPUs than {devices.ranks}")
-    ways.append("a smaller model")
+    lora = "" if config.lora else "--lora, "
+    more = f"more GPUs than {devices.ranks}" if means.splits_weights else "--deepspeed zero3 on more GPUs"
     raise InputError(
         f"the model is too large for the devices: weights, gradients and optimizer take {memory.fixed / _GIB:,.0f} GiB on each, and "
-        f"{devices.name} has {devices.memory / _GIB:,.0f} GiB. Use {', '.join(ways[:-1])} or {ways[-1]}"
+        f"{devices.name} has {devices.memory / _GIB:,.0f} GiB. Use {lora}{more} or a smaller model"
     )
 
 
@@ -319,26 +318,6 @@ def _refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsa
             f"{in_bytes(room.model)} need {in_bytes(needed)} more, and {config.output!r} has {in_bytes(host.disk)} free. Use {smaller}"
             f"{lora}--set save_every=never (only the model is written) or another -o"
         )
-
-
-def _fullest_load(config: TrainConfig, sizes: Sizes) -> Load:
-    """The fullest pack that may come: as many tokens as are allowed, trained ones in the share that they have on
-    average.
-    """
-    tokens = config.pack_tokens if config.packing else min(sizes.longest, config.max_length)
-    share = sizes.counts.trained_tokens / max(1, sizes.counts.tokens)
-    return Load(tokens, math.ceil(tokens * share))
-
-
-def _passes_per_step(config: TrainConfig, sizes: Sizes, ranks: int) -> int:
-    if not config.packing:
-        return math.ceil(config.batch_size / ranks)
-    batch = min(config.batch_size, sizes.counts.records)
-    return max(1, math.ceil(batch * sizes.counts.tokens / sizes.counts.records / (config.pack_tokens * ranks)))
-
-
-def _times(every: int | None, steps: int) -> int:
-    return 0 if every is None else math.ceil(steps / every)
 
 
 def _one_name(source: str) -> str:

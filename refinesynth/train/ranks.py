@@ -1,12 +1,15 @@
-"""This process among those of a training: its rank, and the outcome for the process that launched it. No torch.
+"""This process among those of a training: its rank, its signals, and the outcome for the process that launched it. No torch.
 
-torchrun ends with exit code 1 for every error; a file of the launcher's gets the outcome: the result, or the error and
-its text.
+A process ends with an exit code alone; a file of the launcher's gets the outcome: the result, or the error and its text.
 """
 
 import os
-from dataclasses import asdict
+import signal
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, cast
 
 import orjson
@@ -24,6 +27,30 @@ def rank() -> int:
 def is_launched() -> bool:
     """Whether this process was started as one of several, by torchrun for one."""
     return "RANK" in os.environ
+
+
+def free_port() -> int:
+    """A port of this machine, for ranks to meet at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def signals_handled(handler: Callable[[int, FrameType | None], None]) -> Generator[Callable[[], None]]:
+    """Within, SIGTERM and SIGINT go to `handler`, in the main thread, which alone may set handlers; gives what ends that."""
+    before: dict[int, Any] = {}
+
+    def put_back() -> None:
+        for number, usual in before.items():
+            signal.signal(number, signal.SIG_DFL if usual is None else usual)
+
+    try:
+        with suppress(ValueError):
+            before.update((number, signal.signal(number, handler)) for number in (signal.SIGTERM, signal.SIGINT))
+        yield put_back
+    finally:
+        put_back()
 
 
 OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
@@ -44,7 +71,7 @@ def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bo
     if path is None or (not is_main and Path(path).exists()):
         return
     if isinstance(outcome, TrainResult):
-        outcome_json: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}
+        outcome_json: dict[str, Any] = {"result": outcome.as_json()}
     else:
         outcome_json = {"error": type(outcome).__name__, "message": str(outcome)}
     with atomic_write(Path(path)) as file:

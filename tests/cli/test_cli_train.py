@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
-from refinesynth.cli.train_display import StepPace, TrainDisplay, as_lines, in_a_line, preview_laid_out
+from refinesynth.cli.train_display import TrainDisplay, as_lines, in_a_line, preview_laid_out
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
@@ -181,7 +181,7 @@ def test_every_option_sets_its_field(arguments: list[object], field: str, value:
 def test_a_file_of_deepspeed_is_taken_as_such(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text("{}")
-    assert given({}, deepspeed=str(file)) == {"deepspeed": str(file)}
+    assert given({"deepspeed": str(file)}) == {"deepspeed": str(file)}
 
 
 def test_the_configuration_can_be_given_back(tmp_path: Path) -> None:
@@ -204,11 +204,11 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
         ([], "data is missing: give DATA..."),
         (["runs/first"], "model is missing: give --model NAME-OR-FOLDER"),
         (["runs/first"], "--model scratch"),
-        (["nothere.jsonl", "--model", "some/hub-name"], "there is no file or folder 'nothere.jsonl'"),
+        (["nothere.jsonl", "--model", "some/hub-name", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
         (["nothere.jsonl"], "model is missing"),
-        (["nothere.jsonl:0.3", "--model", "m"], "there is no file or folder 'nothere.jsonl'"),
-        (["nothere.jsonl:a lot", "--model", "m"], "'a lot' is no weight for 'nothere.jsonl'"),
-        (["--data", "nothere.jsonl:0", "--model", "m"], "has the weight 0; expected a share"),
+        (["nothere.jsonl:0.3", "--model", "m", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
+        (["nothere.jsonl:a lot", "--model", "m", "-o", "models/x"], "'a lot' is no weight for 'nothere.jsonl'"),
+        (["--data", "nothere.jsonl:0", "--model", "m", "-o", "models/x"], "has the weight 0; expected a share"),
         (["runs/first", "--model", "m"], "output is missing: give -o FOLDER"),
         (["--recipe", "papr-8b"], "did you mean 'paper-8b'?"),
         (["--config", "/nowhere.yaml"], "No such file"),
@@ -493,19 +493,15 @@ class Clock:
         return self.now
 
 
-def test_the_time_that_is_left_is_told_from_this_processs_own_steps() -> None:
-    clock = Clock()
-    pace = StepPace(clock)
-    assert pace.remaining(100) is None
-    pace.observe(50)
-    assert pace.remaining(100) is None
-    clock.now = 20.0
-    pace.observe(60)
-    assert pace.remaining(100) == 80.0
-    clock.now = 25.0
-    assert pace.remaining(100) == 75.0
-    clock.now = 1000.0
-    assert pace.remaining(100) == 0.0
+def test_the_time_that_is_left_is_told_from_this_processs_own_steps(tmp_path: Path) -> None:
+    clock, text = Clock(), StringIO()
+    display = TrainDisplay(SafeConsole(file=text, width=100, markup=False, emoji=False, highlight=False), clock)
+    display.planned(a_plan(TrainConfig(data=("runs/first",), model="m/base", output=str(tmp_path))))
+    for clock.now, step in ((1000.0, 50), (1020.0, 60), (1040.0, 160)):
+        display.logged(step, {"loss": 1.0})
+    first, second, third = [line for line in text.getvalue().splitlines() if line.startswith("step ")]
+    assert "left" not in first + third
+    assert second == "step 60/160  loss 1.0000  about 3:20 left"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -39,6 +39,12 @@ def refusal(**fields: Any) -> str:
         ({"trainer": {"report_to": "wnadb"}}, "expected one of tensorboard, wandb"),
         ({"trainer": {"label_smoothing_factor": 0.1}}, "no setting 'trainer.labe"),
         ({"trainer": {"hub_token": "secret"}}, "no setting 'trainer.hub_token'"),
+        (
+            {"trainer": {"optim_args": {"momentum": 0.9}}},
+            "'trainer.optim_args' (command line); an optimizer has its own",
+        ),
+        ({"trainer.optim_args": "momentum=0.9"}, "leave it out"),
+        ({"schedule": "greedy"}, "schedule is 'greedy' (command line): Input should be 'cosine', 'linear'"),
     ],
 )
 def test_an_unknown_field_is_refused_with_the_one_that_is_meant(fields: dict[str, Any], meant: str) -> None:
@@ -56,8 +62,21 @@ def test_trackers_are_one_or_several() -> None:
         ("none", ()),
     ):
         assert a_config(trainer={"report_to": given}).trainer.report_to == wanted
-    assert a_config(trainer={"optim_args": "a=1, b=x"}).trainer.optim_args == {"a": "1", "b": "x"}
     assert a_config(trainer=None).trainer == a_config().trainer
+
+
+def test_retired_settings_warn_where_they_are_given_and_are_ignored(tmp_path: Path) -> None:
+    retired: list[dict[str, Any]] = [
+        {"trainer.ddp_backend": "gloo"},
+        {"trainer": {"ddp_backend": "gloo", "optim_args": {}}},
+    ]
+    for given in retired:
+        with pytest.warns(FutureWarning, match=r"trainer\.ddp_backend is removed and ignored; GPUs use nccl"):
+            found = layered(given={"data": ["a"], "model": "m", "output": "o", **given})
+        assert found.config.trainer == a_config().trainer
+    file = tmp_path / "train.yaml"  # of a version before
+    file.write_text("data: [a]\nmodel: m\noutput: o\ntrainer:\n  optim_args: {}\n  torch_compile_mode: null\n")
+    assert layered(file=file).config.trainer == a_config().trainer
 
 
 def test_fields_are_written_and_read_again(tmp_path: Path) -> None:

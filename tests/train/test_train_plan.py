@@ -14,7 +14,6 @@ from train_values import CPU, GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gp
 from refinesynth.errors import InputError
 from refinesynth.train.memory import (
     ComputeSettings,
-    Load,
     MemoryEstimate,
     ModelShape,
     Parallel,
@@ -38,7 +37,7 @@ def estimated(
     gradient_checkpointing: bool = True,
 ) -> MemoryEstimate:
     means = ComputeSettings(precision, parallel, gradient_checkpointing, "sdpa")
-    return estimate_memory(model, Load(tokens, trained), means, ranks)
+    return estimate_memory(model, means, tokens=tokens, trained=trained, ranks=ranks)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +337,7 @@ def test_activations_are_computed_again_where_they_would_fill_the_memory(gib: in
 
 def test_memory_that_is_nearly_filled_counts_as_filled() -> None:
     means = ComputeSettings("bf16", "none", gradient_checkpointing=False, attention="auto")
-    needed = estimate_memory(BIG, Load(8192, 4096), means, 1).total
+    needed = estimate_memory(BIG, means, tokens=8192, trained=4096, ranks=1).total
     for memory, wanted in ((int(needed / 0.91), True), (int(needed / 0.89), False)):
         assert settled(Devices("gpu", "toy", 1, memory)).gradient_checkpointing == wanted
 

@@ -93,13 +93,12 @@ def checkpoint_folders(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name[len(_PREFIX) :]))
 
 
-def rotate(folder: Path, *, keep: Literal["all"] | int, best: str | None) -> None:
+def rotate(folder: Path, *, keep: Literal["all"] | int, best: Path) -> None:
     """Delete all but the newest `keep` and the best; called when the newest is sound."""
     if keep == "all":
         return
-    spared = {Path(best).name} if best else set[str]()
     for path in checkpoint_folders(folder)[:-keep]:
-        if path.name not in spared:
+        if path.name != best.name:
             remove(path)
 
 

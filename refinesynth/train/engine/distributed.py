@@ -3,7 +3,6 @@ group.
 """
 
 import os
-import socket
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.memory import Host, Parallel
 from refinesynth.train.plan import Devices
-from refinesynth.train.ranks import is_launched, rank
+from refinesynth.train.ranks import free_port, is_launched, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +75,7 @@ def single_process_environment(parallel: Parallel) -> Generator[None]:
     if is_launched() or parallel not in {"zero2", "zero3", "fsdp"}:
         yield
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     with environment_variables({name: str(value) for name, value in alone.items()}):
         yield  # a later training of this process is not one of several
 

@@ -10,6 +10,8 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
+from refinesynth.train.ranks import signals_handled
+
 _ONE_PRESS: Final = 0.2
 """Seconds within which a second signal is taken for the first: a launcher that hands on what the terminal sent as
 well."""
@@ -28,7 +30,6 @@ class Interruption:
     @contextmanager
     def watched(self) -> Generator[None]:
         """Within, the first signal is noted and no more; a second one has its usual effect."""
-        before: dict[int, object] = {}
         at = 0.0
 
         def hear(number: int, _frame: FrameType | None) -> None:
@@ -43,19 +44,8 @@ class Interruption:
             with suppress(RuntimeError):
                 self._note(_HEARD)
 
-        def put_back() -> None:
-            for number, handler in before.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)  # pyright: ignore[reportArgumentType]
-
-        try:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                before[number] = signal.signal(number, hear)
-        except ValueError:  # not the main thread, which alone may set handlers
-            before.clear()
-        try:
+        with signals_handled(hear) as put_back:
             yield
-        finally:
-            put_back()
 
     def everywhere(self, device: torch.device) -> bool:
         """Whether any rank was asked to end; every rank calls this after the same steps and gets the same answer."""

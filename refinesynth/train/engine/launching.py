@@ -1,20 +1,22 @@
-"""The way into a training: in place, or as ranks that torchrun starts on this machine. Imports no torch.
+"""The way into a training: in place, or as ranks that are started on this machine. Imports no torch.
 
 Under torchrun itself (`RANK` is set) and for a single process the training runs in place.
 """
 
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from refinesynth.errors import ConfigurationError, TrainingError
 from refinesynth.extras import check_installed, require
@@ -24,11 +26,12 @@ from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import finished
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.plan import Plan
-from refinesynth.train.ranks import OUTCOME, is_launched, read_outcome
+from refinesynth.train.ranks import OUTCOME, free_port, is_launched, read_outcome, signals_handled
 
-_SAVING_SECONDS = 3600
-"""How long ranks may take to save after SIGTERM before torchrun kills them; its own 30 s do not write a large
-checkpoint."""
+_LAST_WORDS: Final = 10.0
+"""Seconds that ranks have to end by themselves after another one has failed."""
+_LOOKS: Final = 0.2
+"""Seconds between two looks at the ranks."""
 
 
 def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
@@ -56,13 +59,7 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
     with tempfile.TemporaryDirectory(prefix="refinesynth-train-") as folder:
         settings, outcome = Path(folder) / "train.yaml", Path(folder) / "outcome.json"
         settings.write_text(config.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
-        # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us, not a second time from the
-        # terminal.
-        started = subprocess.Popen(  # noqa: S603 - this interpreter, on a file of ours
-            command(config.processes, settings), env=_environment(outcome), start_new_session=True
-        )
-        with _passing_on(started) as passed:
-            code = started.wait()
+        code, passed = _run_ranks(config.processes, settings, outcome)
         result = read_outcome(outcome)
     if result is not None and result.signal is not None and passed:
         # The ranks get SIGTERM, whichever signal came here.
@@ -79,46 +76,51 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
     return result
 
 
-def command(processes: int, settings: Path) -> list[str]:
-    """What starts the ranks."""
-    ranks = ["--standalone", "--nproc-per-node", str(processes)]
-    return [
-        sys.executable,
-        "-m",
-        "refinesynth.train.engine.agent",
-        *ranks,
-        "-m",
-        "refinesynth.train",
-        "--config",
-        str(settings),
-    ]
+def _run_ranks(number: int, settings: Path, outcome: Path) -> tuple[int, list[int]]:
+    """Start the ranks and wait for all; gives the exit code of the first that failed, else 0, and the signals that came.
+
+    The first signal is passed on as SIGTERM, and a second one ends the ranks, which may still be saving. After one has
+    failed, the others, which may wait for it in vain, are ended too.
+    """
+    ranks: list[subprocess.Popen[bytes]] = []
+    signals: list[int] = []
+
+    def pass_on(received: int, _frame: FrameType | None) -> None:
+        signals.append(received)
+        for each in ranks:
+            each.send_signal(signal.SIGTERM if len(signals) == 1 else signal.SIGKILL)
+
+    here = {**os.environ, OUTCOME: str(outcome), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    here |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
+    here.setdefault("OMP_NUM_THREADS", "1")
+    code, patience = 0, math.inf
+    with signals_handled(pass_on):
+        try:
+            for rank in range(number):
+                # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us.
+                environment = here | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                ranks.append(subprocess.Popen(command(settings), env=environment, start_new_session=True))  # noqa: S603
+            while running := [each for each in ranks if each.poll() is None]:
+                if not code and (code := _first_failure(ranks)):
+                    patience = monotonic() + _LAST_WORDS
+                if monotonic() > patience:
+                    break
+                with suppress(subprocess.TimeoutExpired):
+                    running[0].wait(_LOOKS)
+        finally:
+            for each in ranks:
+                each.kill()
+                each.wait()
+    return code or _first_failure(ranks), signals
 
 
-def _environment(outcome: Path) -> dict[str, str]:
-    environment = dict(os.environ) | {OUTCOME: str(outcome)}
-    environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
-    environment.setdefault("OMP_NUM_THREADS", "1")
-    return environment
+def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
+    return next((each.returncode for each in ranks if each.returncode), 0)
 
 
-@contextmanager
-def _passing_on(started: subprocess.Popen[bytes]) -> Generator[list[int]]:
-    """Gives the signals that were passed on."""
-    passed: list[int] = []
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        passed.append(number)
-        started.send_signal(signal.SIGTERM)
-
-    try:
-        before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not the main thread, which alone may handle signals
-        before = {}
-    try:
-        yield passed
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def command(settings: Path) -> list[str]:
+    """The command of a rank."""
+    return [sys.executable, "-m", "refinesynth.train", "--config", str(settings)]
 
 
 def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
@@ -140,15 +142,8 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
 
 
 def check_trainer(config: TrainConfig) -> None:
-    """Make sure that the library is the one that this was written for, and takes what `config.trainer` gives it.
-
-    Raises:
-        ConfigurationError: It is not, or does not.
-    """
+    """Raises: ConfigurationError: A library is not installed, or does not take what `config.trainer` gives it."""
     choose_accelerator()
-    from refinesynth.train.engine.signatures import TRAINING, check
-
-    check(TRAINING)
     from refinesynth.train.engine.parallel import check_loop
 
     check_loop(config)

@@ -31,12 +31,11 @@ from refinesynth.train.engine.layout import Layout
 from refinesynth.train.engine.parallel import (
     apply_liger,
     fit_to,
-    follows_loss,
     make_optimizer,
     make_schedule,
     start_trackers,
 )
-from refinesynth.train.engine.resuming import Checkpoints, Progress, Resumable
+from refinesynth.train.engine.resuming import Checkpoints, Progress
 from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
 from refinesynth.train.engine.saving import ModelWriter
@@ -89,7 +88,9 @@ class Loop:
         self.interruption = Interruption(events.note)
         self.stopped_early = False
         self.progress = Progress()
-        self._pace = _Throughput()
+        self._tokens = self._trained_tokens = 0
+        self._seconds = 0.0
+        """Of the steps that are not logged yet, evaluations and saving left out."""
         self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
         """Of the step's micro-batches, with the conversations in each."""
         alpha = config.trainer.neftune_noise_alpha
@@ -98,13 +99,13 @@ class Loop:
         fit_to(accelerator, model)
         apply_liger(model, config)
         optimizer = make_optimizer(model, config, cuda=accelerator.device.type == "cuda")
-        wrapped, prepared = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
+        wrapped, self.optimizer = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
         self.wrapped = wrapped
-        self.rates = make_schedule(prepared, config, task.schedule.steps)
-        self.state = Resumable(accelerator, wrapped, prepared, self.rates, adapters=trained.adapters)
+        self.rates = make_schedule(self.optimizer, config, task.schedule.steps)
         self.writer = ModelWriter(accelerator, wrapped, trained, task.tokenizer, task.base)
+        folder = Path(config.output) / CHECKPOINTS
         self.checkpoints = Checkpoints(
-            Path(config.output) / CHECKPOINTS, self.state, self.writer, task.identity, config.keep, events
+            folder, self.writer, self.optimizer, self.rates, task.identity, config.keep, events
         )
         self.layout = lay_out(wrapped)
         self._chunk = chunk_elements if self.layout.plain_head else None
@@ -130,7 +131,9 @@ class Loop:
         evaluating, saving = (interval(each, schedule.steps_per_epoch) for each in (every, config.save_every))
         self.stopped_early = self._is_no_better()  # its end was saved, and what follows was not
         while progress.step < schedule.steps and not self.stopped_early and self.interruption.signal is None:
+            began = monotonic()
             norm, rate = self._step(*divmod(progress.step, schedule.steps_per_epoch))
+            self._seconds += monotonic() - began
             progress.step += 1
             last = progress.step == schedule.steps
             ended = self.interruption.everywhere(self.accelerator.device)
@@ -143,7 +146,6 @@ class Loop:
                 saves = saves or (saving is not None and (better or self.stopped_early))
             if saves or ended:
                 self.checkpoints.write(progress)
-                self._pace.leave_out()
         for tracker in self.accelerator.trackers:
             tracker.finish()
 
@@ -152,7 +154,8 @@ class Loop:
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
         packs = self.task.schedule.step(epoch, within)
         tokens = int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, within)].sum())
-        self._pace.step(tokens, packs.trained)
+        self._tokens += tokens
+        self._trained_tokens += packs.trained
         self._losses.clear()
         wrapped.train()
         for number, batch in enumerate(batches := [*self._batches(packs)], start=1):
@@ -169,16 +172,12 @@ class Loop:
         if not math.isfinite(norm):
             raise TrainingError(self._why_not_finite(norm))
         rate = float(self.rates.get_last_lr()[0])
-        self.state.optimizer.step()
-        self.state.optimizer.zero_grad()
-        if not follows_loss(config):
-            self.rates.step()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.rates.step()
         here = torch.stack([loss for loss, _ in self._losses]).sum()
         self.progress.loss += float(cast("Tensor", accelerator.reduce(here, "mean")))
         self.progress.unlogged += 1
-        empties = config.trainer.torch_empty_cache_steps
-        if empties and accelerator.device.type == "cuda" and self.progress.step % empties == 0:
-            torch.cuda.empty_cache()
         return norm, rate
 
     def _batches(self, step: Step) -> Iterator[Batch]:
@@ -248,12 +247,9 @@ class Loop:
         """Evaluate, and report it; whether the loss is the least so far."""
         means = self.evaluate()
         better = self.progress.evaluated(means)
-        if follows_loss(self.config):
-            self.rates.step(means[names.LOSS])
         if self.accelerator.is_main_process:
             self.events.evaluated(self.progress.step, means)
         self._track("eval", means)
-        self._pace.leave_out()
         return better
 
     def _is_no_better(self) -> bool:
@@ -282,59 +278,26 @@ class Loop:
     # Reports.
 
     def _log(self, norm: float, rate: float) -> None:
-        progress = self.progress
+        progress, seconds = self.progress, max(self._seconds, 1e-9)
         progress.last_loss = progress.loss / max(1, progress.unlogged)
         metrics: dict[str, float] = {
             names.LOSS: progress.last_loss,
             names.GRAD_NORM: norm,
             names.LEARNING_RATE: rate,
             names.EPOCH: progress.step / self.task.schedule.steps_per_epoch,
-            **self._pace.taken(),
+            names.TOKENS_PER_SECOND: self._tokens / seconds,
+            names.TRAINED_TOKENS_PER_SECOND: self._trained_tokens / seconds,
         }
         if self.accelerator.device.type == "cuda":
             metrics[names.MEMORY] = torch.cuda.max_memory_allocated() / 2**30
         progress.loss, progress.unlogged = 0.0, 0
+        self._tokens, self._trained_tokens, self._seconds = 0, 0, 0.0
         if self.accelerator.is_main_process:
             self.events.logged(progress.step, metrics)
         self._track("train", metrics)
 
     def _track(self, kind: Literal["train", "eval"], metrics: Mapping[str, float]) -> None:
         self.accelerator.log({f"{kind}/{name}": value for name, value in metrics.items()}, step=self.progress.step)
-
-
-class _Throughput:
-    """Tokens and seconds since the last line of metrics, evaluations and saving left out."""
-
-    def __init__(self) -> None:
-        self._tokens = self._trained = 0
-        self._seconds = 0.0
-        self._since: float | None = None
-
-    def step(self, tokens: int, trained: int) -> None:
-        self._count_time()
-        self._since = monotonic()
-        self._tokens += tokens
-        self._trained += trained
-
-    def leave_out(self) -> None:
-        if self._since is not None:
-            self._since = monotonic()
-
-    def taken(self) -> dict[str, float]:
-        self._count_time()
-        self._since = monotonic()
-        seconds = max(self._seconds, 1e-9)
-        pace = {
-            names.TOKENS_PER_SECOND: self._tokens / seconds,
-            names.TRAINED_TOKENS_PER_SECOND: self._trained / seconds,
-        }
-        self._tokens = self._trained = 0
-        self._seconds = 0.0
-        return pace
-
-    def _count_time(self) -> None:
-        if self._since is not None:
-            self._seconds += monotonic() - self._since
 
 
 class EmbeddingNoise:

@@ -1,8 +1,8 @@
 """Sharing of the work as accelerate does it: copies, DeepSpeed's ZeRO or FSDP2; with trackers and compiling."""
 
 import importlib
-import inspect
 import os
+import re
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,9 +37,7 @@ from refinesynth.train.folder import TENSORBOARD
 from refinesynth.train.memory import ComputeSettings
 from refinesynth.train.ranks import is_launched
 
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_MEASURED = frozenset({"reduce_lr_on_plateau", "greedy"})
-"""Schedules that follow the held-out loss."""
+_BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
 
 
 def make_accelerator(
@@ -54,8 +52,7 @@ def make_accelerator(
     extra, cpu = config.trainer, distributed.kind == "cpu"
     is_first = not dist.is_initialized()
     if is_launched() and is_first:
-        backend = extra.ddp_backend or ("gloo" if cpu else "nccl")
-        dist.init_process_group(backend, timeout=timedelta(seconds=extra.ddp_timeout))
+        dist.init_process_group("gloo" if cpu else "nccl", timeout=timedelta(seconds=extra.ddp_timeout))
     half = means.precision == "bf16" or (means.precision == "bf16-pure" and means.deepspeed)
     if extra.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = extra.tf32
@@ -76,10 +73,9 @@ def make_accelerator(
             mixed_precision_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else None,
         )
     elif means.parallel == "ddp":
-        size: dict[str, Any] = {} if extra.ddp_bucket_cap_mb is None else {"bucket_cap_mb": extra.ddp_bucket_cap_mb}
-        plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False, **size)]
-    if (compiling := _compiling(config)) is not None:
-        plugins["dynamo_plugin"] = compiling
+        plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False)]
+    if extra.torch_compile:
+        plugins["dynamo_plugin"] = TorchDynamoPlugin(backend=cast("Any", "INDUCTOR"))
     return Accelerator(
         # The loop cuts steps itself, whatever the environment says.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
@@ -88,24 +84,6 @@ def make_accelerator(
         project_config=ProjectConfiguration(project_dir=config.output, logging_dir=config.output),
         **plugins,
     )
-
-
-def _compiling(config: TrainConfig) -> TorchDynamoPlugin | None:
-    """Settings of torch.compile; None where nothing is compiled.
-
-    Raises:
-        ConfigurationError: torch knows no such backend or mode.
-    """
-    extra = config.trainer
-    backend, mode = extra.torch_compile_backend, extra.torch_compile_mode
-    if not (extra.torch_compile or backend or mode):
-        return None
-    if mode is not None and mode not in _MODES:
-        raise ConfigurationError(f"trainer.torch_compile_mode is {mode!r}; expected one of {', '.join(_MODES)}")
-    try:
-        return TorchDynamoPlugin(backend=cast("Any", (backend or "inductor").upper()), mode=cast("Any", mode))
-    except ValueError as error:
-        raise ConfigurationError(f"trainer.torch_compile_backend is {backend!r}: {error}") from error
 
 
 def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
@@ -181,64 +159,33 @@ def _leave_shared_memory_alone() -> None:
 
 def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False) -> Optimizer:
     """The optimizer over what is trained; weights decay, biases and norms (all with one dimension) do not."""
-    extra = config.trainer
     trained = [one for one in model.parameters() if one.requires_grad]
     decays = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) > 1]
     plain = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) <= 1]
-    groups: list[dict[str, Any]] = [
-        {"params": decays, "weight_decay": config.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
+    groups: list[Any] = [
+        {"params": each, "weight_decay": decay} for each, decay in ((decays, config.weight_decay), (plain, 0.0)) if each
     ]
-    kind, given = _optimizer_class(config, cuda=cuda)
-    known = inspect.signature(kind).parameters
-    values = {"lr": config.learning_rate, "betas": config.adam_betas, "eps": extra.adam_epsilon} | given
-    if (extra.optim or "").endswith("8bit"):
-        _keep_embeddings_exact(model)
-    try:
-        return kind(
-            [group for group in groups if group["params"]],
-            **{name: value for name, value in values.items() if name in known or name in extra.optim_args},
-        )
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(f"trainer.optim_args is {extra.optim_args!r}: {error}") from error
-
-
-def _keep_embeddings_exact(model: nn.Module) -> None:
-    """Have the optimizer of 8 bits hold the moments of embeddings in 32, as bitsandbytes advises."""
-    manager = require("bitsandbytes", "quantize").optim.GlobalOptimManager.get_instance()
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            manager.register_module_override(module, "weight", {"optim_bits": 32})
-
-
-def _optimizer_class(config: TrainConfig, *, cuda: bool) -> tuple[Any, dict[str, Any]]:
-    name, given = config.trainer.optim or "", {key: _number(one) for key, one in config.trainer.optim_args.items()}
+    name, rate, betas = config.trainer.optim or "", config.learning_rate, config.adam_betas
     if name in {"", "adamw_torch", "adamw_torch_fused"}:
-        return torch.optim.AdamW, {"fused": name.endswith("fused") or (not name and cuda) or None} | given
+        fused = name.endswith("fused") or (not name and cuda) or None
+        return torch.optim.AdamW(groups, rate, betas, config.trainer.adam_epsilon, fused=fused)
     if name == "sgd":
-        return torch.optim.SGD, given
+        return torch.optim.SGD(groups, rate)
     if name == "adafactor":
         from transformers import Adafactor
 
         # The learning rate is ours, as with the others.
-        return Adafactor, {"eps": (1e-30, 1e-3), "scale_parameter": False, "relative_step": False} | given
-    optimizers = require("bitsandbytes", "quantize").optim
-    plain = name.removeprefix("paged_")
-    what, _, bits = plain.partition("_")
-    paged, kind = "Paged" if plain != name else "", {"adamw": "AdamW", "lion": "Lion"}[what]
-    return getattr(optimizers, f"{paged}{kind}{bits}"), given
-
-
-def _number(value: object) -> object:
-    """The value in a text such as that of `a=1`."""
-    if not isinstance(value, str):
-        return value
-    if value in {"True", "true", "False", "false"}:
-        return value in {"True", "true"}
-    try:
-        return float(value) if any(sign in value for sign in ".e") else int(value)
-    except ValueError:
-        return value
+        return Adafactor(groups, rate, scale_parameter=False, relative_step=False)
+    library = require("bitsandbytes", "quantize").optim
+    paged, what, bits = _BITSANDBYTES.fullmatch(name).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    if bits == "8bit":  # with the moments of embeddings in 32 bits, as bitsandbytes advises
+        manager = library.GlobalOptimManager.get_instance()
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                manager.register_module_override(module, "weight", {"optim_bits": 32})
+    kind = getattr(library, f"{'Paged' if paged else ''}{'AdamW' if what == 'adamw' else 'Lion'}{bits}")
+    epsilon = {"eps": config.trainer.adam_epsilon} if what == "adamw" else {}
+    return kind(groups, lr=rate, betas=betas, **epsilon)
 
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
@@ -246,11 +193,6 @@ def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
     warmup = round(config.warmup * steps) if config.warmup < 1 else round(config.warmup)
     name = "constant_with_warmup" if config.schedule == "constant" and config.warmup else config.schedule
     return get_scheduler(name, optimizer, warmup, steps, dict(config.trainer.lr_scheduler_kwargs))
-
-
-def follows_loss(config: TrainConfig) -> bool:
-    """Tell whether the schedule steps with evaluations."""
-    return config.schedule in _MEASURED
 
 
 def check_loop(config: TrainConfig) -> None:
@@ -268,12 +210,6 @@ def check_loop(config: TrainConfig) -> None:
             )
     if config.trainer.use_liger_kernel:
         require("liger_kernel", "train")
-    if follows_loss(config) and (not config.held_out or config.evaluate_every == "never"):
-        raise ConfigurationError(
-            f"schedule is {config.schedule!r}, which follows the held-out loss; set held_out above 0 and evaluate_every to something "
-            "else than never"
-        )
-    _compiling(config)
     try:
         make_schedule(make_optimizer(nn.Linear(1, 1), config), config, 1)
     except (TypeError, ValueError) as error:
@@ -287,4 +223,4 @@ def apply_liger(model: nn.Module, config: TrainConfig) -> None:
     """Put liger-kernel's layers in the place of the model's."""
     if config.trainer.use_liger_kernel:
         liger = cast("Any", importlib.import_module("transformers.integrations.liger"))
-        liger.apply_liger_kernel(model, dict(config.trainer.liger_kernel_config) or None)
+        liger.apply_liger_kernel(model, None)

@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, cast
 
 import numpy as np
 import torch
-from accelerate import Accelerator, DistributedType
+from accelerate import DistributedType
 from safetensors.torch import load_file
-from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -66,111 +65,20 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Resumable:
-    """Weights, optimizer, learning rate and random numbers of a training, as its ranks hold them."""
-
-    accelerator: Accelerator
-    model: nn.Module
-    """As it is wrapped."""
-    optimizer: Any
-    rates: Any
-    adapters: bool
-    """True if frozen weights are left out."""
-
-    def write(self, folder: Path) -> None:
-        """Write this rank's part; every rank calls this."""
-        rank, kind = self.accelerator.process_index, self.accelerator.distributed_type
-        if kind == DistributedType.DEEPSPEED:
-            cast("Any", self.model).save_checkpoint(str(folder), _DEEPSPEED, exclude_frozen_parameters=self.adapters)
-        elif kind == DistributedType.FSDP:
-            weights, moments = self._shards()
-            save({"model": weights}, checkpoint_id=folder / SHARDS)
-            save({"optimizer": moments}, checkpoint_id=folder / _MOMENTS)
-        elif rank == 0:
-            torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
-        torch.save(self._random_states(), folder / f"rng_state_{rank}.pth")
-        if rank == 0:
-            torch.save(self.rates.state_dict(), folder / _RATES)
-
-    def read(self, folder: Path) -> None:
-        """Bring this rank's part back; every rank calls this."""
-        kind = self.accelerator.distributed_type
-        if kind == DistributedType.DEEPSPEED:
-            cast("Any", self.model).load_checkpoint(str(folder), _DEEPSPEED, load_module_strict=not self.adapters)
-        elif kind == DistributedType.FSDP:
-            weights, moments = self._shards()
-            found, states = {"model": weights}, {"optimizer": moments}
-            load(found, checkpoint_id=folder / SHARDS)
-            load(states, checkpoint_id=folder / _MOMENTS)
-            set_state_dict(
-                self.model,
-                self.optimizer.optimizer,
-                model_state_dict=found["model"],
-                optim_state_dict=states["optimizer"],
-                options=StateDictOptions(ignore_frozen_params=self.adapters, strict=not self.adapters),
-            )
-        else:
-            self.read_weights(folder)
-            moments = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True, mmap=True)
-            self.optimizer.load_state_dict(moments)
-        self.rates.load_state_dict(torch.load(folder / _RATES, weights_only=True))
-        states = folder / f"rng_state_{self.accelerator.process_index}.pth"
-        if states.is_file():  # another number of ranks than before has none
-            self._bring_back(torch.load(states, weights_only=True))
-
-    def read_weights(self, folder: Path) -> None:
-        """Bring the weights back; where they are split, with all that lies beside them. Every rank calls this."""
-        if self.accelerator.distributed_type in {DistributedType.DEEPSPEED, DistributedType.FSDP}:
-            self.read(folder)
-            return
-        model = self.accelerator.unwrap_model(cast("Any", self.model), keep_torch_compile=False)
-        _read_weights(cast("Any", model), folder)
-
-    def _random_states(self) -> dict[str, Any]:
-        # Numbers alone, so that reading them runs no code. The library's own, of which models may draw, is among them.
-        kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
-        return {
-            "python": random.getstate(),
-            "numpy": (kind, keys.tolist(), *rest),
-            "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state() if self.accelerator.device.type == "cuda" else None,
-        }
-
-    def _bring_back(self, states: dict[str, Any]) -> None:
-        random.setstate(states["python"])
-        np.random.set_state(states["numpy"])  # noqa: NPY002
-        torch.set_rng_state(states["torch"])
-        if states["cuda"] is not None and self.accelerator.device.type == "cuda":
-            torch.cuda.set_rng_state(states["cuda"])
-
-    def _shards(self) -> tuple[dict[str, Any], Any]:
-        """This rank's part of weights and moments; of adapters no frozen weight, not even one that is tied."""
-        options = StateDictOptions(ignore_frozen_params=self.adapters)
-        weights, moments = get_state_dict(self.model, self.optimizer.optimizer, options=options)
-        learned = {name for name, one in self.model.named_parameters() if one.requires_grad}
-        return {name: one for name, one in weights.items() if name in learned or not self.adapters}, moments
-
-
-def _read_weights(model: Any, folder: Path) -> None:
-    """Into a model or its adapters, from the safetensors in `folder`, under whatever names the library saves them."""
-    if hasattr(model, "peft_config"):
-        require("peft", "train").set_peft_model_state_dict(model, load_file(folder / ADAPTER_SAFE_WEIGHTS_NAME))
-        return
-    found = type(model).from_pretrained(str(folder), dtype=next(model.parameters()).dtype, use_safetensors=True)
-    model.load_state_dict(found.state_dict())
-
-
-@dataclass(slots=True)
 class Checkpoints:
     """Checkpoints of a training: a whole model or shards, with all that it goes on from, marked once they are whole."""
 
     folder: Path
-    state: Resumable
     writer: ModelWriter
+    optimizer: Any
+    rates: Any
     identity: Mapping[str, Any]
     keep: Literal["all"] | int
     """Number of the newest that stay, besides the best."""
     events: Events
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"checkpoint-{step}"
 
     def write(self, progress: Progress) -> None:
         """Write a checkpoint, mark it when it is whole, and rotate those before it only then.
@@ -178,17 +86,17 @@ class Checkpoints:
         Raises:
             TrainingError: It cannot be written, or is not what was trained.
         """
-        path, is_main = self.path(progress.step), self.state.accelerator.is_main_process
+        accelerator, path = self.writer.accelerator, self.path(progress.step)
+        is_main, fsdp = accelerator.is_main_process, accelerator.distributed_type == DistributedType.FSDP
         with writing(path):
             if is_main:
                 checkpoints.remove(path)  # an unsound one that an earlier run left here
                 path.mkdir(parents=True, exist_ok=True)
-            self.state.accelerator.wait_for_everyone()
-            fsdp = self.state.accelerator.distributed_type == DistributedType.FSDP
+            accelerator.wait_for_everyone()
             # With FSDP the ranks' shards are the model, unless others are to load it.
-            if not fsdp or self.state.adapters or self.keep == ALL:
+            if not fsdp or self.writer.trained.adapters or self.keep == ALL:
                 self.writer.write(path)
-            self.state.write(path)
+            self.write_rank(path)
             if is_main:
                 (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # with NaN, too
             if fsdp:
@@ -196,12 +104,9 @@ class Checkpoints:
             self._refuse_other_disks(path)
             if is_main:
                 checkpoints.mark(path, step=progress.step, identity=self.identity)
-                best = progress.best
-                checkpoints.rotate(self.folder, keep=self.keep, best=None if best is None else str(self.path(best[0])))
+                best = progress.best or (progress.step, 0.0)
+                checkpoints.rotate(self.folder, keep=self.keep, best=self.path(best[0]))
                 self.events.saved(path)
-
-    def path(self, step: int) -> Path:
-        return self.folder / f"checkpoint-{step}"
 
     def read(self, path: Path) -> Progress:
         """Bring all back that a checkpoint holds.
@@ -210,7 +115,7 @@ class Checkpoints:
             TrainingError: A large file, which is known by its size alone, is damaged inside.
         """
         with reading(path):
-            self.state.read(path)
+            self.read_rank(path)
             found = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
             evaluations = [(int(step), means) for step, means in found.pop("evaluations")]
             return Progress(**found, evaluations=evaluations)
@@ -226,14 +131,14 @@ class Checkpoints:
             self.events.note(f"The best model, in {path}, cannot be kept: {found}. The last one is kept instead.")
             return
         with reading(path):
-            self.state.read_weights(path)
+            self.read_weights(path)
         progress.kept = progress.best[0]
 
     def _refuse_other_disks(self, folder: Path) -> None:
         """Wait for all ranks; raises: TrainingError: The first one does not see what another has written, so cannot
         mark it.
         """
-        self.state.accelerator.wait_for_everyone()
+        self.writer.accelerator.wait_for_everyone()
         seen = all_gather_objects([str(path.relative_to(folder)) for path in checkpoints.files_of(folder)])
         for rank, names in enumerate(seen):
             if unseen := sorted(set(names) - set(seen[0])):
@@ -241,3 +146,87 @@ class Checkpoints:
                     f"rank {rank} has written {unseen[0]} to {folder}, and rank 0 does not see it there; give an output folder that all "
                     f"machines share"
                 )
+
+    def write_rank(self, folder: Path) -> None:
+        """Write this rank's part; every rank calls this."""
+        accelerator, model = self.writer.accelerator, cast("Any", self.writer.model)
+        rank, kind, adapters = accelerator.process_index, accelerator.distributed_type, self.writer.trained.adapters
+        if kind == DistributedType.DEEPSPEED:
+            model.save_checkpoint(str(folder), _DEEPSPEED, exclude_frozen_parameters=adapters)
+        elif kind == DistributedType.FSDP:
+            weights, moments = self._shards()
+            save({"model": weights}, checkpoint_id=folder / SHARDS)
+            save({"optimizer": moments}, checkpoint_id=folder / _MOMENTS)
+        elif rank == 0:
+            torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
+        torch.save(_random_states(cuda=accelerator.device.type == "cuda"), folder / f"rng_state_{rank}.pth")
+        if rank == 0:
+            torch.save(self.rates.state_dict(), folder / _RATES)
+
+    def read_rank(self, folder: Path) -> None:
+        """Bring this rank's part back; every rank calls this."""
+        accelerator, model, adapters = self.writer.accelerator, self.writer.model, self.writer.trained.adapters
+        kind, cuda = accelerator.distributed_type, accelerator.device.type == "cuda"
+        if kind == DistributedType.DEEPSPEED:
+            cast("Any", model).load_checkpoint(str(folder), _DEEPSPEED, load_module_strict=not adapters)
+        elif kind == DistributedType.FSDP:
+            weights, moments = self._shards()
+            found, states = {"model": weights}, {"optimizer": moments}
+            load(found, checkpoint_id=folder / SHARDS)
+            load(states, checkpoint_id=folder / _MOMENTS)
+            set_state_dict(
+                model,
+                self.optimizer.optimizer,
+                model_state_dict=found["model"],
+                optim_state_dict=states["optimizer"],
+                options=StateDictOptions(ignore_frozen_params=adapters, strict=not adapters),
+            )
+        else:
+            self.read_weights(folder)
+            moments = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True, mmap=True)
+            self.optimizer.load_state_dict(moments)
+        self.rates.load_state_dict(torch.load(folder / _RATES, weights_only=True))
+        states = folder / f"rng_state_{accelerator.process_index}.pth"
+        if states.is_file():  # another number of ranks than before has none
+            _bring_back(torch.load(states, weights_only=True), cuda=cuda)
+
+    def read_weights(self, folder: Path) -> None:
+        """Bring the weights back; where they are split, with all that lies beside them. Every rank calls this."""
+        accelerator = self.writer.accelerator
+        if accelerator.distributed_type in {DistributedType.DEEPSPEED, DistributedType.FSDP}:
+            self.read_rank(folder)
+            return
+        model = cast("Any", accelerator.unwrap_model(cast("Any", self.writer.model), keep_torch_compile=False))
+        # Under whatever names the library saves them.
+        if hasattr(model, "peft_config"):
+            require("peft", "train").set_peft_model_state_dict(model, load_file(folder / ADAPTER_SAFE_WEIGHTS_NAME))
+            return
+        found = type(model).from_pretrained(str(folder), dtype=next(model.parameters()).dtype, use_safetensors=True)
+        model.load_state_dict(found.state_dict())
+
+    def _shards(self) -> tuple[dict[str, Any], Any]:
+        """This rank's part of weights and moments; of adapters no frozen weight, not even one that is tied."""
+        model, adapters = self.writer.model, self.writer.trained.adapters
+        options = StateDictOptions(ignore_frozen_params=adapters)
+        weights, moments = get_state_dict(model, self.optimizer.optimizer, options=options)
+        learned = {name for name, one in model.named_parameters() if one.requires_grad}
+        return {name: one for name, one in weights.items() if name in learned or not adapters}, moments
+
+
+def _random_states(*, cuda: bool) -> dict[str, Any]:
+    # Numbers alone, so that reading them runs no code. The library's own, of which models may draw, is among them.
+    kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
+    return {
+        "python": random.getstate(),
+        "numpy": (kind, keys.tolist(), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if cuda else None,
+    }
+
+
+def _bring_back(states: dict[str, Any], *, cuda: bool) -> None:
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])  # noqa: NPY002
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] is not None and cuda:
+        torch.cuda.set_rng_state(states["cuda"])

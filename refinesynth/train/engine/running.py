@@ -48,9 +48,8 @@ from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.layers import portable_config
 from refinesynth.train.plan import Plan, Sizes, SourceSizes, compute_settings, make_plan
-from refinesynth.train.prepare import Prepared, prepare
+from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank, write_outcome
-from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import TokenStore
 
 
@@ -85,8 +84,6 @@ class PreparedTraining:
     store: TokenStore
     held_out: TokenStore | None
     plan: Plan
-    remarks: tuple[str, ...] = ()
-    """Remarks on what was left out in reading."""
 
 
 def prepare_training(
@@ -107,20 +104,22 @@ def prepare_training(
     shape, devices = describe_model(config, tokenizer), distributed.devices()
     means = compute_settings(config, devices, shape)
     training, held_out = split(conversations, config.held_out, config.seed)
-    trained = _rendered(training, renderer, config)
-    kept_out = _rendered(held_out, renderer, config) if held_out else None
-    evaluated = kept_out.store if kept_out is not None and len(kept_out.store) else None
+    trained, kept_out = (
+        prepare(each, renderer, config.max_length, config.over_length) for each in (training, held_out)
+    )
+    evaluated = kept_out.store if len(kept_out.store) else None
     sizes = Sizes(
         counts=trained.counts,
-        held_out=kept_out.counts if kept_out is not None and evaluated is not None else None,
-        largest_id=max(_largest(store) for store in (trained.store, evaluated) if store is not None),
-        longest=max(_longest(store) for store in (trained.store, evaluated) if store is not None),
+        held_out=None if evaluated is None else kept_out.counts,
+        largest_id=max(int(each.store.input_ids.max(initial=0)) for each in (trained, kept_out)),
+        longest=max(int(each.store.lengths.max(initial=0)) for each in (trained, kept_out)),
         digest=trained.store.digest,
         rendering=renderer.method,
         sources=tuple(_by_source(reading, trained.store, held_out)),
     )
     plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=distributed.host(config))
-    return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
+    plan = replace(plan, remarks=(*plan.remarks, *_remarks(reading)))
+    return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan)
 
 
 def _by_source(reading: Reading, store: TokenStore, held_out: list[Conversation]) -> Iterator[SourceSizes]:
@@ -153,18 +152,6 @@ def _agree(*digests: str) -> None:
         raise TrainingError(
             f"the ranks have read different data (digests {gathered}); give them the same files and versions of the libraries"
         )
-
-
-def _rendered(conversations: list[Conversation], renderer: Renderer, config: TrainConfig) -> Prepared:
-    return prepare(conversations, renderer, config.max_length, config.over_length)
-
-
-def _largest(store: TokenStore) -> int:
-    return int(store.input_ids.max(initial=0))
-
-
-def _longest(store: TokenStore) -> int:
-    return int(store.lengths.max(initial=0))
 
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
@@ -207,8 +194,7 @@ def run_training(
 def plan_training(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What a training will do and take; no weights are loaded and nothing is written."""
     with libraries_silenced():
-        ready = prepare_training(config, Distributed.from_environment(config), sources)
-    return replace(ready.plan, remarks=(*ready.plan.remarks, *ready.remarks))
+        return prepare_training(config, Distributed.from_environment(config), sources).plan
 
 
 class _Training:
@@ -223,8 +209,6 @@ class _Training:
         (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
         ready = ready or prepare_training(config, distributed, self._sources)
         self._events.planned(ready.plan)
-        for remark in ready.remarks:
-            self._events.note(remark)
         # accelerate leaves its choice there, and a later training of this process would be taken for one of that kind.
         neither = {"ACCELERATE_USE_DEEPSPEED": "false", "ACCELERATE_USE_FSDP": "false"}
         with environment_variables(neither), single_process_environment(ready.plan.means.parallel):
@@ -302,28 +286,19 @@ class _Training:
 
     def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
         """What decides about the weights, by name."""
-        means = ready.plan.means
-        settings = {
-            name: value
-            for name, value in portable_config(self._config).items()
-            if name not in MAY_CHANGE and name not in _STOOD_FOR
-        }
+        means, left_out = ready.plan.means, MAY_CHANGE | _STOOD_FOR
+        settings = {name: value for name, value in portable_config(self._config).items() if name not in left_out}
         passed = {f"trainer.{name}": value for name, value in self._config.trainer.deciding().items()}
-        found = passed | {
+        split = means.parallel in {"zero2", "zero3", "fsdp"}
+        found = {
             "tokens and labels": ready.store.digest,
             "held-out tokens": ready.held_out.digest if ready.held_out else None,
             "precision": means.precision,
+            # Optimizer states that are split over ranks fit as many ranks alone; whole ones fit any number.
+            "parallel": means.parallel if split else "whole",
+            "ranks": self._distributed.world_size if split else None,
         }
-        split = means.parallel in {"zero2", "zero3", "fsdp"}
-        # Optimizer states that are split over ranks fit as many ranks alone; whole ones fit any number.
-        return (
-            settings
-            | found
-            | {
-                "parallel": means.parallel if split else "whole",
-                "ranks": self._distributed.world_size if split else None,
-            }
-        )
+        return settings | passed | found
 
     def _checkpoint(self, identity: Mapping[str, Any]) -> Checkpoint | None:
         """The one to go on from."""

@@ -7,6 +7,7 @@ parameters are frozen before the model is wrapped, and get no adapters.
 import re
 from collections.abc import Iterable
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any, Final, cast
 
 import torch
@@ -66,8 +67,7 @@ def without_gradient(model: nn.Module) -> dict[str, int]:
 def freeze(model: nn.Module, prefixes: Iterable[str]) -> None:
     """Let the parameters under `prefixes` get no gradient."""
     for prefix in prefixes:
-        found = cast("nn.Module | nn.Parameter", _at(model, prefix))
-        found.requires_grad_(False)
+        cast("nn.Module | nn.Parameter", attrgetter(prefix)(model)).requires_grad_(False)
 
 
 def _beside_text(model: nn.Module) -> set[str]:
@@ -93,10 +93,3 @@ def _under_prefixes(model: nn.Module, names: set[str]) -> dict[str, int]:
 def _parents(name: str) -> list[str]:
     parts = name.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts))]
-
-
-def _at(model: nn.Module, name: str) -> Any:
-    found: Any = model
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found

@@ -4,17 +4,20 @@ The tracer reads the bytecode of what it compiles, and cannot read what a covera
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import engine_toys as toys
 
+from refinesynth.train.engine import parallel
+
 # The backend that runs what was traced as it is: another would look for a compiler, and take a minute.
-COMPILED = {"torch_compile": True, "torch_compile_backend": "eager"}
+parallel.TorchDynamoPlugin = partial(parallel.TorchDynamoPlugin, backend="EAGER")  # pyright: ignore
 
 
 def main(folder: Path) -> None:
     # Few conversations make one pack, and it is traced once.
-    asked = toys.config(folder, max_steps=2, trainer=COMPILED)
+    asked = toys.config(folder, max_steps=2, trainer={"torch_compile": True})
     loop = toys.loop(toys.model(), toys.store(2, seed=3), asked, chunk_elements=7 * toys.VOCABULARY)
     loop.train()
     assert type(loop.wrapped).__name__ == "OptimizedModule"

@@ -21,7 +21,7 @@ from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import adapter as adapters
 from refinesynth.train import hub
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.memory import ComputeSettings, Load, estimate_memory
+from refinesynth.train.memory import ComputeSettings, estimate_memory
 
 pytestmark = [
     pytest.mark.train,
@@ -273,11 +273,9 @@ def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp
     shape = describe_model(asked)
     held = sum(one.numel() * one.element_size() for one in model.parameters() if not one.requires_grad)
     assert shape.frozen_bytes == pytest.approx(held, rel=0.05)
-    load = Load(64, 32)
+    means = ComputeSettings("fp32", "ddp", True, "auto")
     plain = describe_model(toys.config(tmp_path, model=str(base), lora={"rank": 2}))
-    few, all_bits = (
-        estimate_memory(one, load, ComputeSettings("fp32", "ddp", True, "auto"), 2).weights for one in (shape, plain)
-    )
+    few, all_bits = (estimate_memory(one, means, tokens=64, trained=32, ranks=2).weights for one in (shape, plain))
     assert all_bits - few == 4 * (plain.parameters - plain.trainable) - (shape.frozen_bytes or 0)
     told: list[float] = []
 

@@ -73,7 +73,7 @@ def test_there_may_be_none(tmp_path: Path):
 def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path):
     for step in range(1, 7):
         make(tmp_path, step, marked=step != 2)
-    checkpoints.rotate(tmp_path, keep=2, best=str(tmp_path / "checkpoint-3"))
+    checkpoints.rotate(tmp_path, keep=2, best=tmp_path / "checkpoint-3")
     assert [path.name for path in checkpoints.checkpoint_folders(tmp_path)] == [
         f"checkpoint-{step}" for step in (3, 5, 6)
     ]

@@ -24,11 +24,9 @@ pytestmark = pytest.mark.train
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Run this in the place of torchrun and its ranks."""
+    """Run this in the place of every rank."""
     script = textwrap.dedent(code)
-    monkeypatch.setattr(
-        launching, "command", lambda _processes, settings: [sys.executable, "-c", script, str(settings)]
-    )
+    monkeypatch.setattr(launching, "command", lambda settings: [sys.executable, "-c", script, str(settings)])
 
 
 def two(tmp_path: Path) -> TrainConfig:
@@ -83,6 +81,13 @@ def test_ranks_that_end_without_a_word_are_an_error(tmp_path: Path, monkeypatch:
         launch(two(tmp_path))
 
 
+def test_a_rank_that_waits_in_vain_for_one_that_failed_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(launching, "_LAST_WORDS", 0.2)
+    stand_in(monkeypatch, "import os, time; os.environ['RANK'] == '1' and os._exit(7); time.sleep(600)")
+    with pytest.raises(TrainingError, match="exit code 7"):
+        launch(two(tmp_path))
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -2), (signal.SIGTERM, -15)])
 def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(tmp_path: Path, number: int, code: int):
     """In a process of its own, which ends of it as it would without us."""
@@ -91,8 +96,8 @@ def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(t
         from pathlib import Path
         from refinesynth.train.config import TrainConfig
         from refinesynth.train.engine import launching
-        stand_in = "import os, signal, time; os.kill(os.getppid(), int(os.environ['SENT'])); time.sleep(60)"
-        launching.command = lambda _processes, _settings: [sys.executable, "-c", stand_in]
+        send = "os.environ['RANK'] == '0' and os.kill(os.getppid(), int(os.environ['SENT']))"
+        launching.command = lambda _settings: [sys.executable, "-c", f"import os, time; {send}; time.sleep(60)"]
         launching.check_inputs = lambda _config, _sources: None
         config = TrainConfig(data=("x",), model="x", output="x", processes=2)
         try:
@@ -106,33 +111,36 @@ def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(t
     assert done.returncode == code
 
 
-def test_a_second_signal_ends_ranks_that_are_still_saving(warm: Path, tmp_path: Path):
+def test_a_second_signal_ends_ranks_that_are_still_saving(tmp_path: Path):
     saving = tmp_path / "saving.py"
     saving.write_text(
         textwrap.dedent(
             """
-            import os, signal, sys, time
+            import os, signal, time
             from pathlib import Path
-            told = Path(sys.argv[1])
-            signal.signal(signal.SIGTERM, lambda *_: (told / f"heard {os.getpid()}").touch())
-            (told / f"began {os.getpid()}").touch()
+            signal.signal(signal.SIGTERM, lambda *_: Path(f"heard {os.getpid()}").touch())
+            Path(f"began {os.getpid()}").touch()
             while True:
                 time.sleep(0.05)
             """
         )
     )
-    agent = [str(warm / "python"), "-m", "refinesynth.train.engine.agent", "--standalone", "--nproc-per-node", "2"]
-    environment = toys.environment() | {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3600"}
-    started = subprocess.Popen(
-        [*agent, str(saving), str(tmp_path)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    script = """
+        import sys
+        from refinesynth.train.config import TrainConfig
+        from refinesynth.train.engine import launching
+        launching.command = lambda _settings: [sys.executable, "saving.py"]
+        launching.check_inputs = lambda _config, _sources: None
+        launching.launch(TrainConfig(data=("x",), model="x", output="x", processes=2))
+    """
+    started = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], env=toys.environment(), cwd=tmp_path)
     for said in ("began", "heard"):
         until = time.monotonic() + 60
         while len(list(tmp_path.glob(f"{said} *"))) < 2:
             assert time.monotonic() < until
             time.sleep(0.02)
         started.send_signal(signal.SIGTERM)
-    assert started.wait(timeout=60) == 143
+    assert started.wait(timeout=60) == -signal.SIGTERM
     for path in tmp_path.glob("began *"):
         pid = int(path.name.split()[1])
         until = time.monotonic() + 10
@@ -142,7 +150,7 @@ def test_a_second_signal_ends_ranks_that_are_still_saving(warm: Path, tmp_path: 
 
 
 def test_what_came_here_is_what_the_result_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """torchrun sends its ranks SIGTERM for whatever it gets."""
+    """The ranks get SIGTERM for whatever that is."""
     stand_in(
         monkeypatch,
         """
@@ -154,7 +162,9 @@ def test_what_came_here_is_what_the_result_says(tmp_path: Path, monkeypatch: pyt
             ranks.write_outcome(TrainResult(Path("x"), 3, 9, 0.5, 1.25, signal=15))
             sys.exit(1)
         signal.signal(signal.SIGTERM, end)
-        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(0.5)
+        if os.environ["RANK"] == "0":
+            os.kill(os.getppid(), signal.SIGINT)
         time.sleep(60)
         """,
     )

@@ -216,7 +216,7 @@ def test_a_deepspeed_file_of_ones_own_saves_whole_models_and_leaves_batches_to_t
     assert (own["gradient_accumulation_steps"], own.get("train_batch_size")) == (3, None)
     assert (own["gradient_clipping"], own["bf16"]) == (0.5, {"enabled": False})
     path.write_text(json.dumps({"optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 3}}))
-    with pytest.raises(InputError, match=r"own\.json' has a section 'optimizer'.*learning_rate"):
+    with pytest.raises(InputError, match=r"own\.json' sets 'optimizer'.*learning_rate"):
         deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
 
 

@@ -16,7 +16,7 @@ from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import with_adapters
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.resuming import Resumable
+from refinesynth.train.engine.resuming import Checkpoints
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 
@@ -196,7 +196,7 @@ def test_a_full_disk_is_said_and_leaves_no_sound_checkpoint(
     def full(*_: Any) -> None:
         raise raised
 
-    monkeypatch.setattr(Resumable, "write", full)
+    monkeypatch.setattr(Checkpoints, "write_rank", full)
     loop = toys.loop(toys.model(), toys.store(4), toys.config(tmp_path, save_every="epoch"))
     with pytest.raises(TrainingError, match="cannot be written"):
         loop.train()

@@ -56,6 +56,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Notes(toys.NullEvents):
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.plan: Any = None
+
+    def planned(self, plan: Any) -> None:
+        self.plan = plan
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -237,7 +241,7 @@ def test_what_was_left_out_in_reading_is_told(model: Path, tmp_path: Path):
     trainer = Trainer(model=model, data=path, output=tmp_path / "out", precision="fp32", max_steps=1, **FIELDS)
     assert any("torn.jsonl:9" in remark for remark in trainer.plan().remarks)
     trainer.train(events=notes)
-    assert any("torn.jsonl:9: the last line is cut off" in note for note in notes.notes)
+    assert any("torn.jsonl:9: the last line is cut off" in remark for remark in notes.plan.remarks)
     # On its own, what a person may start next is not taken for one of several processes.
     assert "RANK" not in os.environ
 
