@@ -21,7 +21,7 @@ from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client.http.choosing import base_url_of, proxy_of, why_not_direct
-from refinesynth.client.http.dialects import DIALECTS, Dialect, body_of
+from refinesynth.client.http.dialects import body_of, taken
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
 from refinesynth.errors import ConfigurationError
 
@@ -192,17 +192,17 @@ class DirectCompletion:
     looked at: both are settled when the backend is opened.
     """
 
-    def __init__(self, dialect: Dialect, model: str, url: str, key: str) -> None:
+    def __init__(self, provider: str, model: str, url: str, key: str) -> None:
         """Nothing is sent yet.
 
         Args:
-            dialect: What the server understands.
+            provider: In litellm's words.
             model: The model's name, without the provider.
             url: The address of its chat completions.
             key: What it is given as a bearer token.
         """
         self.model = model
-        self._dialect = dialect
+        self._provider = provider
         headers = {
             "Authorization": f"Bearer {key}",
             "Content-Type": "application/json",
@@ -215,7 +215,7 @@ class DirectCompletion:
 
     def accepts(self, parameter: str) -> bool:
         """Whether requests may carry this OpenAI parameter."""
-        return parameter in self._dialect.takes(self.model)
+        return parameter in taken(self._provider, self.model)
 
     async def __call__(self, **request: object) -> Reply:
         """One completion.
@@ -227,12 +227,12 @@ class DirectCompletion:
             OSError: Likewise.
         """
         check_allow_model_requests()
-        body = body_of(request, model=self.model, dialect=self._dialect)
+        body = body_of(request, provider=self._provider, model=self.model)
         headers = cast("Mapping[str, str] | None", request.get("extra_headers"))
         status, received, said = await self._connection.post(orjson.dumps(body), headers)
         if status not in _SUCCESSES:
             raise refused(status, said, received)
-        return read_reply(said, received, prefix=self._dialect.prefix)
+        return read_reply(said, received)
 
     async def aclose(self) -> None:
         """Close the connections that are open; a later call opens new ones."""
@@ -254,12 +254,11 @@ def direct_completion(backend: Backend) -> DirectCompletion:
     if why_not is not None:
         raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
     provider, model = split(backend.model)
-    dialect = DIALECTS[provider]
-    address = (base_url_of(backend, dialect) or "").rstrip("/")
+    address = base_url_of(backend).rstrip("/")
     if not address.endswith(_ENDPOINT):
         address = f"{address}/{_ENDPOINT}"
     key = key_of(backend)
-    if key is None and server_of(backend) is None:
+    if provider == "hosted_vllm" and server_of(backend) is None:
         # A server that a provider's own variable names may be given that provider's own key.
-        key = next((value for name in dialect.key_env if (value := os.environ.get(name))), None)
-    return DirectCompletion(dialect, model, address, key or _NO_KEY)
+        key = key or os.environ.get("HOSTED_VLLM_API_KEY")
+    return DirectCompletion(provider, model, address, key or _NO_KEY)
