@@ -1,6 +1,4 @@
-"""Accounts of an episode's requests: sums of what was used, the budget that pays, and the memory of completions that
-were paid for before.
-"""
+"""Sums of what an episode's requests have used, and the memory of completions that were paid for before."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -97,41 +95,3 @@ class Memory(Protocol):
     async def keep(self, *paid: Paid) -> None:
         """Returns when the completions will be there even if the process is killed: all of them, or none."""
         ...
-
-
-class Reservation(Protocol):
-    """Money and tokens put aside for one request."""
-
-    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count what the request has cost."""
-        ...
-
-    def release(self) -> None:
-        """The request was not answered; nothing was paid."""
-        ...
-
-
-class CostTracker(Protocol):
-    """What may still be spent."""
-
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
-        """Put aside what a request may cost.
-
-        Raises:
-            RunStopped: It would go beyond the budget.
-        """
-        ...
-
-
-class Unlimited:
-    """A tracker without a bottom, and what it puts aside."""
-
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:  # noqa: ARG002
-        """Always granted."""
-        return self
-
-    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Nothing is counted."""
-
-    def release(self) -> None:
-        """Nothing was put aside."""

@@ -30,8 +30,9 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
 from refinesynth.client import bills
-from refinesynth.client.account import CostTracker, Ledger, Memory, Unlimited
+from refinesynth.client.account import Ledger, Memory
 from refinesynth.client.answers import Answer, usage_of
+from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.client.tracing import instrumented
 from refinesynth.errors import NoTools
 from refinesynth.journal.values import ESTIMATED, Paid, model_of
@@ -54,7 +55,7 @@ class Session:
     """The persona's position; requests of smaller ones go first."""
     memory: Memory | None = None
     """None if nothing is to be kept."""
-    tracker: CostTracker = field(default_factory=Unlimited)
+    tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
     ledger: Ledger = field(default_factory=Ledger)
     attempt: int = 0
     """Scripts and drafts begun so far."""
@@ -140,7 +141,7 @@ class Account:
     role: str = ""
     digest: bytes = b""
     """What is asked, see `digest_of`."""
-    tracker: CostTracker = field(default_factory=Unlimited)
+    tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
     """The budget that pays for it."""
 
     @property

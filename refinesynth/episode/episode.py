@@ -7,7 +7,8 @@ from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
 from refinesynth.backends.role import Role
-from refinesynth.client.account import CostTracker, Memory, Unlimited
+from refinesynth.client.account import Memory
+from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.session import Session
 from refinesynth.client.tracing import ACCEPTED, span
@@ -42,7 +43,7 @@ async def play_episode(
     settings: EpisodeSettings,
     models: Mapping[Role, Model],
     memory: Memory | None = None,
-    tracker: CostTracker | None = None,
+    tracker: EpisodeTracker | None = None,
 ) -> EpisodeOutcome:
     """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
 
@@ -63,7 +64,7 @@ async def play_episode(
                 seed=episode_seed(index=index, settings=settings),
                 index=index,
                 memory=memory,
-                tracker=tracker or Unlimited(),
+                tracker=tracker or BudgetTracker(),
             ),
             persona,
             settings,

@@ -3,6 +3,7 @@ after."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import pytest
@@ -17,8 +18,8 @@ from pydantic_ai.usage import RequestUsage
 from samples import paid
 
 from refinesynth.backends import Role
-from refinesynth.client.account import Price
 from refinesynth.client.answers import Answer, read_answer
+from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
@@ -42,25 +43,25 @@ class Dictionary:
             self.kept[one.role, one.step, one.digest] = one
 
 
-@dataclass
-class Counted:
+class Counted(BudgetTracker):
     """A tracker that writes down what becomes of its holds; empty after `allowed` of them."""
 
-    allowed: int = 99
-    log: list[str] = field(default_factory=list[str])
+    def __init__(self, allowed: int = 99) -> None:
+        super().__init__()
+        self.allowed = allowed
+        self.log: list[str] = []
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "Counted":
-        del prompt_tokens, max_tokens, price
+    async def reserve(self, **_: Any) -> BudgetReservation:
         if not self.allowed:
             raise RunStopped("the budget is spent.")
         self.allowed -= 1
         self.log.append("reserved")
-        return self
+        return BudgetReservation(self)
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+    def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
         self.log.append(f"settled {usage.total_tokens} {cost_usd}")
 
-    def release(self) -> None:
+    def put_back(self, reserved: BudgetReservation) -> None:
         self.log.append("released")
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import anyio
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.client.account import Count, Price, Reservation
+from refinesynth.client.account import Count, Price
 from refinesynth.client.budget.budget import Average, Budget, BudgetLimit
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent
@@ -21,7 +21,6 @@ _AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 _A_THOUSAND = RequestUsage(output_tokens=1_000)
 _ASKED = RequestUsage()
 """Written to before each question for a price; prices keep nothing."""
-
 
 _FRAME = 200
 """Tokens that every prompt has beside its text: the chat's own marks, a schema."""
@@ -115,9 +114,11 @@ class BudgetReservation:
     gone: bool = False
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Count what the request has cost."""
         self.tracker.settle(self, usage, cost_usd)
 
     def release(self) -> None:
+        """The request was not answered; nothing was paid."""
         self.tracker.put_back(self)
 
 
@@ -220,7 +221,7 @@ class BudgetTracker:
         price: Price,
         priority: float = 0.0,
         episode: "EpisodeTracker | None" = None,
-    ) -> Reservation:
+    ) -> BudgetReservation:
         """Wait until a request can be paid at its worst, and put that aside; for an `episode`, by its priority.
 
         Raises:
@@ -345,7 +346,7 @@ class EpisodeTracker:
     spent: list[float]
     """In this process, for every limit."""
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> BudgetReservation:
         return await self.tracker.reserve(
             prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price, priority=self.index, episode=self
         )
