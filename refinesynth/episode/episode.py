@@ -7,10 +7,8 @@ from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
 from refinesynth.backends.role import Role
-from refinesynth.client.account import Memory
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
-from refinesynth.client.limiter.deadline import deadline
-from refinesynth.client.session import Session
+from refinesynth.client.session import Memory, Session, deadline
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost
 from refinesynth.episode.play import Cast, EpisodeSettings, given_script

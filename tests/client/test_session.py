@@ -14,8 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
-from refinesynth.client.account import Ledger
-from refinesynth.client.session import Account, Session, charged_to, current_account
+from refinesynth.client.session import Account, Ledger, Session, charged_to, current_account
 from refinesynth.cost import Cost
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.trajectory import Usage

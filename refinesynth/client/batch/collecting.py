@@ -26,8 +26,7 @@ from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.beside import beside
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.http.choosing import why_not_direct
-from refinesynth.client.limiter.deadline import current_deadline
-from refinesynth.client.session import current_account
+from refinesynth.client.session import current_account, current_deadline
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.extras import check_installed
 

@@ -14,7 +14,7 @@ from refinesynth.backends.providers import read_table, split
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
 
-    from refinesynth.client.account import Price
+    from refinesynth.client.budget.tracker import Price
 
 _MILLION = 1_000_000
 _OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_request", "input_dbu_cost_per_token")

@@ -1,20 +1,23 @@
 """The tracker of a run: asked before every request, informed after it."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import anyio
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.client.account import Count, Price
 from refinesynth.client.budget.budget import Average, Budget, BudgetLimit
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent
+from refinesynth.trajectory import Usage
+
+Price: TypeAlias = Callable[[RequestUsage], float | None]
+"""What a completion costs in US dollars; None where the price is unknown."""
 
 _AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 """What one is taken to need before the first has ended."""
@@ -32,6 +35,36 @@ _UNSEEN_PROMPT = 2.0
 """Factor by which a prompt may exceed its estimate, before a server has counted one."""
 _LONGER = 1.25
 """Factor by which the next one may exceed the longest so far."""
+
+
+@dataclass(slots=True)
+class Count:
+    """Sums that are changed in place, because every completion is entered."""
+
+    requests: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    cost_usd: float = 0.0
+    unpriced: int = 0
+
+    def enter(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Add one completion."""
+        self.requests += 1
+        self.input += usage.input_tokens
+        self.cached += usage.cache_read_tokens
+        self.output += usage.output_tokens
+        if cost_usd is None:
+            self.unpriced += 1
+        else:
+            self.cost_usd += cost_usd
+
+    def spent(self) -> Cost:
+        """These sums, as a value."""
+        usage = Usage(
+            requests=self.requests, input_tokens=self.input, cached_tokens=self.cached, output_tokens=self.output
+        )
+        return Cost(usage=usage, cost_usd=None if self.unpriced else self.cost_usd)
 
 
 class Forecast(NamedTuple):
