@@ -38,7 +38,6 @@ from refinesynth.client.tracing import instrumented
 from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
 from refinesynth.journal.values import ESTIMATED, Paid, model_of
-from refinesynth.trajectory import Usage
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router in front of several servers keeps an episode where its prefix is cached."""
@@ -71,16 +70,6 @@ class Ledger:
     def by_role(self) -> dict[Role, Cost]:
         """Of every role that has had a completion."""
         return {role: self._counts[role].spent() for role in Role if role in self._counts}
-
-    @property
-    def usage(self) -> Usage:
-        """Of all roles together."""
-        return self.total.usage
-
-    @property
-    def cost_usd(self) -> float | None:
-        """US dollars for all roles together; None where the price of one completion is unknown."""
-        return self.total.cost_usd
 
     @property
     def total(self) -> Cost:

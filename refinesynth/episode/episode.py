@@ -107,8 +107,8 @@ async def _played(
         reason=None if accepted else reason,
         lost=lost and not accepted,
         doubtful=doubtful and not accepted and not record.refused,
-        usage=session.ledger.usage,
-        cost_usd=session.ledger.cost_usd,
+        usage=session.ledger.total.usage,
+        cost_usd=session.ledger.total.cost_usd,
     )
 
 

@@ -132,10 +132,6 @@ class BatchedCompletion:
         self._ready: dict[str, Outcome] = {}
         """What came for requests that are not made yet since the process began."""
 
-    def accepts(self, parameter: str) -> bool:
-        """Whether requests may carry this OpenAI parameter."""
-        return self._api.accepts(parameter)
-
     async def aclose(self) -> None:
         """Close the connections; batches go on at the provider."""
         await self._api.aclose()
@@ -317,12 +313,10 @@ def _id_of_current_request() -> str:
 @contextmanager
 def clock_stopped() -> Generator[None]:
     """The time that a batch takes does not count for the episode's deadline."""
-    deadline = current_deadline()
-    if deadline is None:
-        yield
-        return
-    deadline.stop()
+    if (limit := current_deadline()) is not None:
+        limit.stop()
     try:
         yield
     finally:
-        deadline.go_on()
+        if limit is not None:
+            limit.go_on()

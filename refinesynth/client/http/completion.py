@@ -21,7 +21,7 @@ from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client.http.choosing import base_url_of, proxy_of, why_not_direct
-from refinesynth.client.http.dialects import body_of, taken
+from refinesynth.client.http.dialects import body_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
 from refinesynth.errors import ConfigurationError
 
@@ -87,10 +87,6 @@ class DirectCompletion:
     def __repr__(self) -> str:
         # Without the headers, where the key is.
         return f"{type(self).__name__}({self.model!r}, {str(self.url)!r})"
-
-    def accepts(self, parameter: str) -> bool:
-        """Whether requests may carry this OpenAI parameter."""
-        return parameter in taken(self._provider, self.model)
 
     async def __call__(self, **request: object) -> Reply:
         """One completion.
