@@ -18,11 +18,8 @@ REHEARSAL = "rehearsal"
 _SECRET = re.compile(r"(api[_-]?key|secret|passw|token$|authorization|credential|cookie)", re.IGNORECASE)
 
 
-SESSION_PRESETS = ("auto", "none", "sglang", "dynamo", "openai", "anthropic")
-"""Ways to tell a server which requests are one conversation."""
-_HEADER = re.compile(r"x-[a-z0-9-]{1,100}", re.IGNORECASE)
-
-
+SESSION_PRESETS = ("auto", "none", "openai", "anthropic")
+"""Ways to tell a provider which requests are one conversation."""
 RETIRED: Mapping[str, str] = {
     "hedge": "requests are not sent twice; set a shorter timeout, after which they are retried"
 }
@@ -78,10 +75,9 @@ class Backend(BaseModel):
     """How requests travel: `litellm` through its SDK, `direct` over our own HTTP client to a server that speaks
     OpenAI's protocol; both give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more
     requests may be in flight."""
-    session_headers: str | tuple[str, ...] = "auto"
-    """By what a server knows the requests of one conversation, so that they land where its beginning is cached: a
-    preset, or headers that carry a key of episode and role. `auto` is that of the provider. `x-session-id` goes with
-    every request of an episode."""
+    session_headers: str = "auto"
+    """By what a provider knows the requests of one conversation, so that they land where its beginning is cached; `auto`
+    is that of the provider. `x-session-id` goes with every request of an episode."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)
@@ -160,15 +156,15 @@ class Backend(BaseModel):
             raise ValueError("api_key_env is the name of an environment variable, such as OPENAI_API_KEY, not a key")
         return name
 
-    @field_validator("session_headers", mode="after")
+    @field_validator("session_headers", mode="before")
     @classmethod
-    def _preset_or_headers(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        fine = given in SESSION_PRESETS if isinstance(given, str) else all(map(_may_hold_a_session, given))
-        if not fine:
-            raise ValueError(
-                f"session_headers is one of {', '.join(SESSION_PRESETS)}, or a list of headers that begin with x- and are not "
-                f'for keys, such as ["x-user-id"]'
-            )
+    def _known_preset(cls, given: object) -> object:
+        if given in ("sglang", "dynamo") or isinstance(given, list | tuple):
+            text = "Backend: session_headers has presets for OpenAI and Anthropic alone; routers know an episode by x-session-id"
+            warnings.warn(text, FutureWarning, stacklevel=2)
+            return "none"
+        if given not in SESSION_PRESETS:
+            raise ValueError(f"session_headers is one of {', '.join(SESSION_PRESETS)}")
         return given
 
     @model_validator(mode="after")
@@ -221,10 +217,6 @@ def _problems(error: ValidationError, model: type[BaseModel]) -> str:
         else:
             said.append(": ".join(filter(None, (name, one["msg"].removeprefix("Value error, ")))))
     return "; ".join(said)
-
-
-def _may_hold_a_session(header: str) -> bool:
-    return _HEADER.fullmatch(header) is not None and not _SECRET.search(header)
 
 
 def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:

@@ -101,15 +101,6 @@ def resolve_replay(name: str) -> Backend:
     return Backend(model=f"{REPLAY}:{folder}")
 
 
-def recorded_backend(folder: Path, role: Role) -> Backend:
-    """The backend behind a replayed run's role; where that was a replay itself, the one behind that.
-
-    Raises:
-        ConfigurationError: There is no such run, or it did not play the role.
-    """
-    return recorded_run(folder, role).backend(role)
-
-
 def recorded_run(folder: Path, role: Role) -> ReplayedRun:
     """The run in which a model answered for a role: that in `folder`, or where it was a replay itself, the one behind
     it.

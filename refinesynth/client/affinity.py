@@ -1,12 +1,10 @@
-"""Session affinity: by what a server, or a router in front of several, knows the requests of one conversation, so that
-they land where its beginning is in the cache.
+"""Session affinity: by what a provider knows the requests of one conversation, so that they land where its beginning is
+in the cache.
 
 It is added behind the digest by which a journal knows a request, so the same is recalled whatever is sent.
 """
 
 import logging
-from itertools import count
-from random import randrange
 from typing import Any, TypeAlias
 
 from pydantic_ai.usage import RequestUsage
@@ -28,38 +26,22 @@ _Request: TypeAlias = dict[str, Any]
 
 def with_affinity(request: _Request, backend: Backend, account: Account) -> _Request:
     """The request, known by its episode and role; unchanged where it belongs to no episode."""
-    key, role = f"{account.episode}-{account.role}", account.role
-    match affinity_of(backend) if account.episode else "none":
-        case tuple() as headers:
-            return _headed(request, **dict.fromkeys(headers, key))
-        case "sglang":
-            # The gateway takes the key from `rid`, without `_t` and its number, or from the header.
-            return _with_body(_headed(request, **{"x-smg-routing-key": key}), rid=f"{key}_t{next(_TURNS)}")
-        case "dynamo":
-            # An episode that has its script is finished before others are begun.
-            hints = {"agent_hints": {"priority": int(role != Role.SCRIPT_WRITER)}}
-            return _with_body(_headed(request, **{"X-Dynamo-Session-ID": key}), nvext=hints)
-        case "openai" if role in CONVERSING:
-            # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
-            return _with_body(request, prompt_cache_key=key)
-        case "anthropic":
-            return _for_anthropic(request, role)
-        case _:
-            return request
+    role, kind = account.role, affinity_of(backend) if account.episode else "none"
+    if kind == "openai" and role in CONVERSING:
+        # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
+        body = {"prompt_cache_key": f"{account.episode}-{role}", **request.get("extra_body", {})}
+        return {**request, "extra_body": body}
+    return _for_anthropic(request, role) if kind == "anthropic" else request
 
 
-def affinity_of(backend: Backend) -> str | tuple[str, ...]:
-    """The preset of a backend, or the headers that are to carry the key; `auto` is resolved."""
+def affinity_of(backend: Backend) -> str:
+    """The preset of a backend; `auto` is resolved."""
     if backend.session_headers != "auto":
         return backend.session_headers
     provider = split(backend.model)[0]
     if provider == "openai" and is_openais(backend):
         return "openai"
     return "anthropic" if provider == "anthropic" else "none"
-
-
-_TURNS = count(randrange(10**9))
-"""No two requests have the same id: SGLang refuses one that it is working on, such as of a process that was killed."""
 
 
 def _for_anthropic(request: _Request, role: str) -> _Request:
@@ -73,14 +55,6 @@ def _for_anthropic(request: _Request, role: str) -> _Request:
     if role == Role.PLAYER:
         messages[-1] = _marked(messages[-1])
     return {**request, "messages": messages}
-
-
-def _headed(request: _Request, **headers: str) -> _Request:
-    return {**request, "extra_headers": {**headers, **request.get("extra_headers", {})}}
-
-
-def _with_body(request: _Request, **more: object) -> _Request:
-    return {**request, "extra_body": {**more, **request.get("extra_body", {})}}
 
 
 def _marked(message: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, provider_of, server_of, split
-from refinesynth.client.limiter.rates import headers_of, read_rate_headers
+from refinesynth.client.limiter.rates import headers_of, read_rate_headers, wait_in_words
 from refinesynth.client.redaction import redact
 
 _SHOWN = 400
@@ -28,15 +28,6 @@ _SHOWN = 400
 _READ = 20_000
 """Characters of a message that are looked at: what decides may stand behind a long echo."""
 _STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
-_AMOUNT = r"\d{1,9}(?:\.\d{1,9})?"
-_UNIT = r"(?:milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|h|days?|d)(?![a-z])"
-_PART = re.compile(rf"({_AMOUNT}) ?({_UNIT})", re.IGNORECASE)
-_WAIT = re.compile(
-    rf"(?:again|retry|wait)(?:ing)?(?: (?:in|after|for|about)){{0,2}} (?P<words>(?:{_AMOUNT} ?{_UNIT} ?){{1,4}})"
-    rf"|retry[_-]?(?:after|delay)(?P<ms>[_-]?ms)?\W{{1,5}}(?P<number>{_AMOUNT})(?P<unit>{_UNIT})?(?![\d.a-z])",
-    re.IGNORECASE,
-)
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
 """Python objects in a message, which say nothing to a reader."""
 
@@ -369,7 +360,7 @@ def _wait(error: Exception, text: str, row: _Row) -> float | None:
     if row.step is not FaultStep.RETRY:
         return None
     after = read_rate_headers(headers_of(error)).retry_after
-    return _wait_in(text) if after is None and row.kind is FaultKind.RATE_LIMIT else after
+    return wait_in_words(text) if after is None and row.kind is FaultKind.RATE_LIMIT else after
 
 
 def _named(text: str, backend: Backend) -> tuple[str, ...]:
@@ -467,22 +458,6 @@ def _status_of(error: Exception) -> int | None:
         if isinstance(value, str) and value.isdecimal():
             return int(value)
     return None
-
-
-def _wait_in(text: str) -> float | None:
-    """Seconds that words ask to wait, such as `Please try again in 6m0s` or `"retryDelay":"12s"`; None if they do not."""
-    found = _WAIT.search(text)
-    if found is None:
-        return None
-    if found["number"] is not None:
-        unit = "ms" if found["ms"] else found["unit"] or "s"
-        return float(found["number"]) * _in_seconds(unit)
-    return sum(float(number) * _in_seconds(unit) for number, unit in _PART.findall(found["words"]))
-
-
-def _in_seconds(unit: str) -> float:
-    unit = unit.casefold()
-    return 1e-3 if unit.startswith(("ms", "mil")) else _SECONDS[unit[0]]
 
 
 def _words_of(error: Exception, key: str | None) -> str:

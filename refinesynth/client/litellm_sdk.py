@@ -2,14 +2,13 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic_ai.models import check_allow_model_requests
-from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.http.reply import HttpError, Reply, read_reply
@@ -148,23 +147,3 @@ def accepts(model: str, parameter: str) -> bool:
         return parameter in (litellm().get_supported_openai_params(model) or ())
     except Exception:  # noqa: BLE001 - litellm raises its BadRequestError for models it cannot place
         return False
-
-
-def pricer(model: str) -> Callable[[RequestUsage], float | None]:
-    """What one completion of this model costs, in US dollars by litellm's price map; None where it lists no price."""
-
-    def price(usage: RequestUsage) -> float | None:
-        prompt, answer = litellm().cost_per_token(
-            model=model,
-            prompt_tokens=usage.input_tokens,
-            completion_tokens=usage.output_tokens,
-            cache_read_input_tokens=usage.cache_read_tokens,
-            cache_creation_input_tokens=usage.cache_write_tokens,
-        )
-        return float(prompt) + float(answer)
-
-    try:
-        price(RequestUsage(input_tokens=1, output_tokens=1))
-    except Exception:  # noqa: BLE001 - litellm names the same lack in several ways
-        return lambda _usage: None
-    return price

@@ -15,11 +15,11 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
-from refinesynth.client.account import Price
 from refinesynth.client.affinity import CacheWatch, with_affinity
 from refinesynth.client.answers import Answer, ParserFault, read_answer
 from refinesynth.client.bills import ESTIMATED, completed
 from refinesynth.client.budget.price_table import unknown
+from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import FaultKind, classify_error
 from refinesynth.client.failure_policy import FailurePolicy
 from refinesynth.client.lacks import Lack, Lacks, carried

@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from refinesynth.backends.backend import Backend, Completion
 from refinesynth.backends.names import rehearsal_faults
-from refinesynth.backends.providers import key_of, key_variables
+from refinesynth.backends.providers import key_of, key_variables, split
 from refinesynth.backends.replayed import replayed_folder
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
@@ -49,8 +49,8 @@ def open_model(
         from refinesynth.client.limiter.rate_limiter import limiter_of
 
         _require_key(backend)
-        call = batched = BatchedCompletion(backend, batches)
-        accepts_seed, limiter = batched.accepts("seed"), limiter_of(backend, batched=True)
+        call = BatchedCompletion(backend, batches)
+        accepts_seed, limiter = split(backend.model)[0] == "openai", limiter_of(backend, batched=True)
         backend = backend.model_copy(update={"timeout": DAY})
     elif call is None and backend.rehearses:
         call = _rehearsal(backend)
@@ -59,8 +59,7 @@ def open_model(
         if backend.path == "direct":
             from refinesynth.client.http.completion import direct_completion
 
-            call = direct = direct_completion(backend)
-            accepts_seed = direct.accepts("seed")
+            call = direct_completion(backend)
         else:
             from refinesynth.client import litellm_sdk
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_ai.models import Model
 
-from refinesynth.backends.replayed import ReplayedRun, journals, recorded_backend
+from refinesynth.backends.replayed import ReplayedRun, journals, recorded_run
 from refinesynth.backends.role import Role
 from refinesynth.client.answers import Answer
 from refinesynth.client.budget.price_table import free
@@ -106,7 +106,7 @@ def open_replay(folder: Path, role: Role) -> Model:
         ConfigurationError: There is no such run, or it did not play the role.
         StorageError: Its journal cannot be read.
     """
-    backend, replay = recorded_backend(folder, role), Replay(folder)
+    backend, replay = recorded_run(folder, role).backend(role), Replay(folder)
     # No request is sent, so there is no limit to respect.
     unhindered = limiter_of(backend, waits=False, batched=True)
     lacks = replay.lacks()

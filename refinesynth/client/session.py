@@ -1,15 +1,17 @@
-"""One episode's view of its models: the same session id on every request, seeds of its own, a ledger and a memory.
+"""One episode's view of its models: the same session id on every request, seeds of its own, a ledger, a memory and a
+deadline.
 
 What it asked is known by a digest, also after the process that asked has died. Which request a task is making goes by a
 context variable and not by arguments, because pydantic-ai's `Model.request` has no place for it.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Protocol
 
 import anyio
 from pydantic_ai.messages import (
@@ -30,14 +32,53 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
 from refinesynth.client import bills
-from refinesynth.client.account import CostTracker, Ledger, Memory, Unlimited
 from refinesynth.client.answers import Answer, usage_of
+from refinesynth.client.budget.tracker import BudgetTracker, Count, EpisodeTracker
 from refinesynth.client.tracing import instrumented
+from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
 from refinesynth.journal.values import ESTIMATED, Paid, model_of
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router in front of several servers keeps an episode where its prefix is cached."""
+
+
+class Memory(Protocol):
+    """What is known of the completions that one episode has paid for, in this process or an earlier one."""
+
+    @property
+    def ended(self) -> bool:
+        """True if the episode had ended, and is made again from its paid completions alone."""
+        ...
+
+    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+        """The completion that this request of an episode's `role` was answered with before."""
+        ...
+
+    async def keep(self, *paid: Paid) -> None:
+        """Returns when the completions will be there even if the process is killed: all of them, or none."""
+        ...
+
+
+@dataclass
+class Ledger:
+    """Every completion of an episode or of a whole run, thrown-away answers included, per role."""
+
+    _counts: defaultdict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+
+    @property
+    def by_role(self) -> dict[Role, Cost]:
+        """Of every role that has had a completion."""
+        return {role: self._counts[role].spent() for role in Role if role in self._counts}
+
+    @property
+    def total(self) -> Cost:
+        """All roles together."""
+        return sum(self.by_role.values(), Cost())
+
+    def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Add one completion."""
+        self._counts[role].enter(usage, cost_usd)
 
 
 @dataclass(eq=False)
@@ -54,7 +95,7 @@ class Session:
     """The persona's position; requests of smaller ones go first."""
     memory: Memory | None = None
     """None if nothing is to be kept."""
-    tracker: CostTracker = field(default_factory=Unlimited)
+    tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
     ledger: Ledger = field(default_factory=Ledger)
     attempt: int = 0
     """Scripts and drafts begun so far."""
@@ -140,7 +181,7 @@ class Account:
     role: str = ""
     digest: bytes = b""
     """What is asked, see `digest_of`."""
-    tracker: CostTracker = field(default_factory=Unlimited)
+    tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
     """The budget that pays for it."""
 
     @property
@@ -267,3 +308,51 @@ def _answered(message: ModelResponse) -> Iterator[str]:
         elif isinstance(part, ToolCallPart):
             yield part.tool_name
             yield part.args_as_json_str()
+
+
+_deadline: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
+
+
+class Deadline:
+    """A cancel scope whose time can be stopped; by several at once, and then until the last of them goes on."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self._scope = scope
+        self._left = 0.0
+        self._stops = 0
+
+    @property
+    def passed(self) -> bool:
+        """True if the time was up and the work was cancelled."""
+        return self._scope.cancelled_caught
+
+    def stop(self) -> None:
+        """The time stands still from now on."""
+        if not self._stops:
+            self._left = self._scope.deadline - anyio.current_time()
+            self._scope.deadline = float("inf")
+        self._stops += 1
+
+    def go_on(self) -> None:
+        """Undo one `stop`."""
+        self._stops -= 1
+        if not self._stops:
+            self._scope.deadline = anyio.current_time() + self._left
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Generator[Deadline]:
+    """Cancel the block after this long, None for never; what it was in time for is kept (`Deadline.passed`)."""
+    limit = float("inf") if seconds is None else anyio.current_time() + seconds
+    with anyio.CancelScope(deadline=limit) as scope:
+        found = Deadline(scope)
+        token = _deadline.set(found)
+        try:
+            yield found
+        finally:
+            _deadline.reset(token)
+
+
+def current_deadline() -> Deadline | None:
+    """The innermost deadline around this task's work."""
+    return _deadline.get()

@@ -7,9 +7,8 @@ from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
 from refinesynth.backends.role import Role
-from refinesynth.client.account import CostTracker, Memory, Unlimited
-from refinesynth.client.limiter.deadline import deadline
-from refinesynth.client.session import Session
+from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
+from refinesynth.client.session import Memory, Session, deadline
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost
 from refinesynth.episode.play import Cast, EpisodeSettings, given_script
@@ -42,7 +41,7 @@ async def play_episode(
     settings: EpisodeSettings,
     models: Mapping[Role, Model],
     memory: Memory | None = None,
-    tracker: CostTracker | None = None,
+    tracker: EpisodeTracker | None = None,
 ) -> EpisodeOutcome:
     """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
 
@@ -63,7 +62,7 @@ async def play_episode(
                 seed=episode_seed(index=index, settings=settings),
                 index=index,
                 memory=memory,
-                tracker=tracker or Unlimited(),
+                tracker=tracker or BudgetTracker(),
             ),
             persona,
             settings,
@@ -108,8 +107,8 @@ async def _played(
         reason=None if accepted else reason,
         lost=lost and not accepted,
         doubtful=doubtful and not accepted and not record.refused,
-        usage=session.ledger.usage,
-        cost_usd=session.ledger.cost_usd,
+        usage=session.ledger.total.usage,
+        cost_usd=session.ledger.total.cost_usd,
     )
 
 

@@ -119,7 +119,7 @@ class JournalReader:
 
     def held(self) -> list[int]:
         """Indices of the episodes that are held."""
-        return self._values(whole_from_row, "SELECT idx FROM held ORDER BY idx")
+        return [index for (index,) in self._values(whole_from_row, "SELECT idx FROM held ORDER BY idx")]
 
     @property
     def committed(self) -> Committed:
@@ -141,9 +141,7 @@ class JournalReader:
 
     def note(self, name: str) -> bytes | None:
         """A single value by its name; None if there is none."""
-        for value in self._values(note_from_row, "SELECT value FROM notes WHERE name = ?", name):
-            return value
-        return None
+        return dict(self._values(note_from_row, "SELECT name, value FROM notes WHERE name = ?", name)).get(name)
 
     def started(self) -> int:
         """One more than the highest index of which anything is known; 0 for an empty journal."""
@@ -151,7 +149,7 @@ class JournalReader:
             f"SELECT idx FROM {table} ORDER BY idx DESC LIMIT 1"  # noqa: S608 - constants
             for table in ("begun", "entries", "held")
         ]
-        return max((found + 1 for sql in highest for found in self._values(whole_from_row, sql)), default=0)
+        return max((found + 1 for sql in highest for (found,) in self._values(whole_from_row, sql)), default=0)
 
     def spent(self) -> list[SpentRow]:
         """What was used and paid, per role and model: everything, episodes that never ended included."""
@@ -164,16 +162,16 @@ class JournalReader:
 
     def last_row(self) -> int:
         """The row of the last completion; 0 if there is none."""
-        return self._values(whole_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0]
+        return self._values(whole_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0][0]
 
     def notes(self) -> dict[str, bytes | None]:
         """All single values by name, the running sums left out."""
         sql = "SELECT name, value FROM notes WHERE name <> ?"
-        return dict(self._values(lambda found: (str(found[0]), note_from_row(found[1:])), sql, TOTALS))
+        return dict(self._values(note_from_row, sql, TOTALS))
 
     def paid_count(self) -> int:
         """Completions that were paid for."""
-        return self._values(whole_from_row, "SELECT coalesce(sum(requests), 0) FROM sums")[0]
+        return self._values(whole_from_row, "SELECT coalesce(sum(requests), 0) FROM sums")[0][0]
 
     def outstanding(self, *, start: int | None = None) -> list[Outstanding]:
         """Episodes that were begun and have not ended, by index. Takes time with what is in flight, not with the run.

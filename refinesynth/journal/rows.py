@@ -178,10 +178,7 @@ def held_from_row(row: Row) -> Entry:
     return entry if entry.held is None else replace(entry, held=unpack(entry.held))
 
 
-_END = TypeAdapter(tuple[Count, Count, Count])
-_PERSONA = TypeAdapter(tuple[Annotated[int, Field(strict=True)], Text])
-_WHOLE = TypeAdapter(tuple[Count])
-_NOTE = TypeAdapter(tuple[Blob | None])
+_ENDS = TypeAdapter(tuple[Count, Count, Count])
 
 
 def end_from_row(row: Row) -> Committed:
@@ -190,32 +187,15 @@ def end_from_row(row: Row) -> Committed:
     Raises:
         ValueError: No such row was written.
     """
-    last, *ends = _END.validate_python(row)
+    last, *ends = _ENDS.validate_python(row)
     return Committed(last + 1, *ends)
 
 
-def persona_from_row(row: Row) -> tuple[int, str]:
-    """A committed episode's index and its persona's fingerprint.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    return _PERSONA.validate_python(row)
-
-
-def whole_from_row(row: Row) -> int:
-    """The number that a row holds.
-
-    Raises:
-        ValueError: It is none, or negative.
-    """
-    return _WHOLE.validate_python(row)[0]
-
-
-def note_from_row(row: Row) -> bytes | None:
-    """The value of a note.
-
-    Raises:
-        ValueError: It is text or a number.
-    """
-    return _NOTE.validate_python(row)[0]
+persona_from_row: Callable[[Row], tuple[int, str]] = TypeAdapter(
+    tuple[Annotated[int, Field(strict=True)], Text]
+).validate_python
+"""A committed episode's index and its persona's fingerprint."""
+whole_from_row: Callable[[Row], tuple[int]] = TypeAdapter(tuple[Count]).validate_python
+"""The number that a row holds, alone."""
+note_from_row: Callable[[Row], tuple[str, bytes | None]] = TypeAdapter(tuple[Text, Blob | None]).validate_python
+"""The name and the value of a note."""

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from refinesynth.backends import Backend, Role
-    from refinesynth.client.account import Price
-    from refinesynth.client.budget.tracker import BudgetTracker
+    from refinesynth.client.budget.tracker import BudgetTracker, Price
     from refinesynth.diversity import Overlap
     from refinesynth.synthesis.curating import Curator
     from refinesynth.synthesis.workers.block import BlockSettings

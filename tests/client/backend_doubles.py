@@ -6,8 +6,8 @@ from typing import Any
 from chat_server import completion
 
 from refinesynth.backends import Backend
-from refinesynth.client.account import Price
 from refinesynth.client.budget.price_table import free
+from refinesynth.client.budget.tracker import Price
 from refinesynth.client.model import LiteLLMModel
 
 

@@ -3,6 +3,7 @@ after."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import pytest
@@ -17,8 +18,8 @@ from pydantic_ai.usage import RequestUsage
 from samples import paid
 
 from refinesynth.backends import Role
-from refinesynth.client.account import Price
 from refinesynth.client.answers import Answer, read_answer
+from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
@@ -42,25 +43,25 @@ class Dictionary:
             self.kept[one.role, one.step, one.digest] = one
 
 
-@dataclass
-class Counted:
+class Counted(BudgetTracker):
     """A tracker that writes down what becomes of its holds; empty after `allowed` of them."""
 
-    allowed: int = 99
-    log: list[str] = field(default_factory=list[str])
+    def __init__(self, allowed: int = 99) -> None:
+        super().__init__()
+        self.allowed = allowed
+        self.log: list[str] = []
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "Counted":
-        del prompt_tokens, max_tokens, price
+    async def reserve(self, **_: Any) -> BudgetReservation:
         if not self.allowed:
             raise RunStopped("the budget is spent.")
         self.allowed -= 1
         self.log.append("reserved")
-        return self
+        return BudgetReservation(self)
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+    def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
         self.log.append(f"settled {usage.total_tokens} {cost_usd}")
 
-    def release(self) -> None:
+    def put_back(self, reserved: BudgetReservation) -> None:
         self.log.append("released")
 
 
@@ -77,7 +78,7 @@ async def test_what_was_paid_for_is_not_asked_for_again_and_counts_once() -> Non
     assert [await say(again, model, text) for text in ("a", "b")] == said == ["one", "two"]
     assert len(call.requests) == 2
     assert again.ledger == first.ledger
-    assert again.ledger.cost_usd == 1.0
+    assert again.ledger.total.cost_usd == 1.0
 
 
 async def test_after_what_is_remembered_the_next_request_is_the_same_as_without_interruption() -> None:
@@ -99,7 +100,7 @@ async def test_thrown_away_answers_are_remembered_too() -> None:
     for _ in range(2):
         session = Session("e1", seed=7, memory=memory)
         assert await say(session, model, "a") == "at last"
-        assert session.ledger.usage.requests == 2
+        assert session.ledger.total.usage.requests == 2
     assert len(call.requests) == 2
 
 

@@ -3,7 +3,6 @@ it."""
 
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +35,7 @@ CONVERSATION: list[ModelMessage] = [
 
 
 async def asked(
-    session_headers: str | tuple[str, ...], model: str = "hosted_vllm/m", **extra: Any
+    session_headers: str, model: str = "hosted_vllm/m", **extra: Any
 ) -> dict[tuple[str, Role], list[dict[str, Any]]]:
     """What two episodes ask, twice in each role."""
     call = Scripted()
@@ -51,41 +50,20 @@ async def asked(
     return found
 
 
-def keys(request: dict[str, Any]) -> set[str]:
-    """By what a request is known."""
-    body, headers = request.get("extra_body", {}), dict(request["extra_headers"])
-    del headers["x-session-id"]
-    found = [*headers.values(), body.get("prompt_cache_key"), re.sub(r"_t[0-9]+$", "", body.get("rid", ""))]
-    return set(filter(None, found))
-
-
-@pytest.mark.parametrize("kind", ["sglang", "dynamo", "openai", ("x-user-id", "x-other")])
-async def test_an_episodes_role_has_one_key_and_no_other_has_it(kind: str | tuple[str, ...]) -> None:
-    by_speaker = {speaker: [keys(one) for one in requests] for speaker, requests in (await asked(kind)).items()}
+async def test_an_episodes_role_has_one_key_and_no_other_has_it() -> None:
     known: Counter[str] = Counter()
-    for (episode, role), (first, second) in by_speaker.items():
-        assert first == second
-        assert len(first) == int(kind != "openai" or role is not Role.SCRIPT_WRITER)
-        assert all(key == f"{episode}-{role}" and len(key) <= 64 for key in first)
-        known.update(first)
+    for (episode, role), both in (await asked("openai")).items():
+        first, second = (one.get("extra_body", {}).get("prompt_cache_key") for one in both)
+        assert first == second == (None if role is Role.SCRIPT_WRITER else f"{episode}-{role}")
+        assert len(first or "") <= 64
+        known.update(filter(None, [first]))
     assert max(known.values()) == 1
 
 
-async def test_no_two_requests_have_one_id() -> None:
-    requests = [one for both in (await asked("sglang")).values() for one in both]
-    assert len({one["extra_body"]["rid"] for one in requests}) == len(requests)
-
-
-async def test_an_episode_that_has_its_script_is_finished_first() -> None:
-    found = (await asked("dynamo")).items()
-    urgency = {role: one["extra_body"]["nvext"]["agent_hints"]["priority"] for (_, role), (one, _) in found}
-    assert urgency == {Role.SCRIPT_WRITER: 0, Role.PLAYER: 1, Role.DUNGEON_MASTER: 1}
-
-
 async def test_what_the_user_says_stays() -> None:
-    nvext = {"agent_hints": {"priority": 7}}
-    for both in (await asked("dynamo", extra_body={"nvext": nvext, "top_k": 5})).values():
-        assert [one["extra_body"] for one in both] == [{"nvext": nvext, "top_k": 5}] * 2
+    body = {"prompt_cache_key": "mine", "top_k": 5}
+    for both in (await asked("openai", extra_body=body)).values():
+        assert [one["extra_body"] for one in both] == [body] * 2
 
 
 async def test_what_grows_is_marked_for_anthropic_and_what_changes_is_not() -> None:
@@ -117,11 +95,8 @@ async def test_anthropic_gets_the_marks_and_its_bill_is_read(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", [*SESSION_PRESETS, ("x-user-id",)])
-async def test_both_paths_post_the_same(
-    kind: str | tuple[str, ...], server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("refinesynth.client.affinity._TURNS", iter([1, 1]))
+@pytest.mark.parametrize("kind", SESSION_PRESETS)
+async def test_both_paths_post_the_same(kind: str, server: ChatServer) -> None:
     for path in ("direct", "litellm"):
         backend = Backend.model_validate(
             {"model": "openai/served", "base_url": server.url, "path": path, "session_headers": kind}
@@ -143,8 +118,14 @@ def test_a_key_is_sent_by_itself_to_those_alone_who_know_it(monkeypatch: pytest.
     assert affinity_of(Backend(model="gpt-4o")) == "none"
 
 
-@pytest.mark.parametrize("wrong", ["sgland", '["Authorization"]', '["x-api-key"]', '["x a"]', "5"])
-def test_what_is_no_preset_and_no_header_for_it_is_refused(wrong: str) -> None:
+@pytest.mark.parametrize("retired", ["sglang", "dynamo", '["x-user-id"]'])
+def test_what_a_router_was_told_is_taken_with_a_warning(retired: str) -> None:
+    with pytest.warns(FutureWarning, match="x-session-id"):
+        assert tuned_backend("gpt-4o", [f"session_headers={retired}"]).session_headers == "none"
+
+
+@pytest.mark.parametrize("wrong", ["sgland", "5", "{}"])
+def test_what_is_no_preset_is_refused(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="session_headers"):
         tuned_backend("gpt-4o", [f"session_headers={wrong}"])
 
@@ -216,8 +197,7 @@ def test_who_is_expected_to_cache(caplog: pytest.LogCaptureFixture) -> None:
     expected = {
         "anthropic/claude-sonnet-5-5": "auto",
         "deepseek/deepseek-flash": "auto",
-        "hosted_vllm/a": "sglang",
-        "hosted_vllm/b": ("x-user-id",),
+        "hosted_vllm/a": "openai",
     }
     for model, kind in expected.items():
         assert warnings_after(Backend(model=model, session_headers=kind), [LONG] * 100, caplog) == 1

@@ -19,8 +19,8 @@ from refinesynth.client.batch import collecting
 from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.budget.price_table import listed
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
-from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.limiter.rate_limiter import limiter_of
+from refinesynth.client.session import deadline
 from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped, StorageError
 from refinesynth.journal import BATCHES, Journal
 from refinesynth.run import RunFolder

@@ -11,7 +11,7 @@ from virtual_time import in_virtual_time
 
 from refinesynth.backends import resolve_roles
 from refinesynth.client import open_models
-from refinesynth.client.limiter.deadline import current_deadline, deadline
+from refinesynth.client.session import current_deadline, deadline
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.settings.attempts import Attempts

@@ -22,7 +22,7 @@ from yarl import URL
 
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.completion import MAX_BYTES, Connection, DirectCompletion, direct_completion
+from refinesynth.client.http.completion import MAX_BYTES, DirectCompletion, direct_completion
 from refinesynth.client.http.reply import HttpError
 
 CANARY = "sk-canary-0123456789abcdef"
@@ -215,7 +215,7 @@ def test_one_completion_serves_several_loops_and_leaves_nothing_open(server: Cha
 async def test_a_completion_that_nobody_has_any_more_closes_its_connections(server: ChatServer) -> None:
     asked = lean(server.url)
     await asked(messages=MESSAGES)
-    session = asked._connection._session  # pyright: ignore[reportPrivateUsage]
+    session = asked._session  # pyright: ignore[reportPrivateUsage]
     assert session is not None
     circle: list[object] = [asked]
     circle.append(circle)
@@ -262,7 +262,7 @@ async def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyP
 def test_hosts_that_need_no_proxy_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "proxy.invalid:3128")
     monkeypatch.setenv("no_proxy", "near.invalid")
-    near, far = Connection("http://near.invalid/v1", {}), Connection("http://far.invalid/v1", {})
+    near, far = lean("http://near.invalid/v1"), lean("http://far.invalid/v1")
     assert near.proxy is None
     assert far.proxy == URL("http://proxy.invalid:3128")
 
@@ -277,6 +277,6 @@ def test_the_authorities_are_certifis_unless_a_file_is_named(tmp_path: Path, mon
 
 
 def trusted() -> int:
-    tls = Connection("https://far.invalid/v1", {}).tls
+    tls = lean("https://far.invalid/v1").tls
     assert tls is not None
     return len(tls.get_ca_certs())

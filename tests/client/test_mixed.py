@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from refinesynth.backends import Backend, BackendSpec, Role, resolve_roles
 from refinesynth.backends.backend import Mixed
-from refinesynth.backends.replayed import recorded_backend
+from refinesynth.backends.replayed import recorded_run
 from refinesynth.client import open_models
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.several import MixedModel, in_turn, leaves_of, limiters_in
@@ -100,7 +100,9 @@ async def test_a_run_records_all_of_them_and_can_be_replayed(tmp_path: Path, pla
     assert models_of(first, "script_writer") == ["openai/gpt-4o"]
     named = {name for found in first for name in found.provenance.models[role].split(", ")}
     assert len(named) == 2
-    assert [one.model for one in recorded_backend(tmp_path / "first", Role(role)).each] == models_of(first, role)
+    assert [one.model for one in recorded_run(tmp_path / "first", Role(role)).backend(Role(role)).each] == models_of(
+        first, role
+    )
     second = await synthesize(
         None, 6, f"replay:{first.path}", output=tmp_path / "second", play=play, episodes_per_script=2, branches=2
     )

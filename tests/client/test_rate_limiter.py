@@ -29,9 +29,9 @@ from virtual_time import in_virtual_time
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker, CircuitState
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
-from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.rates import TokenBuckets
+from refinesynth.client.session import deadline
 from refinesynth.errors import RunStopped
 
 _Result = TypeVar("_Result")

@@ -9,7 +9,7 @@ import pytest
 from samples import paid
 
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
-from refinesynth.backends.replayed import recorded_backend
+from refinesynth.backends.replayed import recorded_run
 from refinesynth.client import open_models
 from refinesynth.client.answers import read_answer
 from refinesynth.client.replay import Replay, as_completion
@@ -133,12 +133,12 @@ async def test_requests_of_no_episode_are_refused(tmp_path: Path) -> None:
 async def test_what_is_asked_has_the_form_of_the_recorded_run(tmp_path: Path) -> None:
     backend = Backend(model="openai/any", base_url="http://127.0.0.1:9/v1", output_mode="tool", temperature=0.5)  # pyright: ignore[reportArgumentType]
     first, _ = await recorded(tmp_path / "first", backend, n=1)
-    again = recorded_backend(first.path, Role.PLAYER)
+    again = recorded_run(first.path, Role.PLAYER).backend(Role.PLAYER)
     assert (again.output_mode, again.base_url, again.temperature) == ("tool", backend.base_url, 0.5)
     model = open_models({Role.PLAYER: resolve(f"replay:{first.path}")})[Role.PLAYER]
     assert model.model_name == "openai/any"
     with pytest.raises(ConfigurationError, match=r"no answers of the narrator, only of script_writer, "):
-        recorded_backend(first.path, Role.NARRATOR)
+        recorded_run(first.path, Role.NARRATOR)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_replays_that_go_round_in_circles_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(orjson.dumps(config))
     (tmp_path / "journal.sqlite").touch()
     with pytest.raises(ConfigurationError, match="round in circles"):
-        recorded_backend(tmp_path, Role.PLAYER)
+        recorded_run(tmp_path, Role.PLAYER)
     config["models"] = {"player": {"model": ""}}
     (tmp_path / "config.json").write_bytes(orjson.dumps(config))
     with pytest.raises(ConfigurationError, match="backend cannot be read"):
-        recorded_backend(tmp_path, Role.PLAYER)
+        recorded_run(tmp_path, Role.PLAYER)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
-from refinesynth.client.account import Ledger
-from refinesynth.client.session import Account, Session, charged_to, current_account
+from refinesynth.client.session import Account, Ledger, Session, charged_to, current_account
 from refinesynth.cost import Cost
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.trajectory import Usage
@@ -68,7 +67,7 @@ async def test_the_ledger_knows_each_role_and_the_whole() -> None:
     for role in (Role.PLAYER, Role.DUNGEON_MASTER, Role.PLAYER):
         await Agent(session.model(role, model)).run("hi")
     assert session.ledger.by_role[Role.PLAYER] == Cost(usage=ONE + ONE, cost_usd=1.0)
-    assert (session.ledger.usage, session.ledger.cost_usd) == (ONE + ONE + ONE, 1.5)
+    assert (session.ledger.total.usage, session.ledger.total.cost_usd) == (ONE + ONE + ONE, 1.5)
 
 
 async def test_answers_that_were_thrown_away_are_paid_for() -> None:
@@ -76,17 +75,17 @@ async def test_answers_that_were_thrown_away_are_paid_for() -> None:
     model, _ = answering(empty, completion(usage=USAGE), empty, empty, empty)
     session = Session("e1", seed=7)
     await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.ledger.usage == ONE + ONE
+    assert session.ledger.total.usage == ONE + ONE
     with pytest.raises(EpisodeAbandoned):
         await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.ledger.usage.requests == 5
+    assert session.ledger.total.usage.requests == 5
 
 
 async def test_requests_that_were_not_answered_cost_nothing() -> None:
     model, _ = answering(OSError(), completion(usage=USAGE))
     session = Session("e1", seed=7)
     await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.ledger.usage == ONE
+    assert session.ledger.total.usage == ONE
 
 
 async def test_one_unknown_price_makes_the_whole_unknown() -> None:
@@ -94,9 +93,9 @@ async def test_one_unknown_price_makes_the_whole_unknown() -> None:
     unknown, _ = answering(price=lambda _usage: None)
     session = Session("e1", seed=7)
     await Agent(session.model(Role.PLAYER, known)).run("hi")
-    assert session.ledger.cost_usd == 0.0
+    assert session.ledger.total.cost_usd == 0.0
     await Agent(session.model(Role.DUNGEON_MASTER, unknown)).run("hi")
-    assert session.ledger.cost_usd is None
+    assert session.ledger.total.cost_usd is None
     assert session.ledger.by_role[Role.PLAYER].cost_usd == 0.0
 
 
@@ -107,12 +106,12 @@ async def test_a_model_that_is_not_ours_is_taken_at_its_word(cost: Decimal | Non
 
     session = Session("e1", seed=7)
     await Agent(session.model(Role.PLAYER, FunctionModel(answer))).run("hi")
-    assert session.ledger.usage == Usage(requests=1, input_tokens=3, output_tokens=1)
-    assert session.ledger.cost_usd == expected
+    assert session.ledger.total.usage == Usage(requests=1, input_tokens=3, output_tokens=1)
+    assert session.ledger.total.cost_usd == expected
 
 
 def test_an_empty_ledger_cost_nothing() -> None:
-    assert (Ledger().usage, Ledger().cost_usd) == (Usage(), 0.0)
+    assert (Ledger().total.usage, Ledger().total.cost_usd) == (Usage(), 0.0)
 
 
 def test_accounts_nest_and_end() -> None:

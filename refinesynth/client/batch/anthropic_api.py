@@ -39,9 +39,6 @@ class AnthropicBatches:
         """Where litellm would post the requests."""
         self._opened: AsyncAnthropic | None = None
 
-    def accepts(self, parameter: str) -> bool:
-        return litellm_sdk.accepts(self._backend.model, parameter)
-
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
         failed: Exception | None = None
 

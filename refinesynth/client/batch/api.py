@@ -40,10 +40,6 @@ class BatchApi(Protocol):
     keyed: bool
     """Whether a candidate is known by its key. If not, it is this batch if it has outcomes for the key."""
 
-    def accepts(self, parameter: str) -> bool:
-        """Whether requests may carry this OpenAI parameter."""
-        ...
-
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
         """The completion for a request, which `answer` gets for its body.
 

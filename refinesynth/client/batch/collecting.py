@@ -26,8 +26,7 @@ from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.beside import beside
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.http.choosing import why_not_direct
-from refinesynth.client.limiter.deadline import current_deadline
-from refinesynth.client.session import current_account
+from refinesynth.client.session import current_account, current_deadline
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.extras import check_installed
 
@@ -132,10 +131,6 @@ class BatchedCompletion:
         self._followed: set[int] = set()
         self._ready: dict[str, Outcome] = {}
         """What came for requests that are not made yet since the process began."""
-
-    def accepts(self, parameter: str) -> bool:
-        """Whether requests may carry this OpenAI parameter."""
-        return self._api.accepts(parameter)
 
     async def aclose(self) -> None:
         """Close the connections; batches go on at the provider."""
@@ -318,12 +313,10 @@ def _id_of_current_request() -> str:
 @contextmanager
 def clock_stopped() -> Generator[None]:
     """The time that a batch takes does not count for the episode's deadline."""
-    deadline = current_deadline()
-    if deadline is None:
-        yield
-        return
-    deadline.stop()
+    if (limit := current_deadline()) is not None:
+        limit.stop()
     try:
         yield
     finally:
-        deadline.go_on()
+        if limit is not None:
+            limit.go_on()

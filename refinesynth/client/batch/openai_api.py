@@ -14,7 +14,7 @@ from refinesynth.backends.providers import key_of, split
 from refinesynth.client.batch.api import BROKEN, NOT_IN_TIME, Answer, Body, Ended, Outcome, results
 from refinesynth.client.batch.record import Batch
 from refinesynth.client.http.choosing import base_url_of
-from refinesynth.client.http.dialects import DIALECTS, body_of
+from refinesynth.client.http.dialects import body_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ _LATEST = 1_000
 _ENDPOINT: Final = "/v1/chat/completions"
 _ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
 _SUCCESS = 200
-_DIALECT = DIALECTS["openai"]
 
 
 class OpenAIBatches:
@@ -40,11 +39,8 @@ class OpenAIBatches:
         self._model = split(backend.model)[1]
         self._opened: AsyncOpenAI | None = None
 
-    def accepts(self, parameter: str) -> bool:
-        return parameter in _DIALECT.takes(self._model)
-
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> Reply:
-        outcome = await answer(body_of(request, model=self._model, dialect=_DIALECT))
+        outcome = await answer(body_of(request, provider="openai", model=self._model))
         if isinstance(outcome, Exception):
             raise outcome
         return cast("Reply", outcome)
@@ -96,9 +92,8 @@ class OpenAIBatches:
             from openai import AsyncOpenAI
 
             backend = self._backend
-            server = base_url_of(backend, _DIALECT)
             # The SDK insists on a key, even for servers that look at none.
-            key = key_of(backend) or "none"
+            key, server = key_of(backend) or "none", base_url_of(backend)
             self._opened = AsyncOpenAI(api_key=key, base_url=server, timeout=backend.timeout, max_retries=0)
         return self._opened
 

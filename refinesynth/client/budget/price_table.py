@@ -9,23 +9,21 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import PROVIDERS, read_table, split
+from refinesynth.backends.providers import read_table, split
 
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
 
-    from refinesynth.client.account import Price
+    from refinesynth.client.budget.tracker import Price
 
 _MILLION = 1_000_000
-_ENOUGH_TO_TELL = 1_000
-"""Tokens for which litellm is asked, to learn what one costs."""
 _OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_request", "input_dbu_cost_per_token")
 """Entries with one of these are not priced by the token alone."""
 _BY_THE_TOKEN = (
     "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost",
 )  # fmt: skip
-_BILLED_BY_OTHER_RULES = frozenset({"fireworks_ai", "perplexity"})
-"""Providers for which litellm does more than look a price up."""
+_BILLED_BY_OTHER_RULES = frozenset({"perplexity"})
+"""Providers that charge for more than tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,13 @@ def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) ->
     Each of the backend's own prices takes the place of the listed one. Cached tokens without a price cost what the
     others of the prompt do. The rehearsal and a replay are free. With `listings=False` only its own prices count; with
     `batch`, the listed ones are those of the provider's batches.
-
-    litellm is imported for models that its map alone does not settle: unlisted ones, and those of providers whose bills
-    are more than prices by the token.
     """
     if backend.rehearses or backend.model.startswith("replay:"):
         return free
     own = _own_prices(backend)
     if {"input", "output"} <= own.keys():
         return Rates(**own)
-    rates = (listed(backend.model, batch=batch) or _asked(backend)) if listings else None
+    rates = listed(backend.model, batch=batch) if listings else None
     return unknown if rates is None else replace(rates, **own)
 
 
@@ -149,27 +144,3 @@ def _own_prices(backend: Backend) -> dict[str, float]:
         # A price for the prompt is meant for all of it.
         own = {"cached": own["input"], "written": own["input"], **own}
     return own
-
-
-def _asked(backend: Backend) -> Rates | None:
-    """Ask litellm about a model that its map alone does not settle; never about servers of one's own."""
-    provider = PROVIDERS.get(split(backend.model)[0])
-    if backend.base_url is not None or (provider is not None and provider.base_url is not None):
-        return None
-    from pydantic_ai.usage import RequestUsage
-
-    from refinesynth.client.litellm_sdk import pricer
-
-    ask, many = pricer(backend.model), _ENOUGH_TO_TELL
-
-    def one(usage: RequestUsage) -> float:
-        return (ask(usage) or 0.0) / many
-
-    rates = Rates(
-        input=one(RequestUsage(input_tokens=many)),
-        cached=one(RequestUsage(input_tokens=many, cache_read_tokens=many)),
-        written=one(RequestUsage(input_tokens=many, cache_write_tokens=many)),
-        output=one(RequestUsage(output_tokens=many)),
-    )
-    # What it has no price for, it calls free.
-    return rates if rates.input or rates.output else None

@@ -1,27 +1,29 @@
 """The tracker of a run: asked before every request, informed after it."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import anyio
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.client.account import Count, Price, Reservation
 from refinesynth.client.budget.budget import Average, Budget, BudgetLimit
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent
+from refinesynth.trajectory import Usage
+
+Price: TypeAlias = Callable[[RequestUsage], float | None]
+"""What a completion costs in US dollars; None where the price is unknown."""
 
 _AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 """What one is taken to need before the first has ended."""
 _A_THOUSAND = RequestUsage(output_tokens=1_000)
 _ASKED = RequestUsage()
 """Written to before each question for a price; prices keep nothing."""
-
 
 _FRAME = 200
 """Tokens that every prompt has beside its text: the chat's own marks, a schema."""
@@ -33,6 +35,36 @@ _UNSEEN_PROMPT = 2.0
 """Factor by which a prompt may exceed its estimate, before a server has counted one."""
 _LONGER = 1.25
 """Factor by which the next one may exceed the longest so far."""
+
+
+@dataclass(slots=True)
+class Count:
+    """Sums that are changed in place, because every completion is entered."""
+
+    requests: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    cost_usd: float = 0.0
+    unpriced: int = 0
+
+    def enter(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Add one completion."""
+        self.requests += 1
+        self.input += usage.input_tokens
+        self.cached += usage.cache_read_tokens
+        self.output += usage.output_tokens
+        if cost_usd is None:
+            self.unpriced += 1
+        else:
+            self.cost_usd += cost_usd
+
+    def spent(self) -> Cost:
+        """These sums, as a value."""
+        usage = Usage(
+            requests=self.requests, input_tokens=self.input, cached_tokens=self.cached, output_tokens=self.output
+        )
+        return Cost(usage=usage, cost_usd=None if self.unpriced else self.cost_usd)
 
 
 class Forecast(NamedTuple):
@@ -115,9 +147,11 @@ class BudgetReservation:
     gone: bool = False
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Count what the request has cost."""
         self.tracker.settle(self, usage, cost_usd)
 
     def release(self) -> None:
+        """The request was not answered; nothing was paid."""
         self.tracker.put_back(self)
 
 
@@ -220,7 +254,7 @@ class BudgetTracker:
         price: Price,
         priority: float = 0.0,
         episode: "EpisodeTracker | None" = None,
-    ) -> Reservation:
+    ) -> BudgetReservation:
         """Wait until a request can be paid at its worst, and put that aside; for an `episode`, by its priority.
 
         Raises:
@@ -345,7 +379,7 @@ class EpisodeTracker:
     spent: list[float]
     """In this process, for every limit."""
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> BudgetReservation:
         return await self.tracker.reserve(
             prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price, priority=self.index, episode=self
         )

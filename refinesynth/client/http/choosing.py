@@ -13,7 +13,7 @@ from refinesynth.backends.backend import Backend, Mixed
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import key_of, key_variables, server_of, split
 from refinesynth.backends.replayed import replayed_folder
-from refinesynth.client.http.dialects import DIALECTS, ELSEWHERE, PASSED_ON, Dialect, asked_straight
+from refinesynth.client.http.dialects import ELSEWHERE, PASSED_ON, asked_straight, taken
 
 _ONLY_LITELLM_READS = (
     "OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "SSL_VERIFY", "SSL_CERTIFICATE", "SSL_SECURITY_LEVEL",
@@ -27,6 +27,10 @@ MANY = 128
 
 _PROXIES = ("http", "https")
 """Kinds of proxies that the direct client can use."""
+
+_SERVERS = {"openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "hosted_vllm": ("HOSTED_VLLM_API_BASE",)}
+"""Providers that the direct client asks, with the environment variables that name the server, the first that is set."""
+_OPENAI = "https://api.openai.com/v1"
 
 Path: TypeAlias = Literal["direct", "litellm", "built in"]
 """How requests travel: over our own HTTP client, through litellm's SDK, or not at all."""
@@ -64,43 +68,35 @@ def routed(backend: Backend, *, in_flight: int) -> Backend:
 
 def why_not_direct(backend: Backend) -> str | None:
     """Why a backend cannot be asked over the direct client, to stand after a colon; None if it can. Opens nothing."""
-    if backend.rehearses:
-        return "it is built in"
     provider, model = split(backend.model)
-    dialect = DIALECTS.get(provider)
-    if dialect is None:
+    if provider not in _SERVERS:
         return f"only litellm knows how {provider or 'its provider'} is asked"
-    return _why_not_in(dialect, backend, provider, model)
-
-
-def _why_not_in(dialect: Dialect, backend: Backend, provider: str, model: str) -> str | None:
     if provider == "openai" and not asked_straight(backend, model):
         return f"{model} needs what only litellm does for it"
-    if (unknown := _unknown(backend, dialect, model)) is not None:
+    if (unknown := _unknown(backend, provider, model)) is not None:
         return f"only litellm knows what {unknown} means there"
     if (variable := next((name for name in _ONLY_LITELLM_READS if os.environ.get(name)), None)) is not None:
         return f"the variable {variable} is set, which only litellm heeds"
-    if (address := base_url_of(backend, dialect)) is None:
-        return "it has no base_url"
-    if (proxy_of(address) or _PROXIES[0]).partition("://")[0] not in _PROXIES:
+    if (proxy_of(base_url_of(backend)) or _PROXIES[0]).partition("://")[0] not in _PROXIES:
         return "the proxy that the environment names is not one of HTTP's"
     return None
 
 
-def _unknown(backend: Backend, dialect: Dialect, model: str) -> str | None:
+def _unknown(backend: Backend, provider: str, model: str) -> str | None:
     own = {"temperature": backend.temperature, "top_p": backend.top_p, "max_tokens": backend.max_tokens}
     asked = [name for name, value in (*own.items(), *backend.extra.items()) if value is not None]
     body = backend.extra.get("extra_body")
     if isinstance(body, dict) and "model" in body:
         return "another model in extra_body"
-    known = dialect.takes(model) | PASSED_ON | (ELSEWHERE - {"model", "messages", "api_base", "api_key"})
+    known = taken(provider, model) | PASSED_ON | (ELSEWHERE - {"model", "messages", "api_base", "api_key"})
     return next((name for name in asked if name not in known), None)
 
 
-def base_url_of(backend: Backend, dialect: Dialect) -> str | None:
-    """The server to ask; None if none is named."""
-    named = next((value for name in dialect.base_url_env if (value := os.environ.get(name))), None)
-    return server_of(backend) or named or dialect.base_url
+def base_url_of(backend: Backend) -> str:
+    """The server to ask."""
+    variables = _SERVERS[split(backend.model)[0]]
+    named = next((value for name in variables if (value := os.environ.get(name))), None)
+    return server_of(backend) or named or _OPENAI
 
 
 def proxy_of(url: str) -> str | None:

@@ -21,7 +21,7 @@ from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client.http.choosing import base_url_of, proxy_of, why_not_direct
-from refinesynth.client.http.dialects import DIALECTS, Dialect, body_of
+from refinesynth.client.http.dialects import body_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
 from refinesynth.errors import ConfigurationError
 
@@ -38,21 +38,45 @@ _RESOLVED = 60
 """Seconds that an address is remembered."""
 
 
-class Connection:
-    """One address with the headers that all requests to it have; safe for any number of tasks at once.
+_SUCCESSES = range(200, 300)
+
+
+class DirectCompletion:
+    """What `litellm.acompletion` does for one model, with as little work per call as it takes.
+
+    Guarantees: the body sent is the one that litellm sends; the answer is what `answers.read_answer` reads from
+    litellm's; faults are classified alike. Every answer is read up to a bound. Redirects are not followed. No key is in
+    its `repr`, nor in the errors it raises.
+
+    Not promised: streaming, and a time limit; the caller sets that. `api_base` and `api_key` of a request are not
+    looked at: both are settled when the backend is opened.
 
     The open connections belong to the running event loop. They are closed by `aclose`, or else when the loop ends or
     this object is no longer referenced; what is asked after that, in this loop or another, opens new ones.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, provider: str, model: str, url: str, key: str) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            provider: In litellm's words.
+            model: The model's name, without the provider.
+            url: The address of its chat completions.
+            key: What it is given as a bearer token.
+        """
+        self.model = model
         self.url = URL(url)
         proxy = proxy_of(url)
         self.proxy = None if proxy is None else URL(proxy)
         """From the environment, as for other programs; None goes straight there."""
         self.tls = _trusted() if self.url.scheme == "https" else None
         """Trusts the authorities in the file that SSL_CERT_FILE names, else certifi's; None for plain HTTP."""
-        self._headers = dict(headers)
+        self._provider = provider
+        self._headers = {
+            "Authorization": f"Bearer {key}",
+            "Content-Type": "application/json",
+            "User-Agent": f"refinesynth/{__version__}",
+        }
         self._options: dict[str, Any] = {"allow_redirects": False}
         if self.proxy is not None:
             self._options |= {"proxy": self.proxy.with_user(None), "proxy_headers": _word_for(self.proxy)}
@@ -62,19 +86,27 @@ class Connection:
 
     def __repr__(self) -> str:
         # Without the headers, where the key is.
-        return f"{type(self).__name__}({str(self.url)!r})"
+        return f"{type(self).__name__}({self.model!r}, {str(self.url)!r})"
 
-    async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
-        """Post JSON, with further headers.
-
-        Returns:
-            Status, headers with their names in lower case, and body of the answer, which may be anything.
+    async def __call__(self, **request: object) -> Reply:
+        """One completion.
 
         Raises:
-            HttpError: The answer is too long.
+            UnsupportedParamsError: The provider does not take one of the arguments.
+            HttpError: The server answers with an error, with something that is no JSON object, or at too great length.
             aiohttp.ClientError: The server cannot be reached, or breaks the connection off.
             OSError: Likewise.
         """
+        check_allow_model_requests()
+        body = body_of(request, provider=self._provider, model=self.model)
+        headers = cast("Mapping[str, str] | None", request.get("extra_headers"))
+        status, received, said = await self._post(orjson.dumps(body), headers)
+        if status not in _SUCCESSES:
+            raise refused(status, said, received)
+        return read_reply(said, received)
+
+    async def _post(self, body: bytes, headers: Mapping[str, str] | None) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers with their names in lower case, and body of the answer, which may be anything."""
         session = self._session
         if session is None or self._loop is not asyncio.get_running_loop():
             session = await self._begin()
@@ -91,7 +123,9 @@ class Connection:
         raise HttpError(200, f"its answer is no HTTP: {why}")
 
     async def aclose(self) -> None:
-        """Close the connections that are open; those of a loop that has ended are closed already."""
+        """Close the connections that are open; those of a loop that has ended are closed already. A later call opens new
+        ones.
+        """
         self._session = None
         kept = None if self._forgotten is None else self._forgotten.detach()
         if kept is not None and self._loop is asyncio.get_running_loop():
@@ -178,67 +212,6 @@ def _trusted() -> ssl.SSLContext:
     return ssl.create_default_context(cafile=named if named and Path(named).exists() else certifi.where())
 
 
-_SUCCESSES = range(200, 300)
-
-
-class DirectCompletion:
-    """What `litellm.acompletion` does for one model, with as little work per call as it takes.
-
-    Guarantees: the body sent is the one that litellm sends; the answer is what `answers.read_answer` reads from
-    litellm's; faults are classified alike. Every answer is read up to a bound. Redirects are not followed. No key is in
-    its `repr`, nor in the errors it raises.
-
-    Not promised: streaming, and a time limit; the caller sets that. `api_base` and `api_key` of a request are not
-    looked at: both are settled when the backend is opened.
-    """
-
-    def __init__(self, dialect: Dialect, model: str, url: str, key: str) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            dialect: What the server understands.
-            model: The model's name, without the provider.
-            url: The address of its chat completions.
-            key: What it is given as a bearer token.
-        """
-        self.model = model
-        self._dialect = dialect
-        headers = {
-            "Authorization": f"Bearer {key}",
-            "Content-Type": "application/json",
-            "User-Agent": f"refinesynth/{__version__}",
-        }
-        self._connection = Connection(url, headers)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r}, {self._connection!r})"
-
-    def accepts(self, parameter: str) -> bool:
-        """Whether requests may carry this OpenAI parameter."""
-        return parameter in self._dialect.takes(self.model)
-
-    async def __call__(self, **request: object) -> Reply:
-        """One completion.
-
-        Raises:
-            UnsupportedParamsError: The provider does not take one of the arguments.
-            HttpError: The server answers with an error, or with something that is no JSON object.
-            aiohttp.ClientError: The server cannot be reached, or breaks the connection off.
-            OSError: Likewise.
-        """
-        check_allow_model_requests()
-        body = body_of(request, model=self.model, dialect=self._dialect)
-        headers = cast("Mapping[str, str] | None", request.get("extra_headers"))
-        status, received, said = await self._connection.post(orjson.dumps(body), headers)
-        if status not in _SUCCESSES:
-            raise refused(status, said, received)
-        return read_reply(said, received, prefix=self._dialect.prefix)
-
-    async def aclose(self) -> None:
-        """Close the connections that are open; a later call opens new ones."""
-        await self._connection.aclose()
-
-
 _ENDPOINT = "chat/completions"
 _NO_KEY = "none"
 """What servers that look at no key are given, as on the other path."""
@@ -254,12 +227,11 @@ def direct_completion(backend: Backend) -> DirectCompletion:
     if why_not is not None:
         raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
     provider, model = split(backend.model)
-    dialect = DIALECTS[provider]
-    address = (base_url_of(backend, dialect) or "").rstrip("/")
+    address = base_url_of(backend).rstrip("/")
     if not address.endswith(_ENDPOINT):
         address = f"{address}/{_ENDPOINT}"
     key = key_of(backend)
-    if key is None and server_of(backend) is None:
+    if provider == "hosted_vllm" and server_of(backend) is None:
         # A server that a provider's own variable names may be given that provider's own key.
-        key = next((value for name in dialect.key_env if (value := os.environ.get(name))), None)
-    return DirectCompletion(dialect, model, address, key or _NO_KEY)
+        key = key or os.environ.get("HOSTED_VLLM_API_KEY")
+    return DirectCompletion(provider, model, address, key or _NO_KEY)

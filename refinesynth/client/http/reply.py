@@ -84,10 +84,10 @@ class Reply(dict[str, Any]):
         """Of the HTTP answer, their names in lower case."""
 
 
-def read_reply(body: bytes, headers: Mapping[str, str], *, prefix: str = "") -> Reply:
+def read_reply(body: bytes, headers: Mapping[str, str]) -> Reply:
     """The completion in the body of an answer that says it is a success.
 
-    A reason why the answer ended is always there, and `prefix` stands before the model's name.
+    A reason why the answer ended is always there.
 
     Raises:
         HttpError: It is no JSON object, or it says that there was an error.
@@ -102,8 +102,6 @@ def read_reply(body: bytes, headers: Mapping[str, str], *, prefix: str = "") -> 
                 known = cast("dict[str, Any]", choice)
                 reason = known.get("finish_reason")
                 known["finish_reason"] = reason if isinstance(reason, str) and reason else NO_REASON
-    if prefix and isinstance(completion.get("model"), str):
-        completion["model"] = f"{prefix}{completion['model']}"
     return Reply(completion, headers)
 
 

@@ -16,8 +16,8 @@ from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.client.classify_error import Fault, FaultKind
 from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
-from refinesynth.client.limiter.deadline import Deadline, current_deadline
 from refinesynth.client.limiter.rates import RateHeaders, TokenBuckets, read_rate_headers
+from refinesynth.client.session import Deadline, current_deadline
 from refinesynth.errors import RunStopped
 
 _LOG = logging.getLogger("refinesynth.backends")

@@ -11,7 +11,7 @@ overtake large ones for ever, and knows nothing of the priorities that the limit
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -19,8 +19,26 @@ from typing import cast
 
 _COPY = "llm_provider-"
 """What litellm puts before a provider's headers."""
-_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|us|µs|ns|d|h|m|s)")
-_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_AMOUNT = r"(?:\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})"
+_UNIT = r"(?:milliseconds?|[muµn]s|seconds?|secs?|s|minutes?|mins?|m|hours?|h|days?|d)(?![a-z])"
+_PART = re.compile(rf"({_AMOUNT}) ?({_UNIT})", re.IGNORECASE)
+_SECONDS = {
+    "mil": 1e-3,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ns": 1e-9,
+    "d": 86_400.0,
+    "h": 3_600.0,
+    "m": 60.0,
+    "s": 1.0,
+}
+"""By the beginning of a unit; the first that fits counts."""
+_WAIT = re.compile(
+    rf"(?:again|retry|wait)(?:ing)?(?: (?:in|after|for|about)){{0,2}} (?P<words>(?:{_AMOUNT} ?{_UNIT} ?){{1,4}})"
+    rf"|retry[_-]?(?:after|delay)(?P<ms>[_-]?ms)?\W{{1,5}}(?P<number>{_AMOUNT})(?P<unit>{_UNIT})?(?![\d.a-z])",
+    re.IGNORECASE,
+)
 _EPOCH = 1e9
 """A wait of so many seconds, 30 years, is no wait."""
 _LONGEST = 100
@@ -124,9 +142,24 @@ def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float 
 
 def _duration(text: str) -> float | None:
     parts = _PART.findall(text)
-    if "".join(number + unit for number, unit in parts) != text:
+    return _sum(parts) if "".join(number + unit for number, unit in parts) == text else None
+
+
+def wait_in_words(text: str) -> float | None:
+    """Seconds that words ask to wait, such as `Please try again in 6m0s` or `"retryDelay":"12s"`; None if they do not."""
+    found = _WAIT.search(text)
+    if found is None:
         return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if found["number"] is not None:
+        return _sum([(found["number"], "ms" if found["ms"] else found["unit"] or "s")])
+    return _sum(_PART.findall(found["words"]))
+
+
+def _sum(parts: Iterable[tuple[str, str]]) -> float:
+    return sum(
+        float(number) * next(seconds for begins, seconds in _SECONDS.items() if unit.lower().startswith(begins))
+        for number, unit in parts
+    )
 
 
 def _until(text: str, now: datetime) -> float | None:
