@@ -30,7 +30,7 @@ def compare(
     paper: Annotated[bool, typer.Option("--paper", help="Put the paper's published rows beside.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", help="Write compare.md, .html, .png and .json there."),
+        typer.Option("-o", "--output", metavar="FOLDER", help="Write compare.md and compare.json there."),
     ] = None,
 ) -> None:
     """Compare evaluations: scores with intervals, paired differences, how failures are dealt with.
@@ -46,7 +46,7 @@ def compare(
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
     with nullcontext() if output is None else alone_with(output):
         if folders:
-            check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
+            check_installed("evaluate", "inspect_ai", "numpy")
             from refinesynth.evaluate.comparing.comparison import compare as compared
 
             comparison = compared(folders, paper=paper)

@@ -38,7 +38,7 @@ from inspect_ai.model import (
     ModelUsage,
 )
 from inspect_ai.scorer import Score
-from inspect_ai.viewer import TaskSamplesColumn, TaskSamplesView, ViewerConfig
+from inspect_ai.viewer import ViewerConfig
 from pydantic import ValidationError
 
 from refinesynth._version import __version__
@@ -215,8 +215,6 @@ _MOST_BYTES: Final = 50_000_000
 _OURS = re.compile(r"(accepted|refused)-\d{4,}-[0-9a-f]{16}\.eval|\.inspect_tmp_.*\.writing")
 """What is written here, and what Inspect leaves where it was killed while it wrote."""
 
-_COLUMNS: Final = (VERDICT, "stage", "mistakes", "refinements", "turns")
-
 _UNSAFE = re.compile(r"[^0-9A-Za-z._-]+")
 _LONGEST_ID: Final = 80
 
@@ -324,7 +322,8 @@ def _log(run: RunFolder, part: _Part) -> EvalLog:
             packages={"refinesynth": __version__},
             # Where the servers are is nobody's business who looks at a bundle.
             metadata=run.config.model_dump(mode="json", exclude={"connections"}),
-            viewer=_viewer(samples),
+            # Texts are shown as they are: no Markdown, no links, no pictures.
+            viewer=ViewerConfig(trust_content=False),
         ),
         # Without times the viewer shows NaN.
         stats=EvalStats(started_at=begun, completed_at=ended),
@@ -373,19 +372,6 @@ def _models(run: RunFolder) -> str:
         for one in given if isinstance(given, list) else [given]:
             found[str(one.get("model")) if isinstance(one, dict) else str(one)] = None
     return ", ".join(found) or "unknown"
-
-
-def _viewer(samples: Sequence[EvalSample]) -> ViewerConfig:
-    """Texts are shown as they are: no Markdown, no links, no pictures. Of the columns, those that say something."""
-    scores = dict.fromkeys(name for sample in samples for name in sample.scores or {})
-    columns = [TaskSamplesColumn(id=name) for name in ("sampleId", "input")]
-    columns += [TaskSamplesColumn.score(name) for name in _COLUMNS if name in scores]
-    columns += [TaskSamplesColumn(id="tokens")]
-    columns += [TaskSamplesColumn.score(name) for name in scores if name not in _COLUMNS]
-    columns += [TaskSamplesColumn(id=name, visible=False) for name in ("sampleStatus", "target", "answer", "duration")]
-    # A column is as wide as its heading; several lines of plain text in a cell would not be shown.
-    view = TaskSamplesView(name="run", columns=columns, multiline=False, score_labels={VERDICT: "rules' verdict"})
-    return ViewerConfig(trust_content=False, task_samples_view=view)
 
 
 def _results(samples: Sequence[EvalSample]) -> EvalResults:
