@@ -107,31 +107,19 @@ def _accepted(trajectory: Trajectory, marked: Mapping[int, Mark]) -> dict[str, S
     told = "; ".join(f"turn {at + 1} of {_numbers(of)}" for at, of in answers.items())
     return {
         VERDICT: Score(value="accepted", explanation=printable(f"by {trajectory.provenance.rules}")),
-        **_counts(trajectory.draft(), marked),
+        **_counts(marked),
         "refinements": Score(value=sum(map(len, answers.values())), explanation=told or "none"),
     }
 
 
 def _refused(item: Refused, marked: Mapping[int, Mark]) -> dict[str, Score]:
-    """The verdict is the first rule that refused it; each rule that found something has a score beside."""
-    by_rule: dict[str, list[Violation]] = {}
-    for violation in item.violations:
-        by_rule.setdefault(printable(violation.rule), []).append(violation)
+    """The verdict is the first rule that refused it."""
     refusal = next(iter(item.rejecting), "unreadable" if item.evidence() is None else "broken off")
     why = "\n".join([*filter(None, [item.text]), *map(_told, item.violations)]) or "neither accepted nor refused"
     return {
-        **{
-            rule: Score(value=_codes(found), explanation="\n".join(map(_told, found)))
-            for rule, found in by_rule.items()
-        },
         VERDICT: Score(value=printable(refusal), explanation=printable(why)),
-        "stage": Score(value=f"{item.stage} {item.attempt}", explanation="what was refused, and the how-many-th of it"),
-        **(_counts(item.draft, marked) if item.draft else {}),
+        **(_counts(marked) if item.draft else {}),
     }
-
-
-def _codes(found: Sequence[Violation]) -> str:
-    return printable(", ".join(dict.fromkeys(one.code for one in found)))
 
 
 def _told(violation: Violation) -> str:
@@ -140,13 +128,10 @@ def _told(violation: Violation) -> str:
     return printable(f"{'!' if warns else '✗'} {text}")
 
 
-def _counts(draft: Draft, marked: Mapping[int, Mark]) -> dict[str, Score]:
+def _counts(marked: Mapping[int, Mark]) -> dict[str, Score]:
     mistakes = {at: mark for at, mark in marked.items() if isinstance(mark, Mistake)}
     told = "; ".join(f"turn {at + 1}: {mark.kind.value}" for at, mark in mistakes.items())
-    return {
-        "mistakes": Score(value=len(mistakes), explanation=told or "none"),
-        "turns": Score(value=len(draft.turns), explanation="of the player and the DungeonMaster"),
-    }
+    return {"mistakes": Score(value=len(mistakes), explanation=told or "none")}
 
 
 def _messages(draft: Draft, marked: Mapping[int, Mark], violations: Sequence[Violation]) -> Iterator[ChatMessage]:
