@@ -9,7 +9,7 @@ import typer
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.files.atomic_write import alone_with
+from refinesynth.files.atomic_write import alone_with, write_json_file, write_text_file
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def compare(
         for said in comparison.warnings:
             console.print(styled(f"! {one_line(said)}", "yellow"))
         if output is not None:
-            from refinesynth.evaluate.comparing.writing import write_comparison
-
-            paths = write_comparison(comparison, output)
-            notes().print(styled(f"written: {', '.join(map(one_line, map(str, paths)))}", "dim"), soft_wrap=True)
+            write_text_file(output / "compare.md", comparison.as_markdown())
+            write_json_file(output / "compare.json", comparison.as_json())
+            paths = (one_line(str(output / f"compare.{kind}")) for kind in ("md", "json"))
+            notes().print(styled(f"written: {', '.join(paths)}", "dim"), soft_wrap=True)
 
 
 def _shown(table: "Table", width: int) -> "Iterator[RenderableType]":

@@ -1,7 +1,7 @@
 """Statistics of a collection of personas: number, lengths, duplicates."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,24 +23,10 @@ class Lengths:
     @classmethod
     def of(cls, counts: Counter[int]) -> "Lengths":
         """From how often each length comes; at least one does."""
-        total = counts.total()
-        ordered = sorted(counts.items())
-        return cls(
-            least=ordered[0][0],
-            median=_at(ordered, total / 2),
-            mean=round(sum(length * count for length, count in ordered) / total, 2),
-            longest_tenth=_at(ordered, total * 0.9),
-            most=ordered[-1][0],
-        )
-
-
-def _at(ordered: Iterable[tuple[int, int]], wanted: float) -> int:
-    passed = length = 0
-    for length, count in ordered:  # noqa: B007 - the last one is the answer too
-        passed += count
-        if passed > wanted:
-            break
-    return length
+        found = sorted(counts.elements())
+        number = len(found)
+        mean = round(sum(found) / number, 2)
+        return cls(found[0], found[number // 2], mean, found[int(number * 0.9)], found[-1])
 
 
 _MOST_WORDS = 2_000_000

@@ -5,9 +5,11 @@ alone.
 import hashlib
 import heapq
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from random import Random
 
 from pydantic import JsonValue
@@ -131,51 +133,30 @@ def sample(
     records = Records(source, column=column, on_progress=on_progress)
     seen = NearDuplicates(similar) if similar is not None else None
     drawn = _Balanced(n, seed)
-    fields = _Fields(balance_by)
+    has_field, names = balance_by is None, dict[str, None]()
     duplicates = 0
     for record in records:
         if seen is not None and seen.admit(record.persona.text) is not None:
             duplicates += 1
             continue
-        drawn.offer(record, fields.domain(record))
-    fields.check(records)
+        if balance_by is None:
+            drawn.offer(record, "")
+            continue
+        if not has_field:
+            has_field = not set(_wanted(balance_by)).isdisjoint(map(_plain, record.fields))
+            names.update((name[:80], None) for name in islice(record.fields, _FIELDS_NAMED - len(names)))
+        drawn.offer(record, domain_of(record, balance_by) or NO_DOMAIN)
+    records.check()
+    if not has_field:
+        listed = f"the fields are {', '.join(map(repr, names))}" if names else "there are no other fields"
+        raise InputError(
+            f"no row has a field for balancing by {balance_by!r}; beside the persona {listed}. Name one of them"
+        )
     chosen = list(drawn)
-    domains: dict[str, int] = {}
-    if balance_by is not None:
-        for name, _ in chosen:
-            domains[name] = domains.get(name, 0) + 1
+    domains = {} if balance_by is None else dict(Counter(name for name, _ in chosen))
     return Sample(
         tuple(record for _, record in chosen), records.read, records.bad, records.problems, duplicates, domains
     )
-
-
-class _Fields:
-    """Domains of rows, and whether any row had the field for them."""
-
-    def __init__(self, by: str | None) -> None:
-        self._by = by
-        self._there = by is None
-        self._names: dict[str, None] = {}
-
-    def domain(self, record: Record) -> str:
-        if self._by is None:
-            return ""
-        if not self._there:
-            self._there = not set(_wanted(self._by)).isdisjoint(map(_plain, record.fields))
-            for name in record.fields:
-                if len(self._names) < _FIELDS_NAMED:
-                    self._names[name[:80]] = None
-        return domain_of(record, self._by) or NO_DOMAIN
-
-    def check(self, records: Records) -> None:
-        records.check()
-        if not self._there:
-            listed = (
-                f"the fields are {', '.join(map(repr, self._names))}" if self._names else "there are no other fields"
-            )
-            raise InputError(
-                f"no row has a field for balancing by {self._by!r}; beside the persona {listed}. Name one of them"
-            )
 
 
 class _Balanced:
