@@ -9,7 +9,7 @@ import typer
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.files.atomic_write import alone_with, write_json_file, write_text_file
+from refinesynth.files.atomic_write import alone_with
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def compare(
     paper: Annotated[bool, typer.Option("--paper", help="Put the paper's published rows beside.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", help="Write compare.md and compare.json there."),
+        typer.Option("-o", "--output", metavar="FOLDER", help="Write compare.md, .html, .png and .json there."),
     ] = None,
 ) -> None:
     """Compare evaluations: scores with intervals, paired differences, how failures are dealt with.
@@ -46,7 +46,7 @@ def compare(
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
     with nullcontext() if output is None else alone_with(output):
         if folders:
-            check_installed("evaluate", "inspect_ai", "numpy")
+            check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
             from refinesynth.evaluate.comparing.comparison import compare as compared
 
             comparison = compared(folders, paper=paper)
@@ -63,9 +63,9 @@ def compare(
         for said in comparison.warnings:
             console.print(styled(f"! {one_line(said)}", "yellow"))
         if output is not None:
-            write_text_file(output / "compare.md", comparison.as_markdown())
-            write_json_file(output / "compare.json", comparison.as_json())
-            paths = (one_line(str(output / f"compare.{kind}")) for kind in ("md", "json"))
+            from refinesynth.evaluate.comparing.writing import write_comparison
+
+            paths = (one_line(str(path)) for path in write_comparison(comparison, output))
             notes().print(styled(f"written: {', '.join(paths)}", "dim"), soft_wrap=True)
 
 

@@ -158,9 +158,10 @@ class Comparison:
         rows = {one.name: [dict(zip(one.columns, row, strict=True)) for row in one.rows] for one in self.tables}
         return {"refinesynth": __version__, "models": self.models, "tables": rows, "warnings": self.warnings}
 
-    def as_markdown(self) -> str:
-        """All of it for people."""
+    def as_markdown(self, *, picture: bool = False) -> str:
+        """All of it for people, with `compare.png` on top where there is one."""
         lines = ["# Comparison", "", *(f"- {plain_text(f'{name}: {one}')}" for name, one in self.models.items()), ""]
+        lines += ["![Scores](compare.png)", ""] if picture else []
         for table in self.tables:
             align = "".join("| --- " if at < table.labels else "| ---: " for at in range(len(table.columns)))
             head, *rows = (f"| {' | '.join(map(plain_text, row))} |" for row in (table.columns, *table.texts()))

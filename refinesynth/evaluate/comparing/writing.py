@@ -1,0 +1,93 @@
+"""A comparison as files: compare.md, compare.html, compare.png and compare.json."""
+
+from base64 import b64encode
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+from refinesynth._version import __version__
+from refinesynth.evaluate.comparing.cells import Comparison, Estimate, Table
+from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
+from refinesynth.text.printable import one_line
+
+_BAR = 0.24
+"""Height of a bar, in inches."""
+_TALLEST = 200
+"""Inches of a picture at most, which bounds memory; Agg itself refuses more than 65,536 pixels."""
+_LONGEST = 40
+"""Characters of a name."""
+
+
+def draw(scores: Table) -> bytes:
+    """A PNG with one panel for success and one for progress, tasks from top to bottom; nothing where no task is finished.
+    Takes matplotlib.
+    """
+    if not any(isinstance(cell, Estimate) for row in scores.rows for cell in row):
+        return b""
+    # The object interface with the Agg canvas: no display is needed, and pyplot's global state stays a notebook's own.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    tasks, names = (list(dict.fromkeys(str(row[at]) for row in scores.rows)) for at in (0, 1))
+    thick = 1 / (len(names) + 1)
+    figure: Any = Figure(
+        figsize=(10, min(_TALLEST, 1.2 + _BAR * (len(tasks) / thick + len(names)))), dpi=120, layout="constrained"
+    )
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, measure in zip(panels, ("success", "progress"), strict=True):
+        column = scores.columns.index(measure)
+        for at, name in enumerate(names):
+            found = [
+                (str(row[0]), cell)
+                for row in scores.rows
+                if row[1] == name and isinstance(cell := row[column], Estimate)
+            ]
+            places = [tasks.index(task) + (at - (len(names) - 1) / 2) * thick for task, _ in found]
+            means = [100 * one.mean for _, one in found]
+            low = [100 * (one.mean if one.low is None else one.low) for _, one in found]
+            high = [100 * (one.mean if one.high is None else one.high) for _, one in found]
+            panel.barh(places, means, thick, color=f"C{at % 10}", alpha=0.75, label=f"{at}")
+            for place, mean in zip(places, means, strict=True):
+                panel.text(0.5, place, f"{mean:.1f}", verticalalignment="center", fontsize=7)
+            panel.hlines(places, low, high, color="black", linewidth=1)
+        panel.set(xlim=(0, 100), xlabel=f"{measure} in %, with 95 % interval")
+        panel.grid(axis="x", alpha=0.3)
+    # Names are no formulas, whatever dollar signs are in them.
+    panels[0].set_yticks(range(len(tasks)), [one_line(task, most=_LONGEST) for task in tasks], parse_math=False)
+    panels[0].set_ylim(len(tasks) - 0.5, -0.5)
+    legend = figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left")
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set(text=one_line(name, most=_LONGEST), parse_math=False)
+    png = BytesIO()
+    figure.savefig(png, format="png", metadata={"Software": None})
+    return png.getvalue()
+
+
+_PAGE: Final = Path(__file__).with_name("page.html.jinja")
+
+
+def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
+    """Write the four files, or three where no evaluation is in it that could be drawn; what is there is replaced.
+
+    Raises:
+        StorageError: One cannot be written.
+    """
+    paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
+    scores = next((table for table in comparison.tables if table.name == "scores"), None)
+    png = b"" if scores is None else draw(scores)
+    write_text_file(paths["md"], comparison.as_markdown(picture=bool(png)))
+    write_text_file(paths["html"], _html(comparison, png))
+    write_json_file(paths["json"], comparison.as_json())
+    if png:
+        paths["png"] = folder / "compare.png"
+        write_file(paths["png"], png)
+    return list(paths.values())
+
+
+def _html(comparison: Comparison, png: bytes) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    page = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True)
+    template = page.from_string(_PAGE.read_text(encoding="utf-8"))
+    return template.render(comparison=comparison, png=b64encode(png).decode(), version=__version__)
