@@ -4,22 +4,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated
 
-import anyio
 import typer
 
 from refinesynth.backends import Backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.plays import PlayOption
-from refinesynth.cli.running import import_backends, shown
+from refinesynth.cli.running import displayed, import_backends
 from refinesynth.cli.terminal import notes, output
 from refinesynth.cli.tuning import Set, tuned_backend
 from refinesynth.client.lacks import Lack
 from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
-from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.dry_run import Estimate, estimate
 from refinesynth.synthesis.progress import Progress
 from refinesynth.text.figures import compact, counted, dollars, duration
@@ -40,16 +37,8 @@ def check_backend(
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
-    calm_collector()
-    with interruptible() as interrupt:
-        display.open()
-        try:
-            playable = anyio.run(shown, partial(_check, backend, play or "live"), display, interrupt)
-        finally:
-            display.close()
-        if playable is None:
-            raise typer.Exit(interrupt.exit_code or ExitCode.INTERRUPTED)
-    raise typer.Exit(ExitCode.OK if playable else ExitCode.FELL_SHORT)
+    playable, code = displayed(partial(_check, backend, play or "live"), display)
+    raise typer.Exit(code if playable is None else ExitCode.OK if playable else ExitCode.FELL_SHORT)
 
 
 async def _check(backend: Backend, play: str, *, on_progress: Callable[[Progress], None]) -> bool:

@@ -65,8 +65,8 @@ def compare(
         if output is not None:
             from refinesynth.evaluate.comparing.writing import write_comparison
 
-            paths = write_comparison(comparison, output)
-            notes().print(styled(f"written: {', '.join(map(one_line, map(str, paths)))}", "dim"), soft_wrap=True)
+            paths = (one_line(str(path)) for path in write_comparison(comparison, output))
+            notes().print(styled(f"written: {', '.join(paths)}", "dim"), soft_wrap=True)
 
 
 def _shown(table: "Table", width: int) -> "Iterator[RenderableType]":

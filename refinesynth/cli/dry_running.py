@@ -5,16 +5,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import anyio
 from rich.console import Console
 from rich.table import Table
 
 from refinesynth.cli.display import Display
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.interrupt import interruptible
-from refinesynth.cli.running import import_backends, shown
+from refinesynth.cli.running import displayed, import_backends
 from refinesynth.cli.terminal import notes, output, print_json, styled
-from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, Estimate, estimate
 from refinesynth.text.figures import counted, dollars, duration
 from refinesynth.text.printable import one_line
@@ -30,17 +27,10 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
     display = Display(notes())
     display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
     import_backends(asked)
-    calm_collector()
-    found: Estimate | None = None
-    with interruptible() as interrupt:
-        display.open()
-        try:
-            found = anyio.run(shown, partial(estimate, **asked, sample=count), display, interrupt)
-        finally:
-            display.close()
-        if found is None:
-            display.say("interrupted before there was anything to report")
-            return interrupt.exit_code or ExitCode.INTERRUPTED
+    found, code = displayed(partial(estimate, **asked, sample=count), display)
+    if found is None:
+        display.say("interrupted before there was anything to report")
+        return code
     # It has been paid for, read or not.
     with suppress(BrokenPipeError):
         _print(output(), found, json=json)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.tuning import value_of
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 
@@ -59,7 +60,7 @@ def evaluate(*, python: Python = None, set_: Set = None, **typed: Any) -> None:
             **given(Evaluation, typed),
             pythons=dict(_pair(text, "--python", "NAME=PATH") for text in python or ()),
             settings={
-                name: _value(text) for name, text in (_pair(text, "--set", "SETTING=VALUE") for text in set_ or ())
+                name: value_of(text) for name, text in (_pair(text, "--set", "SETTING=VALUE") for text in set_ or ())
             },
         )
         try:
@@ -124,13 +125,3 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     if not (name.strip() and equals and value.strip()):
         raise InputError(f"{option} {text!r}: write {form}")
     return name.strip(), value.strip()
-
-
-def _value(text: str) -> Any:
-    """As JSON where it is some, else the text."""
-    import orjson
-
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text

@@ -14,18 +14,20 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.export_tokens import TokensExport
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.stored import Unreadable, is_run, lines
 from refinesynth.cli.terminal import SafeConsole, notes
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.cli.train import Set
+from refinesynth.cli.train_display import lost_of
+from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError
 from refinesynth.export import (
     TOKENS,
     AtifFormat,
     CardFacts,
     ExportReport,
+    Masking,
     Tally,
     check_languages,
     check_licence,
@@ -39,6 +41,7 @@ from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.figures import counted
+from refinesynth.train.artefacts import shown_name
 from refinesynth.trajectory import Trajectory
 
 CARD = "README.md"
@@ -223,19 +226,75 @@ def _writer(
     Raises:
         InputError: Settings that only one format has are given for another, or that format lacks its own.
     """
-    if schema_version is not None and format_name.strip().casefold() != "atif":
+    plain_name = format_name.strip().casefold()
+    if schema_version is not None and plain_name != "atif":
         raise InputError("--schema-version is for --format atif alone; leave it out, or give that format")
-
-    if format_name.strip().casefold() in {TOKENS, "atif"} and form is not FormName.react:
+    if plain_name in {TOKENS, "atif"} and form is not FormName.react:
         raise InputError(f"--form {form} is not for --format {format_name}; leave it out")
-    if format_name.strip().casefold() == TOKENS:
-        return TokensExport(settings, assignments, masking).write
-    if named := [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]:
+    if plain_name == TOKENS:
+        return _writer_of_tokens(settings, assignments, masking)
+    named = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
+    if named := [*named, *(["--set"] if assignments else [])]:
         raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
-    if assignments:
-        raise InputError("--set is for --format tokens alone; leave it out, or give that format")
     named_format = format_name if schema_version is None else AtifFormat(schema_version)
     return partial(write_export, format=named_format, masking=masking, form=form.value)
+
+
+_NOT_SET = frozenset({"data", "output", "path", "overwrite"})
+
+
+def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], masking: str | None) -> _Writes:
+    """What writes the format `tokens`: what our own trainer would train on, for everybody's.
+
+    Raises:
+        InputError: There is no model, or a setting is none.
+    """
+    settings = given(options, assignments=assignments)
+    if not settings.get("model"):
+        raise InputError("--format tokens needs --model NAME-OR-FOLDER: token ids are those of its tokenizer")
+    if masking not in {None, Masking.FLAG}:
+        raise InputError(
+            "--masking is for chat messages; --format tokens says of every token whether it is learned. --loss-on says of which "
+            "turns, and --set without_refinement=true takes mistakes out"
+        )
+    if wrong := sorted(_NOT_SET & settings.keys()):
+        raise InputError(f"--set {wrong[0]} cannot be given here: RUN and -o say what is read and where it is written")
+    # Without the folders of the exporting user.
+    shown = {name: shown_name(str(value)) for name, value in settings.items() if value is not None}
+    others = [f", {name} {value}" for name, value in shown.items() if name != "model"]
+    inputs = f"Token ids of the tokenizer of {shown['model']}{''.join(others)}."
+
+    def write(trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
+        from refinesynth.train import write_tokens
+
+        found = write_tokens(trajectories, path, overwrite=overwrite, **settings)
+        counts = found.counts
+        sizes = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {found.longest:,}."
+        return ExportReport(
+            path=path,
+            format=TOKENS,
+            masking=Masking.FLAG,
+            trajectories=counts.conversations,
+            left_out=counts.dropped_untrained + counts.dropped_long,
+            records=counts.records,
+            trained=found.trained_turns,
+            masked=found.other_turns,
+            advice=_advice_on_tokens(shown.get("chat_template"), settings),
+            remarks=(inputs, sizes, *([f"{lost}."] if (lost := lost_of(counts)) else [])),
+        )
+
+    return write
+
+
+def _advice_on_tokens(template: str | None, settings: Iterable[str]) -> str:
+    saved = f" Give the tokenizer that you save the chat template {template}." if template else ""
+    variables = sorted(name.partition(".")[2] for name in settings if name.startswith("chat_template_kwargs."))
+    if variables:
+        saved += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
+    return (
+        "TRL's SFTTrainer takes `input_ids` and `labels` as they are. Set `max_length=None`: by default it cuts at 1,024 tokens. To pack, set "
+        f"`packing=True` and a `max_length` of the longest record or more, and flash attention. Leave `assistant_only_loss` off.{saved}"
+    )
 
 
 def _written_out(write: _Writes, trajectories: Iterator[Trajectory]) -> ExportReport:

@@ -59,7 +59,7 @@ def import_(
         )
         result = anyio.run(_until_stopped, work, interrupt)
     if result is None:
-        _say("interrupted: the same command goes on with what it has begun")
+        notes().print("interrupted: the same command goes on with what it has begun", soft_wrap=True)
         raise typer.Exit(interrupt.exit_code or 0)
     _tell(result)
 
@@ -89,10 +89,9 @@ def _tell(result: SynthesisResult) -> None:
         soft_wrap=True,
     )
     if first := next(iter(result.rejected), None):
-        _say(f"{counted(len(result.rejected), 'record')} left out: {first.text}")
-        _say(f"`refinesynth show {result.path} --refused` lists them; rejected.jsonl holds them as they were")
+        notes().print(
+            f"{counted(len(result.rejected), 'record')} left out: {first.text}\n"
+            f"`refinesynth show {result.path} --refused` lists them; rejected.jsonl holds them as they were",
+            soft_wrap=True,
+        )
         raise typer.Exit(ExitCode.FELL_SHORT)
-
-
-def _say(text: str) -> None:
-    notes().print(text, soft_wrap=True)

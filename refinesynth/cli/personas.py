@@ -1,6 +1,6 @@
 """`refinesynth personas`: look at collections of personas, thin them out and draw from them, before a run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
@@ -58,13 +58,12 @@ def stats(
         bool, typer.Option("--near/--no-near", help="Look for near-duplicates, which takes most of the time.")
     ] = True,
     threshold: Threshold = 0.9,
-    by: Annotated[str, typer.Option("--by", metavar="FIELD", help="Field that names the domain.")] = "domain",
     json: AsJson = False,
 ) -> None:
-    """Say what personas there are: how many, how long, how much alike, of which domains."""
+    """Say what personas there are: how many, how long, how much alike."""
     similar = Similar(threshold=threshold)
     found = _until_stopped(
-        lambda tell: describe(files or None, column=column, similar=similar, near=near, by=by, on_progress=tell)
+        lambda tell: describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
     )
     _show_stats(found, json=json)
 
@@ -116,7 +115,7 @@ def sample(
         typer.Option(
             "--balance-by",
             metavar="FIELD",
-            help="As many of each domain: `domain` (Persona Hub's fields), another field, or `auto` by the first words.",
+            help="As many of each domain: `domain` (Persona Hub's fields), or another field.",
         ),
     ] = None,
     dedup: Annotated[
@@ -169,7 +168,7 @@ def _stop() -> NoReturn:
 
 
 _LISTED = 10
-"""Most frequent things that people are shown; JSON has more."""
+"""Most frequent domains that people are shown; JSON has all."""
 
 
 def _show_stats(found: PersonaStats, *, json: bool) -> None:
@@ -190,9 +189,6 @@ def _show_stats(found: PersonaStats, *, json: bool) -> None:
     table.add_row("exact duplicates", _share(found.exact_duplicates, found.personas))
     if found.near_duplicates is not None:
         table.add_row("near-duplicates", _share(found.near_duplicates, found.personas))
-    if found.domains is not None:
-        table.add_row("domains", f"{found.distinct_domains:,}: {_ranked(found.domains, found.personas)}")
-    table.add_row("who they are", _ranked(found.nouns, found.personas))
     standard_output().print(table)
     _print_problems(found.bad, found.problems)
 
@@ -223,8 +219,10 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
             soft_wrap=True,
         )
         if drawn.domains:
-            ranked = dict(sorted(drawn.domains.items(), key=lambda item: (-item[1], item[0])))
-            console.print(f"{counted(len(ranked), 'domain')}: {_ranked(ranked)}", soft_wrap=True)
+            ranked = sorted(drawn.domains.items(), key=lambda item: (-item[1], item[0]))
+            shown = [f"{one_line(name, most=40)} {count:,}" for name, count in ranked[:_LISTED]]
+            listed = ", ".join([*shown, "..."] if len(ranked) > _LISTED else shown)
+            console.print(f"{counted(len(ranked), 'domain')}: {listed}", soft_wrap=True)
         _print_problems(drawn.bad, drawn.problems)
     if len(drawn.records) < n:
         notes().print(f"{n:,} were asked for, and there are only {len(drawn.records):,}", soft_wrap=True)
@@ -243,11 +241,3 @@ def _print_problems(bad: int, problems: Sequence[str]) -> None:
 
 def _share(part: int, whole: int) -> str:
     return f"{part:,} ({part / whole:.2%})"
-
-
-def _ranked(counts: Mapping[str, int], whole: int | None = None) -> str:
-    shown = [
-        f"{one_line(name, most=40)} {count:,}" + (f" ({count / whole:.1%})" if whole else "")
-        for name, count in list(counts.items())[:_LISTED]
-    ]
-    return ", ".join([*shown, "..."] if len(counts) > _LISTED else shown)

@@ -66,25 +66,14 @@ def run_and_report(
         display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
     if there is None or there < n:
         import_backends(asked)
-    calm_collector()
-    stopped: BackendError | RuleFailed | StorageError | None = None
-    result: SynthesisResult | None = None
-    with interruptible() as interrupt:
-        display.open()
-        try:
-            result = anyio.run(shown, partial(synthesize, **asked, output=place), display, interrupt)
-        except (BackendError, RuleFailed, StorageError) as error:
-            stopped = error
-        finally:
-            display.close()
-        if interrupt.exit_code is not None and result is None:
-            _report_unfinished(folder, "interrupted", arguments, json=json)
-            return interrupt.exit_code
-    if stopped is not None:
+    try:
+        result, code = displayed(partial(synthesize, **asked, output=place), display)
+    except (BackendError, RuleFailed, StorageError):
         _report_unfinished(folder, "stopped", arguments, json=json)
-        raise stopped
+        raise
     if result is None:
-        raise AssertionError("a run ends with a result, a signal or an error")
+        _report_unfinished(folder, "interrupted", arguments, json=json)
+        return code
     if there is not None and there >= n:
         display.say(f"nothing was left to do: {there:,} of {n:,} were accepted before")
     _report(result, result.shortfall, arguments, json=json)
@@ -117,19 +106,25 @@ def import_backends(asked: Mapping[str, Any]) -> None:
         litellm()
 
 
-async def shown(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:
-    """What `work` gives, whose progress is displayed, with remarks; None if a signal came first."""
-    if interrupt.received is not None:
-        return None
-    with remarks(display.say):
-        return await _shown(work, display, interrupt)
+def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
+    """What `work` gives, whose progress is displayed, with remarks; None if a signal came first, beside its exit code."""
+    calm_collector()
+    with interruptible() as interrupt:
+        display.open()
+        try:
+            result = anyio.run(_shown, work, display, interrupt)
+        finally:
+            display.close()
+    return result, interrupt.exit_code or ExitCode.INTERRUPTED
 
 
 async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:
+    if interrupt.received is not None:
+        return None
     loop = asyncio.get_running_loop()
     result: _Result | None = None
     failure: BaseException | None = None
-    with interrupt.insisting():
+    with remarks(display.say), interrupt.insisting():
         async with anyio.create_task_group() as tasks:
 
             def stop() -> None:

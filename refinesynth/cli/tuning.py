@@ -112,15 +112,10 @@ FALLBACK = "fallback"
 
 def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     """The settings of the fallback (`fallback.SETTING=VALUE`, without that prefix), and the others."""
-    of_fallback: list[str] = []
-    others: list[str] = []
-    for text in settings:
-        role, _, rest = text.strip().partition(".")
-        if role.casefold() == FALLBACK:
-            of_fallback.append(rest)
-        else:
-            others.append(text)
-    return of_fallback, others
+    begins = f"{FALLBACK}."
+    of_fallback = [text for text in settings if text.strip().casefold().startswith(begins)]
+    others = [text for text in settings if text not in of_fallback]
+    return [text.strip()[len(begins) :] for text in of_fallback], others
 
 
 def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend | None":
@@ -161,10 +156,10 @@ def _parse(text: str) -> tuple[str | None, str, object]:
             f"--set {text.partition('=')[0]!r}: write [ROLE.]SETTING=VALUE, as in temperature=0.7 or player.base_url=http://127.0.0.1:8000/v1"
         )
     role = found["role"] and found["role"].casefold().replace("-", "_")
-    return role, found["name"].casefold(), _value(found["value"].strip())
+    return role, found["name"].casefold(), value_of(found["value"].strip())
 
 
-def _value(text: str) -> object:
+def value_of(text: str) -> object:
     """JSON where it is JSON, else the text itself, which needs no quotes."""
     import orjson
 

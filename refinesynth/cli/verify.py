@@ -1,21 +1,31 @@
-"""`refinesynth verify`: check again what is on disk."""
+"""`refinesynth verify`: check again what is on disk. Spends nothing: rules are pure, and the judge is not asked."""
 
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.options import chain
-from refinesynth.cli.recheck import Checked, RecordKind, Recount, recheck
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.status import AsJson
-from refinesynth.cli.stored import REFUSED, Unreadable, file_of, is_run, lines
+from refinesynth.cli.stored import REFUSED, Unreadable, file_of, is_run, key, lines
 from refinesynth.cli.terminal import notes, output, print_json, styled
-from refinesynth.rules import Rule, rejects
+from refinesynth.diversity import CURATING
+from refinesynth.outcome import Refused
+from refinesynth.rules import Rule, Violation, rejects
+from refinesynth.rules import verify as verdict_of
 from refinesynth.run import RunConfig
 from refinesynth.text.printable import one_line
+from refinesynth.trajectory import MalformedTurn, Trajectory
+
+JUDGE = "Judge"
+"""The rule in whose name the LLM judge refuses."""
+
+_Stage = Literal["trajectory", "script", "draft"]
 
 DraftRules = Annotated[
     str | None,
@@ -38,22 +48,79 @@ def verify(
     """
     files = [file_of(source), *([source / REFUSED] if is_run(source) else [])]
     drafts_by, scripts_by = _rules_for(source, rules, script_rules)
-    console, count, changes = output(), Recount(), list[dict[str, Any]]()
-    for path in files:
-        for item in recheck(lines(path), rules=drafts_by, script_rules=scripts_by, count=count):
-            if isinstance(item, Unreadable):
-                notes().print(str(item), soft_wrap=True)
-            elif item.changed and json:
-                changes.append(_as_object(item))
-            elif item.changed:
-                console.print(_change(item), soft_wrap=True)
+    console, count, changes = output(), _Recount(), list[dict[str, Any]]()
+    for line in (line for path in files for line in lines(path)):
+        record = line.read()
+        if isinstance(record, Unreadable):
+            count.unreadable += 1
+            notes().print(str(record), soft_wrap=True)
+            continue
+        checked = _checked(record, drafts_by, scripts_by)
+        count.add(checked)
+        if checked.accepted_then != checked.accepted_now:
+            if json:
+                found = [one.model_dump(mode="json") for one in checked.violations]
+                changes.append({**vars(checked), "violations": found})
+            else:
+                console.print(_change(checked), soft_wrap=True)
     if json:
-        print_json(_report(count, changes, drafts_by))
+        print_json({**vars(count), "changes": changes, "rules": repr(drafts_by)})
     else:
         console.print(_table(count))
         console.print(f"checked by {drafts_by!r}", style="dim", soft_wrap=True)
-    if count.kept_and_fail:
+    if count.changed["trajectory"] or count.unreadable:
         raise typer.Exit(ExitCode.FELL_SHORT)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """One record, then and now."""
+
+    id: str
+    """Of its episode."""
+    stage: _Stage
+    accepted_then: bool
+    accepted_now: bool
+    violations: tuple[Violation, ...]
+    """Those of now, warnings included."""
+
+
+@dataclass
+class _Recount:
+    """Counts over everything that was checked; their size does not depend on how much that is."""
+
+    seen: Counter[_Stage] = field(default_factory=Counter[_Stage])
+    """Records of each stage."""
+    changed: Counter[_Stage] = field(default_factory=Counter[_Stage])
+    """Of those, the ones about which the answer is another one now."""
+    by_rule: Counter[str] = field(default_factory=Counter[str])
+    """Rule name to the records that it rejects now, each counted once for a rule."""
+    warnings: Counter[str] = field(default_factory=Counter[str])
+    """Rule name to the records that it warns of now."""
+    unreadable: int = 0
+    """Lines that are no record, and so neither accepted nor refused."""
+
+    def add(self, checked: _Checked) -> None:
+        self.seen[checked.stage] += 1
+        self.changed[checked.stage] += checked.accepted_then != checked.accepted_now
+        self.by_rule.update({found.rule for found in checked.violations if rejects(found)})
+        self.warnings.update({found.rule for found in checked.violations if not rejects(found)})
+
+
+def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> _Checked:
+    if isinstance(record, Trajectory):
+        verdict = verdict_of(record.draft(), rules)
+        return _Checked(record.id, "trajectory", True, verdict.accepted, verdict.violations)
+    evidence = record.evidence()
+    if evidence is None:
+        return _Checked(key(record), record.stage, False, False, record.violations)
+    verdict = verdict_of(evidence, rules if record.stage == "draft" else script_rules)
+    judged = tuple(found for found in record.violations if found.rule == JUDGE or found.rule in CURATING)
+    # A part of a draft passes the rules, and could not be kept as a trajectory all the same.
+    whole = evidence.finished and evidence.text_error is None and bool(evidence.turns)
+    whole = whole and not any(isinstance(turn, MalformedTurn) for turn in evidence.turns)
+    accepted = verdict.accepted and not judged and (record.stage == "script" or whole)
+    return _Checked(key(record), record.stage, False, accepted, (*verdict.violations, *judged))
 
 
 def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tuple[Rule, Rule]:
@@ -71,7 +138,7 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tup
     )
 
 
-def _change(item: Checked) -> str:
+def _change(item: _Checked) -> str:
     if item.accepted_now:
         return one_line(f"{item.id}  {item.stage}: refused then, accepted now")
     why = ", ".join(
@@ -82,35 +149,13 @@ def _change(item: Checked) -> str:
     return one_line(f"{item.id}  {item.stage}: accepted then, refused now: {why}")
 
 
-def _as_object(item: Checked) -> dict[str, Any]:
-    return {
-        "id": item.id,
-        "stage": item.stage,
-        "accepted_then": item.accepted_then,
-        "accepted_now": item.accepted_now,
-        "violations": [found.model_dump(mode="json") for found in item.violations],
-    }
-
-
-def _report(count: Recount, changes: list[dict[str, Any]], rules: Rule) -> dict[str, Any]:
-    return {
-        "seen": count.seen,
-        "changed": count.changed,
-        "by_rule": count.by_rule,
-        "warnings": count.warnings,
-        "unreadable": count.unreadable,
-        "changes": changes,
-        "rules": repr(rules),
-    }
-
-
-def _table(count: Recount) -> Table:
+def _table(count: _Recount) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")
     table.add_column(justify="right")
     table.add_row("", styled("then", "dim"), styled("now", "dim"))
-    stages: tuple[tuple[str, RecordKind], ...] = (
+    stages: tuple[tuple[str, _Stage], ...] = (
         ("trajectories kept", "trajectory"),
         ("scripts refused", "script"),
         ("drafts refused", "draft"),

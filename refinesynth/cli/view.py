@@ -1,8 +1,10 @@
-"""`refinesynth view`: a run, or an evaluation, in Inspect's viewer."""
+"""`refinesynth view`: a run, or an evaluation, in Inspect's viewer or as a static site."""
 
-from contextlib import suppress
+import re
+import socket
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import RenderableType
@@ -14,7 +16,13 @@ from refinesynth.extras import check_installed
 from refinesynth.text.figures import counted
 
 if TYPE_CHECKING:
-    from refinesynth.evaluate.viewing.logs import Progress
+    from refinesynth.evaluate.run_logs import Progress
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 7575
+"""Inspect's own."""
+
+_ABSOLUTE: Final = re.compile(r', "abs_log_dir": "(?:[^"\\]|\\.)*"')
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, or one with logs of `evaluate`.")]
 
@@ -38,19 +46,63 @@ def view(
     """
     is_run = _is_run(folder)
     check_installed("evaluate", "inspect_ai")
-    from refinesynth.evaluate.viewing import opening
-
     # What cannot be done is said before anything is written.
     if bundle is not None:
-        opening.refuse_existing(bundle)
-        opening.bundle(_written(folder) if is_run else folder, bundle)
+        if bundle.exists():
+            raise InputError(f"{str(bundle)!r} exists already; give a new folder for the site, or remove that one")
+        _bundle(_written(folder) if is_run else folder, bundle)
         notes().print(f"Written. To look at it: python -m http.server --directory {bundle}", soft_wrap=True)
         return
-    free = opening.free_port(port)
+    free = free_port(port)
     logs = _written(folder) if is_run else folder
-    notes().print(f"http://{opening.HOST}:{free} shows {logs}; Ctrl-C ends it", soft_wrap=True)
+    notes().print(f"http://{HOST}:{free} shows {logs}; Ctrl-C ends it", soft_wrap=True)
+    # Inspect's command for it would first end whatever process has the number that a file names for this port.
+    from inspect_ai._view.fastapi_server import view_server
+
     with suppress(KeyboardInterrupt):
-        opening.serve(logs, free)
+        view_server(str(logs.resolve()), host=HOST, port=free)
+
+
+def free_port(wanted: int | None) -> int:
+    """`wanted`, or where nothing is asked for the usual one, or another if that is taken.
+
+    Raises:
+        InputError: `wanted` cannot be listened on.
+    """
+    try:
+        return _bound(PORT if wanted is None else wanted)
+    except OSError as error:
+        if wanted is None:
+            return _bound(0)
+        raise InputError(
+            f"port {wanted} of {HOST} cannot be used ({error.strerror}); give another --port, or none"
+        ) from error
+
+
+def _bound(port: int) -> int:
+    with closing(socket.socket()) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        return listener.getsockname()[1]
+
+
+def _bundle(folder: Path, site: Path) -> None:
+    """Write the viewer with these logs as a static site.
+
+    Raises:
+        InputError: `site` is within `folder`.
+    """
+    from inspect_ai._util.error import PrerequisiteError
+    from inspect_ai.log import bundle_log_dir
+
+    try:
+        # In full: a name like hf/NAME/SPACE would be uploaded.
+        bundle_log_dir(str(folder.resolve()), str(site.resolve()))
+    except PrerequisiteError as error:
+        raise InputError(f"the site cannot be written: {error}") from error
+    # Where the logs lie on this machine is nobody's business who looks at the site.
+    index = site / "index.html"
+    index.write_text(_ABSOLUTE.sub("", index.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _is_run(folder: Path) -> bool:
@@ -73,7 +125,7 @@ def _is_run(folder: Path) -> bool:
 
 def _written(folder: Path) -> Path:
     """Write a run's logs, and show how far that is where it takes a while."""
-    from refinesynth.evaluate.viewing.logs import Progress, write_logs
+    from refinesynth.evaluate.run_logs import Progress, write_logs
 
     last = Progress(0, 1, 0)
 

@@ -24,7 +24,7 @@ from inspect_ai.tool import ToolChoice, ToolInfo
 
 from refinesynth.chat import parse_player, render_player, render_task
 from refinesynth.errors import InputError
-from refinesynth.evaluate.environments.environment import Instance, Start, Step
+from refinesynth.evaluate.environments.environment import Instance, Start
 from refinesynth.evaluate.measures import Move, counts
 from refinesynth.evaluate.pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.text.jsontext import scrub
@@ -43,20 +43,19 @@ def control_of(state: TaskState) -> Act | None:
     """The control that this sample is to be played by; None if it is a model's."""
     if state.model.api.rpartition("/")[2] != PROVIDER:
         return None
-    name = state.model.name
+    # The same choices for the same sample and epoch.
     seed = int.from_bytes(blake2b(f"{state.sample_id}/{state.epoch}".encode(), digest_size=8).digest())
-    return {"random": _Random(seed), "first": _first, "oracle": _Oracle()}[name]
+    return {"random": _random(seed), "first": _first, "oracle": _Oracle()}[state.model.name]
 
 
-class _Random:
-    """The same choices for the same sample and epoch."""
+def _random(seed: int) -> Act:
+    random = Random(seed)
 
-    def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
-
-    async def __call__(self, _: list[ChatMessage], episode: Episode) -> ModelOutput:
+    async def act(_: list[ChatMessage], episode: Episode) -> ModelOutput:
         valid = await episode.valid_actions()
-        return _acting("random", self._random.choice(valid) if valid else None)
+        return _acting("random", random.choice(valid) if valid else None)
+
+    return act
 
 
 async def _first(_: list[ChatMessage], episode: Episode) -> ModelOutput:
@@ -206,9 +205,17 @@ def player(
                 if played.success or not left or played.stopped == "environment":
                     break
                 notes.append(await _reflect(state, episode))
-            faults = list(episode.faults)
         state.completed = True
-        state.store.set(RESULT, _result(best, attempts=len(notes) + 1, faults=faults))
+        result: dict[str, Any] = {
+            "success": float(best.success),
+            "progress": best.progress,
+            "stopped": best.stopped,
+            "measures": dict(best.measures),
+            "counts": asdict(counts(best.moves)),
+            "attempts": len(notes) + 1,
+            "faults": list(episode.faults),
+        }
+        state.store.set(RESULT, result)
         return state
 
     return solve
@@ -281,11 +288,15 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
             played.moves.append(Move("", failed=True))
-            state.messages.append(ChatMessageUser(content=_sentence(str(error)), metadata={"refused": True}))
+            said = str(error)
+            state.messages.append(ChatMessageUser(content=f"{said[0].upper()}{said[1:]}.", metadata={"refused": True}))
             continue
         step = await episode.step(action)
-        _enter(played, action, step)
-        state.messages.append(ChatMessageUser(content=scrub(step.observation), metadata=_marks(step)))
+        played.moves.append(Move(action, failed=step.refused))
+        played.progress = max(played.progress, step.progress)
+        played.success, played.measures = step.success, step.measures
+        marks = {"refused": step.refused, "progress": round(step.progress, 4)}
+        state.messages.append(ChatMessageUser(content=scrub(step.observation), metadata=marks))
         if step.done:
             played.stopped = "done"
             return
@@ -308,39 +319,12 @@ def _window(state: TaskState) -> float:
     return (info and info.context_length) or inf
 
 
-def _enter(played: Played, action: str, step: Step) -> None:
-    played.moves.append(Move(action, failed=step.refused))
-    played.progress = max(played.progress, step.progress)
-    played.success = step.success
-    played.measures = step.measures
-
-
-def _marks(step: Step) -> dict[str, Any]:
-    return {"refused": step.refused, "progress": round(step.progress, 4)}
-
-
-def _sentence(problem: str) -> str:
-    return f"{problem[0].upper()}{problem[1:]}."
-
-
 async def _reflect(state: TaskState, episode: Episode) -> str:
     state.messages.append(ChatMessageUser(content=_REFLECT))
     output = _writable(await _model(state.messages, episode))
     state.messages.append(output.message)
     transcript().info({"reflection": output.completion})
     return " ".join(split_thinking(output.completion).text.split())
-
-
-def _result(played: Played, *, attempts: int, faults: list[str]) -> dict[str, Any]:
-    return {
-        "success": float(played.success),
-        "progress": played.progress,
-        "stopped": played.stopped,
-        "measures": dict(played.measures),
-        "counts": asdict(counts(played.moves)),
-        "attempts": attempts,
-        "faults": faults,
-    }
 
 
 async def _model(messages: list[ChatMessage], _: Episode) -> ModelOutput:

@@ -36,7 +36,6 @@ from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.opening import open_model as open_client
 from refinesynth.client.session import Account, charged_to
-from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent
 from refinesynth.evaluate.pool import MOST
@@ -86,11 +85,6 @@ class OwnBackend(ModelAPI):
 
     def connection_key(self) -> str:
         return f"{self.backend.label} {self.backend.base_url}"
-
-    @property
-    def spent(self) -> Cost:
-        """By this process."""
-        return self._tracker.spent if self._tracker else Cost()
 
     async def generate(
         self,

@@ -1,7 +1,6 @@
 """Entry points for Inspect: `inspect eval refinesynth/babyai --model refinesynth/gpt-4o -T data=data/`."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 from inspect_ai import Task, task
 
@@ -34,18 +33,6 @@ def registered(name: str) -> Callable[..., Task]:
 
     return of_benchmark
 
-
-def _spare_a_failing_import() -> None:
-    """Inspect imports a part of its OpenAI provider before each sample; with the older client that litellm pins, this
-    fails every time, after 20 ms of looking for it.
-    """
-    try:
-        import_module("inspect_ai.model._openai_responses")
-    except ImportError:
-        setattr(import_module("inspect_ai.model._assistant_internal"), "_HAS_OPENAI", False)  # noqa: B010 - private
-
-
-_spare_a_failing_import()
 
 TASKS = {name: registered(name) for name in known()}
 """The tasks, by benchmark, those of installed packages included; no package is imported for its name."""

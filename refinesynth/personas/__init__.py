@@ -5,11 +5,10 @@ Also what is done to collections of them before a run: `stats`, `dedup` and `sam
 
 from refinesynth.personas.deduplicating import DedupReport, dedup
 from refinesynth.personas.describing import PersonaStats, stats
-from refinesynth.personas.domains import domain_of
 from refinesynth.personas.near import NearDuplicates, Similar
 from refinesynth.personas.records import Records, RecordSource, write_records
 from refinesynth.personas.rows import BadRow, Record, shipped
-from refinesynth.personas.sampling import Sample, sample
+from refinesynth.personas.sampling import Sample, domain_of, sample
 from refinesynth.personas.source import Personas, PersonaSource, open_personas
 
 __all__ = [

@@ -4,18 +4,82 @@ alone.
 
 import hashlib
 import heapq
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 from random import Random
 
+from pydantic import JsonValue
+
 from refinesynth.errors import InputError
-from refinesynth.personas.domains import AUTO, NO_DOMAIN, domain_of, has_domain_field
 from refinesynth.personas.near import NearDuplicates, Similar
 from refinesynth.personas.records import Records, RecordSource
 from refinesynth.personas.rows import Record
 
+DOMAIN = "domain"
+"""Balance by whichever of `DOMAIN_FIELDS` a row has."""
+
+DOMAIN_FIELDS = (
+    "general domain (top 1 percent)",
+    "general domain (top 0.1 percent)",
+    "general domain",
+    "domain",
+    "category",
+)
+"""Fields that are taken for a domain; the first that says something counts. Persona Hub's elite files have the first
+two."""
+
+NO_DOMAIN = "(none)"
+"""The domain of rows whose fields name none; such rows are one group."""
+
 _FIELDS_NAMED = 20
 """Names of fields that a message lists."""
+
+_MISSING = frozenset({"", "none", "null", "nan", "n/a", "na", "unknown", "not specified", "-"})
+_LONGEST = 100
+_FIELD = re.compile(r"[\W_]+")
+_SPACE = re.compile(r"\s+")
+
+
+def domain_of(record: Record, by: str = DOMAIN) -> str | None:
+    """The domain of a row: None if its fields name none.
+
+    Names of fields are compared without regard to case and punctuation, so that a misspelled extra column of the same
+    name stands in for a field that is empty. Domains are compared without regard to case, space and quotes around them.
+
+    Args:
+        record: The row.
+        by: `domain`, or the name of a field.
+    """
+    wanted = _wanted(by)
+    named: dict[str, str] = {}
+    for name, value in record.fields.items():
+        plain = _plain(name)
+        if plain in wanted and plain not in named and (domain := _said(value)) is not None:
+            named[plain] = domain
+    return next((named[name] for name in wanted if name in named), None)
+
+
+def _wanted(by: str) -> tuple[str, ...]:
+    return tuple(map(_plain, DOMAIN_FIELDS)) if _plain(by) == DOMAIN else (_plain(by),)
+
+
+@lru_cache(maxsize=4096)
+def _plain(name: str) -> str:
+    return _FIELD.sub(" ", name.replace(".", "point")).strip().casefold()
+
+
+def _said(value: JsonValue) -> str | None:
+    """The domain that a field names; None for null, for `None` and the like, and for what is no text."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, str):
+        return None
+    domain = _SPACE.sub(" ", value[: 4 * _LONGEST]).strip(" \"'.,;").casefold()[:_LONGEST]
+    return None if domain in _MISSING else domain
 
 
 @dataclass(frozen=True)
@@ -57,8 +121,7 @@ def sample(
         column: Column or key of a row's persona; `persona` or `text` if None.
         n: How many.
         seed: Another one gives another sample.
-        balance_by: `domain` (Persona Hub's fields and a few others), the name of a field, or `auto` for what the
-            personas are by their first words; None does not balance.
+        balance_by: `domain` (Persona Hub's fields and a few others), or the name of a field; None does not balance.
         similar: Leave near-duplicates out, as `dedup` does; their index needs memory for every row.
         on_progress: Called now and then with how many rows were read.
 
@@ -70,52 +133,30 @@ def sample(
     records = Records(source, column=column, on_progress=on_progress)
     seen = NearDuplicates(similar) if similar is not None else None
     drawn = _Balanced(n, seed)
-    fields = _Fields(balance_by)
+    has_field, names = balance_by is None, dict[str, None]()
     duplicates = 0
     for record in records:
         if seen is not None and seen.admit(record.persona.text) is not None:
             duplicates += 1
             continue
-        drawn.offer(record, fields.domain(record))
-    fields.check(records)
+        if balance_by is None:
+            drawn.offer(record, "")
+            continue
+        if not has_field:
+            has_field = not set(_wanted(balance_by)).isdisjoint(map(_plain, record.fields))
+            names.update((name[:80], None) for name in islice(record.fields, _FIELDS_NAMED - len(names)))
+        drawn.offer(record, domain_of(record, balance_by) or NO_DOMAIN)
+    records.check()
+    if not has_field:
+        listed = f"the fields are {', '.join(map(repr, names))}" if names else "there are no other fields"
+        raise InputError(
+            f"no row has a field for balancing by {balance_by!r}; beside the persona {listed}. Name one of them"
+        )
     chosen = list(drawn)
-    domains: dict[str, int] = {}
-    if balance_by is not None:
-        for name, _ in chosen:
-            domains[name] = domains.get(name, 0) + 1
+    domains = {} if balance_by is None else dict(Counter(name for name, _ in chosen))
     return Sample(
         tuple(record for _, record in chosen), records.read, records.bad, records.problems, duplicates, domains
     )
-
-
-class _Fields:
-    """Domains of rows, and whether any row had the field for them."""
-
-    def __init__(self, by: str | None) -> None:
-        self._by = by
-        self._there = by in (None, AUTO)
-        self._names: dict[str, None] = {}
-
-    def domain(self, record: Record) -> str:
-        if self._by is None:
-            return ""
-        if not self._there:
-            self._there = has_domain_field(record.fields, self._by)
-            for name in record.fields:
-                if len(self._names) < _FIELDS_NAMED:
-                    self._names[name[:80]] = None
-        return domain_of(record, self._by) or NO_DOMAIN
-
-    def check(self, records: Records) -> None:
-        records.check()
-        if not self._there:
-            listed = (
-                f"the fields are {', '.join(map(repr, self._names))}" if self._names else "there are no other fields"
-            )
-            raise InputError(
-                f"no row has a field for balancing by {self._by!r}; beside the persona {listed}. Name one of them, "
-                f"or balance by 'auto', which goes by the personas' first words"
-            )
 
 
 class _Balanced:

@@ -138,34 +138,25 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         """Mistakes stand before right actions that are drawn evenly, and are overdue until they are made."""
         made = list(_first_tries(verdicts))
         accepted = _accepted_in_a_row(verdicts)
-        last = self._way(len(made), episode=episode, seed=seed) if made else "fresh"
+        way = self._way(len(made), episode=episode, seed=seed) if made else "fresh"
         if made and accepted == 0:
             first, *more = verdicts[made[-1] :]
-            if first is None or more or last == "fresh":
-                return None
-            if last == "again":
-                others = {*kinds()} - {first}
-                return next((Asked(kind, last) for kind in _order(verdicts, episode) if kind in others), None)
-            return None if first is MistakeKind.PARAMETER else Asked(first, last)
-        if made and accepted == 1 and last == "late":
+            return None if first is None or more else _longer(way, first, _order(verdicts, episode), kinds)
+        if made and accepted == 1 and way == "late":
             return None
-        steps = sum(kind is None for kind in verdicts)
-        if remaining is not None:
+        steps, number = sum(kind is None for kind in verdicts), episode + len(made)
+        if remaining is None:
+            slots = self._slots(steps, episode=episode, seed=seed, length=length)
+            if len(made) >= min(len(slots), MOST):
+                return None
+            number += steps - slots[len(made)]
+        else:
             left = self.count(episode=episode, seed=seed) - len(made)
-            if left <= 0 or remaining <= 1:
+            chance = (_EARLY + steps / (steps + remaining)) * left / (_DETOURS * max(remaining - 1, 1))
+            if left <= 0 or remaining <= 1 or _generator(seed, episode, "at", steps).random() >= chance:
                 return None
-            chance = left / (_DETOURS * (remaining - 1)) * (_EARLY + steps / (steps + remaining))
-            return (
-                _wanted(episode + len(made), kinds())
-                if _generator(seed, episode, "at", steps).random() < chance
-                else None
-            )
-        slots = self._slots(steps, episode=episode, seed=seed, length=length)
-        if len(made) >= min(len(slots), MOST):
-            return None
-        return _wanted(
-            episode + len(made) + steps - slots[len(made)], {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE}
-        )
+        # At the beginning nothing is known of other places.
+        return _wanted(number, {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE})
 
     def _slots(self, steps: int, *, episode: int, seed: int, length: int | None) -> list[int]:
         """Numbers of the right actions, up to that one that comes after so many, before which a mistake stands.
@@ -280,8 +271,18 @@ def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[Mistake
     return sorted(rotation, key=verdicts.count)
 
 
+def _longer(
+    way: Way, first: MistakeKind, order: Sequence[MistakeKind], kinds: Callable[[], Collection[MistakeKind]]
+) -> Asked | None:
+    """How a mistake is to be repaired if not at once: a slip of form is understood at once, and no plan."""
+    if way == "again":
+        others = {*kinds()} - {first}
+        return next((Asked(kind, way) for kind in order if kind in others), None)
+    return None if way == "fresh" or first is MistakeKind.PARAMETER else Asked(first, way)
+
+
 def _wanted(number: int, kinds: Collection[MistakeKind]) -> Asked | None:
-    """The fresh mistake with this number, of a kind that can be made; one in four is of form, which teaches least."""
+    """The fresh mistake with this number, of a kind that can be made; one in five is of form, which teaches least."""
     wanted = _TURN[number % len(_TURN)]
     others = (
         (MistakeKind.LOGIC, MistakeKind.PLACE)

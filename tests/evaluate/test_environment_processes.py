@@ -14,8 +14,14 @@ from chaos import BENCHMARK
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Instance
-from refinesynth.evaluate.pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, usual_size
-from refinesynth.evaluate.process import EnvironmentFault, EnvironmentProcess
+from refinesynth.evaluate.pool import (
+    EnvironmentChanged,
+    EnvironmentFault,
+    EnvironmentLost,
+    EnvironmentPool,
+    EnvironmentProcess,
+    usual_size,
+)
 
 pytestmark = pytest.mark.process
 
@@ -146,7 +152,7 @@ def test_no_environment_outlives_a_killed_evaluation(hangs: bool):
     program = (
         "import sys, time, threading\n"
         "from refinesynth.evaluate.environments.environment import Instance\n"
-        "from refinesynth.evaluate.process import EnvironmentProcess\n"
+        "from refinesynth.evaluate.pool import EnvironmentProcess\n"
         "from tests.evaluate.chaos import BENCHMARK\n"
         "from dataclasses import replace\n"
         "p = EnvironmentProcess(replace(BENCHMARK, step_seconds=60), compat='agentboard', perturb='', python=None)\n"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import choose
 from refinesynth.evaluate.environments.environment import CHECK, Compat, Instance
-from refinesynth.evaluate.process import EnvironmentProcess
+from refinesynth.evaluate.pool import EnvironmentProcess
 
 pytestmark = pytest.mark.process
 

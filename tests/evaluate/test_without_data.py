@@ -12,7 +12,7 @@ import pytest
 from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import choose
 from refinesynth.evaluate.environments.environment import Instance
-from refinesynth.evaluate.process import EnvironmentProcess
+from refinesynth.evaluate.pool import EnvironmentProcess
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 

@@ -10,7 +10,6 @@ from persona_hub import GENERAL, SPECIFIC, elite
 
 from refinesynth.errors import InputError
 from refinesynth.personas import Record, Records, Similar, sample, shipped
-from refinesynth.personas.domains import leading_noun
 from refinesynth.personas.sampling import _Balanced  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Persona
 
@@ -86,7 +85,7 @@ def test_persona_hubs_fields_and_any_other_name_a_domain() -> None:
 
 
 def test_a_field_that_no_row_has_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InputError, match=r"balancing by 'profession'; beside the persona the fields are 'id'.*'auto'"):
+    with pytest.raises(InputError, match=r"balancing by 'profession'; beside the persona the fields are 'id'"):
         sample([{"persona": "A smith", "id": 1}], 5, balance_by="profession")
     with pytest.raises(InputError, match="there are no other fields"):
         sample(["A smith"], 5, balance_by="domain")
@@ -102,36 +101,6 @@ def test_near_duplicates_are_left_out_before_drawing() -> None:
     drawn = sample(doubled, 60, similar=Similar())
     assert sorted(record.persona.text for record in drawn.records) == sorted(f"{text}!" for text in people)
     assert (drawn.read, drawn.duplicates) == (300, 240)
-
-
-def test_auto_goes_by_what_personas_are() -> None:
-    people = ["A nurse from Lima"] * 50 + ["A smith who paints", "日本の大工", "🙂"]
-    assert sample(people, 5, balance_by="auto").domains == {"nurse": 2, "smith": 1, "cjk": 1, "unknown": 1}
-    assert sample(people, 60, balance_by="auto").domains == {"nurse": 50, "smith": 1, "cjk": 1, "unknown": 1}
-
-
-@pytest.mark.parametrize(
-    ("text", "noun"),
-    [
-        ("A retired engineering professor who collects stamps", "professor"),
-        ("a recent graduate joining the IT department", "graduate"),
-        ("A Political Analyst specialized in El Salvador's political landscape.", "analyst"),
-        ("A 45-year-old nurse", "nurse"),
-        ("An aspiring actor and model", "actor"),
-        ("The head gardener of a cemetery in Vienna", "gardener"),
-        ("Ein Bäcker aus Köln", "bäcker"),
-        ("Большой любитель кошек", "cyrillic"),
-        ("!?", "unknown"),
-    ],
-)
-def test_leading_nouns(text: str, noun: str) -> None:
-    assert leading_noun(text) == noun
-
-
-@given(text=st.text(min_size=1, max_size=200))
-def test_any_text_has_a_leading_noun(text: str) -> None:
-    assert leading_noun(text)
-    assert leading_noun(text) == leading_noun(text)
 
 
 def test_rows_come_with_their_fields() -> None:

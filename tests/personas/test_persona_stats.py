@@ -11,7 +11,7 @@ from persona_hub import elite
 
 from refinesynth.errors import InputError
 from refinesynth.personas import shipped, stats
-from refinesynth.personas.describing import Frequent, Lengths
+from refinesynth.personas.describing import Lengths
 from refinesynth.personas.near import words
 
 
@@ -23,11 +23,10 @@ def test_of_the_shipped_personas() -> None:
     assert found.characters.most == max(map(len, texts))
     assert found.characters.mean == round(mean(map(len, texts)), 2)
     assert found.distinct_words == len({word for text in texts for word in words(text)})
-    assert found.domains is None
     assert orjson.loads(orjson.dumps(found.as_json()))["personas"] == len(texts)
 
 
-def test_duplicates_and_domains_are_counted() -> None:
+def test_duplicates_are_counted() -> None:
     base = " ".join(f"word{number}" for number in range(38))
     rows = [
         elite(f"A smith {base}", "Law"),
@@ -40,9 +39,6 @@ def test_duplicates_and_domains_are_counted() -> None:
     found = stats(rows)
     assert (found.personas, found.bad, found.problems) == (5, 1, ("line 6: is blank",))
     assert (found.exact_duplicates, found.near_duplicates) == (2, 1)
-    assert found.domains == {"(none)": 2, "law": 2, "medicine": 1}
-    assert found.distinct_domains == 2
-    assert found.nouns == {"smith": 5}
     without = stats(rows, near=False)
     assert (without.exact_duplicates, without.near_duplicates) == (2, None)
 
@@ -63,19 +59,6 @@ def test_lengths_are_those_of_the_list(lengths: list[int]) -> None:
     assert sum(length <= found.median for length in lengths) >= len(lengths) / 2
     assert sum(length >= found.median for length in lengths) >= len(lengths) / 2
     assert sum(length >= found.longest_tenth for length in lengths) >= len(lengths) / 10
-
-
-@given(names=st.lists(st.sampled_from("abcdefghij"), max_size=300))
-def test_frequent_names_are_exact_until_there_are_too_many(names: list[str]) -> None:
-    counted, bounded = Frequent(), Frequent(hold=4)
-    for name in names:
-        counted.add(name)
-        bounded.add(name)
-        assert len(bounded) <= 4
-    expected = Counter(names)
-    assert counted.top(99) == expected
-    assert list(counted.top(3).values()) == sorted(expected.values(), reverse=True)[:3]
-    assert all(count <= expected[name] for name, count in bounded.top(99).items())
 
 
 def test_nothing_is_refused() -> None:

@@ -4,7 +4,10 @@ them; texts are per cent, with one digit after the point.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from refinesynth._version import __version__
+from refinesynth.text.markdown import plain_text
 
 NOTHING = "-"
 _LEAST_P = 0.001
@@ -149,3 +152,21 @@ class Comparison:
     """main, scores, further, differences, epochs, perturbations and behaviour, as far as they have rows."""
     warnings: Sequence[str] = ()
     """What makes figures incomplete, or hard to compare."""
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it for programs; figures are not rounded."""
+        rows = {one.name: [dict(zip(one.columns, row, strict=True)) for row in one.rows] for one in self.tables}
+        return {"refinesynth": __version__, "models": self.models, "tables": rows, "warnings": self.warnings}
+
+    def as_markdown(self, *, picture: bool = False) -> str:
+        """All of it for people, with `compare.png` on top where there is one."""
+        lines = ["# Comparison", "", *(f"- {plain_text(f'{name}: {one}')}" for name, one in self.models.items()), ""]
+        lines += ["![Scores](compare.png)", ""] if picture else []
+        for table in self.tables:
+            align = "".join("| --- " if at < table.labels else "| ---: " for at in range(len(table.columns)))
+            head, *rows = (f"| {' | '.join(map(plain_text, row))} |" for row in (table.columns, *table.texts()))
+            lines += [f"## {plain_text(table.title)}", "", head, f"{align}|", *rows, ""]
+            lines += [*(f"- {plain_text(note)}" for note in table.notes), ""]
+        if self.warnings:
+            lines += ["## Warnings", "", *(f"- {plain_text(said)}" for said in self.warnings), ""]
+        return "\n".join(lines)

@@ -1,7 +1,6 @@
 """A comparison as files: compare.md, compare.html, compare.png and compare.json."""
 
 from base64 import b64encode
-from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +8,6 @@ from typing import Any, Final
 from refinesynth._version import __version__
 from refinesynth.evaluate.comparing.cells import Comparison, Estimate, Table
 from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
-from refinesynth.text.markdown import plain_text
 from refinesynth.text.printable import one_line
 
 _BAR = 0.24
@@ -78,40 +76,13 @@ def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
     paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
     scores = next((table for table in comparison.tables if table.name == "scores"), None)
     png = b"" if scores is None else draw(scores)
-    write_text_file(paths["md"], _markdown(comparison, picture=bool(png)))
+    write_text_file(paths["md"], comparison.as_markdown(picture=bool(png)))
     write_text_file(paths["html"], _html(comparison, png))
-    write_json_file(paths["json"], _facts(comparison))
+    write_json_file(paths["json"], comparison.as_json())
     if png:
         paths["png"] = folder / "compare.png"
         write_file(paths["png"], png)
     return list(paths.values())
-
-
-def _facts(comparison: Comparison) -> Mapping[str, Any]:
-    rows = {one.name: [dict(zip(one.columns, row, strict=True)) for row in one.rows] for one in comparison.tables}
-    return {
-        "refinesynth": __version__,
-        "models": comparison.models,
-        "tables": rows,
-        "warnings": comparison.warnings,
-    }
-
-
-def _markdown(comparison: Comparison, *, picture: bool) -> str:
-    lines = ["# Comparison", "", *(f"- {plain_text(f'{name}: {one}')}" for name, one in comparison.models.items()), ""]
-    lines += ["![Scores](compare.png)", ""] if picture else []
-    for table in comparison.tables:
-        lines += [f"## {plain_text(table.title)}", "", *_rows(table), ""]
-        lines += [*(f"- {plain_text(note)}" for note in table.notes), ""]
-    if comparison.warnings:
-        lines += ["## Warnings", "", *(f"- {plain_text(said)}" for said in comparison.warnings), ""]
-    return "\n".join(lines)
-
-
-def _rows(table: Table) -> list[str]:
-    align = "".join("| --- " if at < table.labels else "| ---: " for at in range(len(table.columns)))
-    head, *rows = (f"| {' | '.join(map(plain_text, row))} |" for row in (table.columns, *table.texts()))
-    return [head, f"{align}|", *rows]
 
 
 def _html(comparison: Comparison, png: bytes) -> str:

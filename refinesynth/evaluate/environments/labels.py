@@ -13,7 +13,7 @@ _MOST_ROWS = 10_000
 
 
 class Label:
-    """One row, whose fields are asked for by type."""
+    """One row, whose fields are asked for by type; a field that is missing or of another type is a BadInstance."""
 
     def __init__(self, where: str, row: dict[str, Any]) -> None:
         self._where, self._row = where, row
@@ -25,33 +25,21 @@ class Label:
         return name in self._row or name in self._about
 
     def text(self, name: str) -> str:
-        """A field that holds text, of the row or of its additional_info.
-
-        Raises:
-            BadInstance: There is none.
-        """
+        """A field that holds text, of the row or of its additional_info."""
         value: object = self._row.get(name, self._about.get(name))
         if not isinstance(value, str):
-            raise BadInstance(f"{self._where} has {name} {value!r}; expected a text, as in {AGENTBOARD}")
+            raise self._bad(name, value, "a text")
         return value
 
     def number(self, name: str) -> int:
-        """A field that holds a whole number, of the row or of its additional_info.
-
-        Raises:
-            BadInstance: There is none.
-        """
+        """A field that holds a whole number, of the row or of its additional_info."""
         value: object = self._row.get(name, self._about.get(name))
         if not isinstance(value, int) or isinstance(value, bool):
-            raise BadInstance(f"{self._where} has {name} {value!r}; expected a whole number, as in {AGENTBOARD}")
+            raise self._bad(name, value, "a whole number")
         return value
 
     def patterns(self, name: str) -> list[str]:
-        """A field that holds at least one regular expression.
-
-        Raises:
-            BadInstance: There is none, or it holds something else.
-        """
+        """A field that holds at least one regular expression."""
         for text in self.texts(name):
             try:
                 re.compile(text)
@@ -60,16 +48,15 @@ class Label:
         return self.texts(name)
 
     def texts(self, name: str) -> list[str]:
-        """A field that holds at least one text.
-
-        Raises:
-            BadInstance: There is none, or it holds something else.
-        """
+        """A field that holds at least one text."""
         values: object = self._row.get(name)
         texts = cast("list[Any]", values) if isinstance(values, list) else []
         if not texts or not all(isinstance(one, str) for one in texts):
-            raise BadInstance(f"{self._where} has {name} {values!r}; expected a list of texts, as in {AGENTBOARD}")
+            raise self._bad(name, self._row.get(name), "a list of texts")
         return texts
+
+    def _bad(self, name: str, value: object, expected: str) -> BadInstance:
+        return BadInstance(f"{self._where} has {name} {value!r}; expected {expected}, as in {AGENTBOARD}")
 
     def names(self) -> Iterator[str]:
         """The fields that it has, in order."""

@@ -38,7 +38,7 @@ from inspect_ai.model import (
     ModelUsage,
 )
 from inspect_ai.scorer import Score
-from inspect_ai.viewer import TaskSamplesColumn, TaskSamplesView, ViewerConfig
+from inspect_ai.viewer import ViewerConfig
 from pydantic import ValidationError
 
 from refinesynth._version import __version__
@@ -107,31 +107,19 @@ def _accepted(trajectory: Trajectory, marked: Mapping[int, Mark]) -> dict[str, S
     told = "; ".join(f"turn {at + 1} of {_numbers(of)}" for at, of in answers.items())
     return {
         VERDICT: Score(value="accepted", explanation=printable(f"by {trajectory.provenance.rules}")),
-        **_counts(trajectory.draft(), marked),
+        **_counts(marked),
         "refinements": Score(value=sum(map(len, answers.values())), explanation=told or "none"),
     }
 
 
 def _refused(item: Refused, marked: Mapping[int, Mark]) -> dict[str, Score]:
-    """The verdict is the first rule that refused it; each rule that found something has a score beside."""
-    by_rule: dict[str, list[Violation]] = {}
-    for violation in item.violations:
-        by_rule.setdefault(printable(violation.rule), []).append(violation)
+    """The verdict is the first rule that refused it."""
     refusal = next(iter(item.rejecting), "unreadable" if item.evidence() is None else "broken off")
     why = "\n".join([*filter(None, [item.text]), *map(_told, item.violations)]) or "neither accepted nor refused"
     return {
-        **{
-            rule: Score(value=_codes(found), explanation="\n".join(map(_told, found)))
-            for rule, found in by_rule.items()
-        },
         VERDICT: Score(value=printable(refusal), explanation=printable(why)),
-        "stage": Score(value=f"{item.stage} {item.attempt}", explanation="what was refused, and the how-many-th of it"),
-        **(_counts(item.draft, marked) if item.draft else {}),
+        **(_counts(marked) if item.draft else {}),
     }
-
-
-def _codes(found: Sequence[Violation]) -> str:
-    return printable(", ".join(dict.fromkeys(one.code for one in found)))
 
 
 def _told(violation: Violation) -> str:
@@ -140,13 +128,10 @@ def _told(violation: Violation) -> str:
     return printable(f"{'!' if warns else '✗'} {text}")
 
 
-def _counts(draft: Draft, marked: Mapping[int, Mark]) -> dict[str, Score]:
+def _counts(marked: Mapping[int, Mark]) -> dict[str, Score]:
     mistakes = {at: mark for at, mark in marked.items() if isinstance(mark, Mistake)}
     told = "; ".join(f"turn {at + 1}: {mark.kind.value}" for at, mark in mistakes.items())
-    return {
-        "mistakes": Score(value=len(mistakes), explanation=told or "none"),
-        "turns": Score(value=len(draft.turns), explanation="of the player and the DungeonMaster"),
-    }
+    return {"mistakes": Score(value=len(mistakes), explanation=told or "none")}
 
 
 def _messages(draft: Draft, marked: Mapping[int, Mark], violations: Sequence[Violation]) -> Iterator[ChatMessage]:
@@ -216,8 +201,6 @@ _MOST_BYTES: Final = 50_000_000
 
 _OURS = re.compile(r"(accepted|refused)-\d{4,}-[0-9a-f]{16}\.eval|\.inspect_tmp_.*\.writing")
 """What is written here, and what Inspect leaves where it was killed while it wrote."""
-
-_COLUMNS: Final = (VERDICT, "stage", "mistakes", "refinements", "turns")
 
 _UNSAFE = re.compile(r"[^0-9A-Za-z._-]+")
 _LONGEST_ID: Final = 80
@@ -326,7 +309,8 @@ def _log(run: RunFolder, part: _Part) -> EvalLog:
             packages={"refinesynth": __version__},
             # Where the servers are is nobody's business who looks at a bundle.
             metadata=run.config.model_dump(mode="json", exclude={"connections"}),
-            viewer=_viewer(samples),
+            # Texts are shown as they are: no Markdown, no links, no pictures.
+            viewer=ViewerConfig(trust_content=False),
         ),
         # Without times the viewer shows NaN.
         stats=EvalStats(started_at=begun, completed_at=ended),
@@ -375,19 +359,6 @@ def _models(run: RunFolder) -> str:
         for one in given if isinstance(given, list) else [given]:
             found[str(one.get("model")) if isinstance(one, dict) else str(one)] = None
     return ", ".join(found) or "unknown"
-
-
-def _viewer(samples: Sequence[EvalSample]) -> ViewerConfig:
-    """Texts are shown as they are: no Markdown, no links, no pictures. Of the columns, those that say something."""
-    scores = dict.fromkeys(name for sample in samples for name in sample.scores or {})
-    columns = [TaskSamplesColumn(id=name) for name in ("sampleId", "input")]
-    columns += [TaskSamplesColumn.score(name) for name in _COLUMNS if name in scores]
-    columns += [TaskSamplesColumn(id="tokens")]
-    columns += [TaskSamplesColumn.score(name) for name in scores if name not in _COLUMNS]
-    columns += [TaskSamplesColumn(id=name, visible=False) for name in ("sampleStatus", "target", "answer", "duration")]
-    # A column is as wide as its heading; several lines of plain text in a cell would not be shown.
-    view = TaskSamplesView(name="run", columns=columns, multiline=False, score_labels={VERDICT: "rules' verdict"})
-    return ViewerConfig(trust_content=False, task_samples_view=view)
 
 
 def _results(samples: Sequence[EvalSample]) -> EvalResults:

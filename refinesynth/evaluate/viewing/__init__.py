@@ -1,1 +1,0 @@
-"""A run shown in the viewer of Inspect AI: its logs, and what serves them."""
