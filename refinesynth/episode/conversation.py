@@ -10,7 +10,7 @@ DungeonMaster is reminded of how it ends from the first turn on, and not only wh
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.settings.mistakes import Asked
-from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
 
 IN_THE_SCENE: Mapping[tuple[str, str], str] = {
     ("NothingBlank", "blank"): "Say in a sentence or more what you think, and then what you do.",
@@ -41,8 +41,9 @@ IN_THE_SCENE: Mapping[tuple[str, str], str] = {
         "mistake_repeated",
     ): "{action} has been tried before and did not work. Try something different.",
     ("RealRefinement", "not_refined"): (
-        "Something that was tried a little while ago did not work, and {action} does not put it right. Look at what you were told about "
-        "it, and try something different that works."
+        "{tried} did not work, and you were told: {answer}. Answer that moment anew, in one of two ways. Take the first step towards what was "
+        "missing, even if more steps are needed, and say what this step is for. Or do without it for good: say what you do instead, and why "
+        "that is enough."
     ),
     ("RulebookAnswers", "rulebook_fault"): "Nothing can come of {action} here. Try something different.",
 }
@@ -56,6 +57,7 @@ IN_GENERAL = "That will not do here. Think again, and try something different."
 """What it reads where nothing else can be said."""
 
 
+_NAMED = re.compile(r"\{(?:action|tried|answer)\}")
 _TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
 
 
@@ -81,14 +83,14 @@ class TakenBack:
         for violation in found:
             turn = draft.turns[violation.turn]
             if isinstance(turn, PlayerTurn) and violation.rule != ValidActions.__name__:
-                players.append(privately(violation, turn))
+                players.append(privately(violation, turn, draft.turns[: violation.turn]))
             else:
                 masters.append(violation)
         return cls(dungeon_master=tuple(masters), player=tuple(dict.fromkeys(players)))
 
 
-def privately(violation: Violation, turn: PlayerTurn) -> str:
-    """What the Player reads of a violation at this turn of its own.
+def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn] = ()) -> str:
+    """What the Player reads of a violation at this turn of its own, after those `before` it.
 
     Of rules that are not the package's own it is their message, without numbers of turns. Whatever it is, a thought
     that repeats it passes `NoLeaks`.
@@ -96,7 +98,10 @@ def privately(violation: Violation, turn: PlayerTurn) -> str:
     known = IN_THE_SCENE.get((violation.rule, violation.code))
     text = _TURN.sub("your answer", violation.message) if known is None else known
     if known is not None:
-        text = text.replace("{action}", quoted(turn.action))
+        tried = next((one.action for one in reversed(before) if isinstance(one, PlayerTurn)), "What you tried")
+        answer = next((one.observation for one in reversed(before) if isinstance(one, DungeonMasterTurn)), "nothing")
+        names = {"{action}": turn.action, "{tried}": tried, "{answer}": answer}
+        text = _NAMED.sub(lambda found: quoted(names[found[0]]), text)
     return IN_GENERAL if _gives_away(text) else text
 
 

@@ -15,11 +15,11 @@ from pydantic import BaseModel, Field, model_validator
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn
 
 _KINDS = tuple(MistakeKind)
-_DETOURS = 1.3
-"""Right actions that a play takes for one of the shortest way that is left."""
-_EARLY = 0.1
-"""How likely a mistake is at the beginning of a play, next to its end: of early ones there are more chances, since the last
-turn reaches the goal."""
+_DETOURS = 1.4
+"""Right actions that a play takes for one of the shortest way that is left, as plays of strong models and of the rehearsal do."""
+_AT_FIRST, _MORE_LATER = 0.5, 0.7
+"""How likely a mistake is at the beginning of a play, next to an even draw, and how much likelier at its end: the last turn
+reaches the goal, and natural mistakes, which count, come early."""
 _TURN = (MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PARAMETER)
 _PROMPTED = (1, 4)
 """Player turns on which `prompted` asks, unless it is told others."""
@@ -152,8 +152,10 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             number += steps - slots[len(made)]
         else:
             left = self.count(episode=episode, seed=seed) - len(made)
-            chance = (_EARLY + steps / (steps + remaining)) * left / (_DETOURS * max(remaining - 1, 1))
-            if left <= 0 or remaining <= 1 or _generator(seed, episode, "at", steps).random() >= chance:
+            if left <= 0 or remaining <= 1:
+                return None
+            chance = (_AT_FIRST + _MORE_LATER * steps / (steps + remaining)) * left / (_DETOURS * (remaining - 1))
+            if _generator(seed, episode, "at", steps).random() >= chance:
                 return None
         # At the beginning nothing is known of other places.
         return _wanted(number, {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from samples import SHED, dm, player
 
 from refinesynth import rules
+from refinesynth.actions.wording import quoted
 from refinesynth.episode.conversation import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
@@ -51,6 +52,18 @@ def test_each_reason_repeated_in_a_thought_is_no_leak(known: tuple[str, str], ac
     assert leaks(said) == []
     assert leaks(f"I see. {said} So I go on.") == []
     assert len(said) < 500
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_who_leaves_something_unanswered_reads_what_it_was_and_what_was_said_of_it(action: str, answer: str) -> None:
+    before = (player("open box"), dm("It opens."), player(action), dm(answer, "place"))
+    left = Violation(rule="RealRefinement", turn=4, code="not_refined", message="The DM flags it.")
+    said = privately(left, player("wait"), before)
+    assert leaks(said) == []
+    if said != IN_GENERAL:
+        assert (quoted(action) in said, quoted(answer) in said) == (True, True)
+    plain = privately(left, player("wait"), (player("take saw"), dm("There is no saw in reach.", "place")))
+    assert plain.startswith('"take saw" did not work, and you were told: "There is no saw in reach."')
 
 
 @given(st.text(), st.text())

@@ -1,6 +1,7 @@
 """The Mistakes policy: when it asks, for what, and what it never does."""
 
 from collections import Counter
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -157,20 +158,22 @@ def test_after_a_mistake_spread_asks_for_nothing_but_how_it_is_repaired(
 
 
 def test_every_longer_way_of_repair_is_asked_for_as_often_as_said() -> None:
-    asked = [
-        spread(4, clean=0, chains=0.6).ask(played([P]), episode=episode, seed=episode, length=9)
-        for episode in range(600)
-    ]
-    ways = Counter(one.way for one in asked if one)
-    assert set(ways) == {"again", "late", "give_up"}
-    assert all(90 < count < 150 for count in ways.values()), ways
+    def ways(made: MistakeKind) -> Counter[str]:
+        policy = spread(4, clean=0, chains=0.6)
+        asked = [policy.ask(played([made]), episode=episode, seed=episode, length=9) for episode in range(600)]
+        return Counter(one.way for one in asked if one)
+
+    found = ways(L)
+    assert set(found) == {"again", "late", "give_up"}
+    assert all(90 < count < 150 for count in found.values()), found
+    assert set(ways(P)) == {"again"}, "a slip of form is understood at once, and no plan"
 
 
 def test_after_a_late_repair_nothing_is_asked_for_until_it_is_made() -> None:
     for episode in range(200):
-        after = spread(4, clean=0, chains=1).ask(played([P]), episode=episode, length=4)
+        after = spread(4, clean=0, chains=1).ask(played([L]), episode=episode, length=4)
         if after is not None and after.way == "late":
-            assert spread(4, clean=0, chains=1).ask(played([P, None]), episode=episode, length=4) is None
+            assert spread(4, clean=0, chains=1).ask(played([L, None]), episode=episode, length=4) is None
             return
     pytest.fail("no late repair was asked for")
 
@@ -182,10 +185,54 @@ def test_spread_goes_on_asking_until_the_player_errs_and_changes_the_kind() -> N
     assert all(asked)
 
 
-def test_kinds_asked_for_by_spread_are_balanced() -> None:
-    verdicts = (rehearsed(spread(), episode=at, length=8) for at in range(600))
+def test_at_most_a_quarter_of_what_spread_asks_for_is_a_slip_of_form() -> None:
+    verdicts = (rehearsed(spread(chains=0), episode=at, length=8) for at in range(600))
     counts = Counter(kind for one in verdicts for kind in one if kind)
-    assert max(counts.values()) < 1.15 * min(counts.values()), counts
+    assert counts[P] < counts.total() / 4
+    assert counts[G] < 1.5 * counts[L], "the first turn, which asks for no place, asks for logic"
+
+
+def in_a_world(policy: Mistakes, *, episode: int, length: int, detours: int = 0) -> list[MistakeKind | None]:
+    """Verdicts of a play by a player that obeys, in a world that says how much is left; some actions bring it no nearer."""
+    away = set(Random(episode).sample(range(length + detours - 1), detours))
+    verdicts: list[MistakeKind | None] = []
+    while (right := sum(kind is None for kind in verdicts)) < length + detours:
+        left = length - right + sum(at < right for at in away)
+        asked = policy.ask(played(verdicts), episode=episode, seed=7 * episode, remaining=left)
+        verdicts.append(asked.kind if asked is not None and asked.way in {"fresh", "again"} else None)
+    return verdicts
+
+
+def test_in_an_executed_world_the_number_is_a_bound_and_none_comes_before_the_last_action() -> None:
+    policy = spread(3, clean=0.1, chains=0)
+    for at in range(300):
+        verdicts = in_a_world(policy, episode=at, length=4 + at % 9, detours=at % 4)
+        assert len(verdicts) - verdicts.count(None) <= policy.count(episode=at, seed=7 * at)
+        assert verdicts[-2:] == [None, None] or verdicts[-2] is None
+
+
+def test_in_an_executed_world_mistakes_are_spread_over_the_real_length() -> None:
+    plays = [in_a_world(spread(), episode=at, length=7 + at % 5, detours=2 + at % 3) for at in range(900)]
+    tenths = summed(mistakes_by_tenth(played(verdicts)) for verdicts in plays)
+    thirds = [
+        sum(tenths[:3]) + tenths[3] / 3,
+        sum(tenths[4:6]) + 2 * (tenths[3] + tenths[6]) / 3,
+        sum(tenths[7:]) + tenths[6] / 3,
+    ]
+    assert all(0.2 < third / sum(thirds) < 0.48 for third in thirds), thirds
+
+
+def test_only_kinds_that_the_world_offers_are_asked_for() -> None:
+    policy = spread(4, clean=0, chains=0.5)
+    for kind in (L, G):
+        for episode in range(60):
+            for before in ([None], [None, kind], [None, None, None]):
+                for left in (2, 6):
+                    asked = policy.ask(played(before), episode=episode, remaining=left, kinds=lambda kind=kind: {kind})
+                    assert asked is None or asked.kind is kind
+    asked = [policy.ask(played([None]), episode=at, remaining=2, kinds=lambda: {P}) for at in range(60)]
+    assert {one.kind for one in asked if one} == {P}
+    assert sum(one is None for one in asked) > 30, "where only the form can be wrong, it is asked for as rarely as else"
 
 
 def test_a_policy_is_a_value_that_prints_and_reads_itself() -> None:

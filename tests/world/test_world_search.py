@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import script_of
 
-from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement
 from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground import Facts, WorkLimit, ground
 from refinesynth.world.heuristic import UNREACHED, Heuristic
-from refinesynth.world.search import pruned
+from refinesynth.world.search import actions_left, mistakes_possible, pruned
 
 
 def _played(world: World, state: JsonValue, actions: tuple[str, ...]) -> JsonValue:
@@ -48,6 +48,32 @@ def test_a_key_is_fetched_for_a_locked_room_and_hands_are_freed_for_the_next_thi
     assert world.done(_played(world, state, found))
     assert found.index("grab key") < found.index("unlock cellar") < found.index("walk to cellar")
     assert len(found) == 10
+
+
+def test_what_is_left_of_a_known_solution_is_counted_from_wherever_one_is(house: tuple[World, JsonValue]) -> None:
+    world, state = house
+    solution = plan(world, state)
+    assert solution is not None
+    for done in range(len(solution) + 1):
+        here = _played(world, state, solution[:done])
+        assert actions_left(world, here, solution) == len(solution) - done
+    assert actions_left(world, state, solution[:-1]) is None
+    astray = world.step(_played(world, state, solution[:2]), "go to cabinet").state
+    assert actions_left(world, astray, solution) == len(solution) - 2
+
+
+def test_kinds_of_mistakes_are_those_that_what_is_known_allows(house: tuple[World, JsonValue]) -> None:
+    world, state = house
+    for known in ((), world.names, world.visible(state)):
+        found = mistakes_possible(world, state, known)
+        refused = {
+            unmet.requirement.kind
+            for text in ground_actions(world)
+            if (read := world.read(text))
+            and {*read[1].values()} <= {*known}
+            and (unmet := read[0].unmet(state, read[1]))
+        }
+        assert found == refused | {MistakeKind.PARAMETER}
 
 
 def test_a_tower_is_rebuilt(blocks: tuple[World, JsonValue]) -> None:
