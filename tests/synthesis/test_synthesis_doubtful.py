@@ -116,8 +116,8 @@ async def test_one_empty_answer_to_all_of_its_tries_ends_an_episode_as_soon_as_a
 
 
 async def test_an_episode_that_ended_without_anything_to_use_is_made_again_for_free(tmp_path: Path) -> None:
-    # The second persona's script, three times; the first one takes two requests.
-    server = Thinking(5, after=2)
+    # The second persona's script, three times; the first one takes three requests.
+    server = Thinking(6, after=3)
     await run(tmp_path / "run", server, concurrency=1)
     before, asked = contents(tmp_path / "run"), server.asked
     assert [line.accepted for line in RunFolder.open(tmp_path / "run").episodes()][:2] == [True, False]
