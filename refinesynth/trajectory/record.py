@@ -92,9 +92,11 @@ class Refinements(Value):
     @classmethod
     def _of_earlier(cls, given: object) -> object:
         """An earlier version counted plans that were given up, among the answered ones, and unrelated answers."""
-        if not isinstance(given, dict) or not {"given_up", "unrelated"} & given.keys():
+        if not isinstance(given, dict):
             return given
         found = dict(cast("dict[str, Any]", given))
+        if not {"given_up", "unrelated"} & found.keys():
+            return found
         given_up, unrelated = found.pop("given_up", 0), found.pop("unrelated", 0)
         answered = found.get("answered", given_up) - given_up
         return found | {"answered": answered, "abandoned": given_up, "unanswered": unrelated}

@@ -226,7 +226,8 @@ def test_only_kinds_that_the_world_offers_are_asked_for() -> None:
     policy = spread(4, clean=0, chains=0.5)
     for kind in (L, G):
         for episode in range(60):
-            for before in ([None], [None, kind], [None, None, None]):
+            befores: list[list[MistakeKind | None]] = [[None], [None, kind], [None, None, None]]
+            for before in befores:
                 for left in (2, 6):
                     asked = policy.ask(played(before), episode=episode, remaining=left, kinds=lambda kind=kind: {kind})
                     assert asked is None or asked.kind is kind
