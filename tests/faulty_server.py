@@ -4,7 +4,7 @@ import socket
 import struct
 from asyncio import Transport
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -65,13 +65,14 @@ def faulty_app(
     jitter: float = 0.0,
     seed: int = 0,
     log: Path | None = None,
+    garbage: Sequence[bytes] = GARBAGE,
 ) -> web.Application:
     """Return the mock server with these shares of requests failing: HTTP statuses, and names of `FAULTS`.
 
     The fault of a request depends on `seed` and on how many requests came before it. `log` gets a line of JSON for each
     request that has ended.
     """
-    server = _Faulty(dict(faults or {}), latency, jitter, seed, log)
+    server = _Faulty(dict(faults or {}), latency, jitter, seed, log, garbage)
     app = create_app(call, latency=latency, jitter=jitter, seed=seed)
     app.middlewares.append(server.middleware)
     return app
@@ -84,6 +85,7 @@ class _Faulty:
     jitter: float
     seed: int
     log: Path | None
+    garbage: Sequence[bytes] = GARBAGE
     requests: int = 0
     in_flight: int = 0
     max_in_flight: int = 0
@@ -117,7 +119,7 @@ class _Faulty:
                     answer = await _broken(request, str(fault), answer)
             else:
                 await anyio.sleep(self.latency * (1.0 + self.jitter * random.uniform(-1.0, 1.0)))
-                answer = await _failed(request, fault, random)
+                answer = await _failed(request, fault, random.choice(self.garbage))
                 line.status = answer.status
         except ConnectionError:
             # aiohttp has no client to send this to, and logs no traceback.
@@ -144,7 +146,7 @@ def _digest(body: Mapping[str, Any]) -> str:
     return blake2b(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
-async def _failed(request: web.Request, fault: int | str | None, random: Random) -> web.Response:
+async def _failed(request: web.Request, fault: int | str | None, garbage: bytes) -> web.Response:
     """Answer without a completion."""
     if fault == "hang":
         while _open(request) is not None:  # noqa: ASYNC110
@@ -153,7 +155,7 @@ async def _failed(request: web.Request, fault: int | str | None, random: Random)
     if fault == "before":
         await _reset(request)
     if fault == "garbage":
-        return web.Response(body=random.choice(GARBAGE), content_type="application/json")
+        return web.Response(body=garbage, content_type="application/json")
     status = fault if isinstance(fault, int) else 429
     kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = "rate_limit_exceeded" if status == 429 else None

@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from refinesynth.actions.wording import quoted
@@ -98,9 +99,13 @@ def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn
     known = IN_THE_SCENE.get((violation.rule, violation.code))
     text = _TURN.sub("your answer", violation.message) if known is None else known
     if known is not None:
-        tried = next((one.action for one in reversed(before) if isinstance(one, PlayerTurn)), "What you tried")
-        answer = next((one.observation for one in reversed(before) if isinstance(one, DungeonMasterTurn)), "nothing")
-        names = {"{action}": turn.action, "{tried}": tried, "{answer}": answer}
+        refused = (
+            (act.action, answer.observation)
+            for answer, act in pairwise(reversed(before))
+            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.flagged
+        )
+        tried, answered = next(refused, ("What you tried", "nothing"))
+        names = {"{action}": turn.action, "{tried}": tried, "{answer}": answered}
         text = _NAMED.sub(lambda found: quoted(names[found[0]]), text)
     return IN_GENERAL if _gives_away(text) else text
 

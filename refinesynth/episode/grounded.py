@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from refinesynth.actions.matching import meaning
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
@@ -140,10 +141,14 @@ class Grounded(Conversation):
         ]
         state = self._state_after(turns)
         solution = self.script.rulebook.solution if self.script.rulebook else ()
-        right = sum(not answer.flagged for answer in settled[1::2] if isinstance(answer, DungeonMasterTurn))
-        left = actions_left(self.world, state, solution)
-        known["remaining"] = max(2, len(solution) - right) if left is None else left
-        return super()._asked(tuple(settled), kinds=lambda: self._kinds(turns, state), **known)
+
+        def remaining() -> int:
+            right = sum(not answer.flagged for answer in settled[1::2] if isinstance(answer, DungeonMasterTurn))
+            left = actions_left(self.world, state, solution)
+            return max(2, len(solution) - right) if left is None else left
+
+        known |= {"kinds": lambda: self._kinds(turns, state), "remaining": remaining if solution else None}
+        return super()._asked(tuple(settled), **known)
 
     def _kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
         """The kinds of mistakes that can be made now, with things that the player can know of."""
@@ -151,7 +156,14 @@ class Grounded(Conversation):
         said += (turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn))
         names = names_of(self.world)
         known = {*self.world.visible(state), *(name for text in said for name in names.mentioned(text).values())}
-        return mistakes_possible(self.world, state, known)
+        # What names no particular thing, such as on, north or 2, is known to everybody.
+        known |= {name for name in self.world.names if not names.known_from(name)}
+        refused = {
+            meaning(self.script, act.action)
+            for act, answer in zip(turns[::2], turns[1::2], strict=True)
+            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.flagged
+        }
+        return mistakes_possible(self.world, state, known, refused)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
         """The excuse of a transient failure, if chance lets this action fail; never twice in a row, never what

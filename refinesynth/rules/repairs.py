@@ -36,6 +36,7 @@ from refinesynth.trajectory import (
     DungeonMasterTurn,
     MistakeKind,
     Refinements,
+    Script,
     Trajectory,
     flagged_turns,
 )
@@ -51,10 +52,10 @@ class Repair(NamedTuple):
 
     mistake: Exchange
     answer: int | None
-    """Index of the player turn that answers it, or of the first accepted one where it is abandoned; None if it is
-    unanswered."""
+    """Index of the player turn that answers it; None if none does."""
     accepted: int | None
-    """Index of the first player turn after it that was accepted and differs; None if there is none."""
+    """Index of the first player turn after it that was accepted and differs, where the world is imagined as far as the
+    window goes; None if there is none."""
     retake: int
     """Index of the player turn right after it; the number of turns if there is none."""
     waits: bool
@@ -76,7 +77,7 @@ def refinements(trajectory: Trajectory) -> Refinements:
 def count_refinements(found: Sequence[Repair]) -> Refinements:
     """Return how many mistakes became what."""
     abandoned = sum(repair.abandoned for repair in found)
-    answered = sum(repair.answer is not None for repair in found) - abandoned
+    answered = sum(repair.answer is not None for repair in found)
     return Refinements(
         answered=answered,
         abandoned=abandoned,
@@ -94,7 +95,7 @@ def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
     if not any(step.flagged for step in steps):
         return ()
     played = world_played(draft) if draft.script.grounded else None
-    executed = None if played is None else _Executed(played, steps, within)
+    executed = None if played is None else _Executed(draft.script, played, steps, within)
     return tuple(_repair(draft, steps, number, within, executed) for number, step in enumerate(steps) if step.flagged)
 
 
@@ -116,33 +117,28 @@ def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, e
     if executed is None or not executed.refused(mistake):
         return found
     answer = executed.answer(number)
-    abandoned = answer is None and complete and executed.abandoned(number)
-    if abandoned:
-        answer = executed.next_accepted(number)
     return found._replace(
         answer=None if answer is None else steps[answer].at,
+        accepted=executed.next_accepted(number),
         waits=not complete,
-        late=not abandoned and answer is not None and executed.late(number, answer),
-        abandoned=abandoned,
+        late=answer is not None and executed.late(number, answer),
+        abandoned=answer is None and complete and executed.abandoned(number),
     )
-
-
-_Key = tuple[str, ...]
-"""An action of a world with its values, or a text that is none."""
 
 
 class _Executed:
     """The exchanges of a draft, numbered, with what the world says of them."""
 
-    def __init__(self, played: Played, steps: Sequence[Exchange], within: int) -> None:
+    def __init__(self, script: Script, played: Played, steps: Sequence[Exchange], within: int) -> None:
         self._played, self._steps, self._within = played, steps, within
         self._known = {step.at: step for step in played.answered}
         self._accepted = list(accumulate((step.accepted for step in steps), initial=0))
         """How many of the steps before each one were accepted."""
         self._met: dict[int, tuple[int, int | None]] = {}
         """Index of a refused turn to the step since which what it lacked is there, and how many actions that takes."""
-        self._succeeded: defaultdict[_Key, list[int]] = defaultdict(list)
-        self._refused: dict[_Key, int] = {}
+        self._done = [meaning(script, step.player.action) for step in steps]
+        self._succeeded: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        self._refused: dict[tuple[str, ...], int] = {}
         """The last step at which each was refused."""
         for number, step in enumerate(steps):
             known = self._known.get(step.at)
@@ -150,9 +146,9 @@ class _Executed:
                 continue
             self._met.update((met.at, (number, met.needed)) for met in known.meets)
             if step.accepted:
-                self._succeeded[_key(known)].append(number)
+                self._succeeded[self._done[number]].append(number)
             elif step.flagged:
-                self._refused[_key(known)] = number
+                self._refused[self._done[number]] = number
 
     def refused(self, mistake: Exchange) -> bool:
         """Return whether the world refuses what was called wrong."""
@@ -166,7 +162,7 @@ class _Executed:
         met, needed = self._met.get(refused.at, (None, None))
         if met is not None and needed is not None and met - number - needed < self._within:
             found.append(met)
-        succeeded = self._succeeded.get(_key(refused), [])
+        succeeded = self._succeeded.get(self._done[number], [])
         found += succeeded[bisect_right(succeeded, number) :][:1]
         if refused.ruling.action is None:
             window = range(number + 1, min(number + 1 + self._within, len(self._steps)))
@@ -182,23 +178,21 @@ class _Executed:
     def abandoned(self, number: int) -> bool:
         """Return whether the goal is reached, and what was refused was not tried again in vain."""
         answered = self._played.answered
-        return answered[-1].done and self._refused[_key(self._known[self._steps[number].at])] == number
+        return answered[-1].done and self._refused[self._done[number]] == number
 
     def next_accepted(self, number: int) -> int | None:
-        """The first step after this one that was accepted."""
-        return next((at for at in range(number + 1, len(self._steps)) if self._steps[at].accepted), None)
+        """Index of the first player turn after a step that was accepted and differs."""
+        first = self._accepted[number + 1]
+        later = range(bisect_right(self._accepted, first) - 1, len(self._steps))
+        return next(
+            (self._steps[at].at for at in later if self._steps[at].accepted and self._done[at] != self._done[number]),
+            None,
+        )
 
     def _is_meant(self, text: str, number: int) -> bool:
         """Return whether an accepted action is what a text was meant to be that is none."""
         step = self._known.get(self._steps[number].at)
         return self._steps[number].accepted and step is not None and _is_meant(self._played.world, text, step)
-
-
-def _key(step: Answered) -> _Key:
-    ruling = step.ruling
-    if ruling.action is None:
-        return (folded(step.action),)
-    return (ruling.action, *(part for pair in sorted(ruling.values.items()) for part in pair))
 
 
 def _is_meant(world: World, text: str, step: Answered) -> bool:
@@ -258,7 +252,7 @@ def marks(draft: Draft) -> dict[int, Mark]:
     fates: dict[type[Refinement | Abandoned | Unanswered], defaultdict[int, list[int]]]
     fates = {kind: defaultdict(list) for kind in (Unanswered, Abandoned, Refinement)}
     for repair in repairs(draft):
-        kind = Abandoned if repair.abandoned else Unanswered if repair.answer is None else Refinement
+        kind = Refinement if repair.answer is not None else Abandoned if repair.abandoned else Unanswered
         at = repair.accepted if repair.answer is None else repair.answer
         if at is not None:
             fates[kind][at].append(repair.mistake.at)
@@ -306,7 +300,7 @@ class RealRefinement(BaseRule, built_in=True):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for found in repairs(draft, self.within):
-            if found.answer is None and not found.waits:
+            if found.answer is None and not found.abandoned and not found.waits:
                 yield self.violation(found.retake, "not_refined", self._message(found))
 
     def _message(self, found: Repair) -> str:

@@ -54,13 +54,13 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
     policy: Literal["spread", "natural", "prompted", "at_least"] = "spread"
     """`spread` lets mistakes fall evenly over the whole play, in numbers that vary; `at_least` is the paper's way."""
     mean: float = Field(default=2.0, ge=1, le=MOST)
-    """For `spread`: how many mistakes a play of the expected length holds on average, if it holds any: 1 to 4."""
+    """For `spread`: how many mistakes a play (of `expected` actions, if its length is not known) holds on average, if any: 1 to 4."""
     clean: float = Field(default=0.2, ge=0, le=1)
     """For `spread`: share of the trajectories in which no mistake is asked for."""
     chains: float = Field(default=0.3, ge=0, le=1)
     """For `spread`: share of the mistakes after which a longer repair is asked for, see `Way`; each way as often."""
     expected: int = Field(default=8, ge=1)
-    """For `spread`: right actions that a play is expected to take, where no solution is known. Mistakes fall evenly
+    """For `spread`: right actions that a play is expected to take, where its length is not known. Mistakes fall evenly
     whatever the real length is; in a play twice as long there are twice as many."""
     minimum: int = Field(default=2, ge=0)
     """For `at_least`: how many mistakes a trajectory has to hold, natural ones counted. Narrated play asks its Narrator
@@ -82,7 +82,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         attempt: int = 1,
         seed: int = 0,
         length: int | None = None,
-        remaining: int | None = None,
+        remaining: Callable[[], int] | None = None,
         kinds: Callable[[], Collection[MistakeKind]] = lambda: _KINDS,
     ) -> Asked | None:
         """What to ask the Player for now, or None.
@@ -94,7 +94,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
                 room for natural mistakes.
             seed: The episode's.
             length: Right actions that the play is expected to take; None means `expected`.
-            remaining: Right actions that are left to the goal, where an executed world tells. Then `spread` asks for its number in all,
+            remaining: Finds how many right actions are left to the goal, where an executed world tells. Then `spread` asks for its number in all,
                 evenly over what is left, and for none before the last action.
             kinds: Finds those of which a mistake can be made now; `spread` asks for no others.
         """
@@ -114,7 +114,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         return Asked(_order(verdicts, episode)[overdue % len(_KINDS)])
 
     def count(self, *, episode: int, seed: int) -> int:
-        """How many mistakes a play of the expected length is to hold: 0 in those that stay clean, else 1 to 4.
+        """How many mistakes a play (of `expected` actions, if its length is not known) is to hold: 0 in those that stay clean, else 1 to 4.
 
         Of other policies `minimum`: narrated play asks its Narrator for so many.
         """
@@ -132,10 +132,12 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         episode: int,
         seed: int,
         length: int | None,
-        remaining: int | None,
+        remaining: Callable[[], int] | None,
         kinds: Callable[[], Collection[MistakeKind]],
     ) -> Asked | None:
-        """Mistakes stand before right actions that are drawn evenly, and are overdue until they are made."""
+        """Mistakes stand before right actions that are drawn evenly, and are overdue until they are made; where it is known
+        what is left, each turn draws anew.
+        """
         made = list(_first_tries(verdicts))
         accepted = _accepted_in_a_row(verdicts)
         way = self._way(len(made), episode=episode, seed=seed) if made else "fresh"
@@ -152,9 +154,9 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             number += steps - slots[len(made)]
         else:
             left = self.count(episode=episode, seed=seed) - len(made)
-            if left <= 0 or remaining <= 1:
+            if left <= 0 or (ahead := remaining()) <= 1:
                 return None
-            chance = (_AT_FIRST + _MORE_LATER * steps / (steps + remaining)) * left / (_DETOURS * (remaining - 1))
+            chance = (_AT_FIRST + _MORE_LATER * steps / (steps + ahead)) * left / (_DETOURS * (ahead - 1))
             if _generator(seed, episode, "at", steps).random() >= chance:
                 return None
         # At the beginning nothing is known of other places.

@@ -42,7 +42,7 @@ def own_deepspeed(name: str) -> dict[str, Any]:
             raise InputError(
                 f"the DeepSpeed file {name!r} sets {section!r}; take it out, and set {_SETTINGS[section]} instead"
             )
-    kept = {key: value for key, value in given.items() if key not in _OURS}
+    kept = {key: value for key, value in given.items() if key not in {*_OURS, "fp16"}}
     # Without it the model would be saved in DeepSpeed's own pieces alone.
     needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == 3 else {}  # noqa: PLR2004
     return {"zero_allow_untested_optimizer": True} | kept | {"zero_optimization": {**zero, **needed}}

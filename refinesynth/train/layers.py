@@ -105,15 +105,16 @@ def layered(
         InputError: The file cannot be read.
     """
     written = dict(read_settings(file, nested=_nested)) if file is not None else {}
-    of_file = written.pop(_RECIPE, None)
+    given, of_file = dict(given or {}), written.pop(_RECIPE, None)
     named = recipe if recipe is not None else of_file
     layers: list[tuple[str, Mapping[str, Any]]] = []
     if named is not None:
         layers.append((f"recipe {named}", read_settings(_find_recipe(named), nested=_nested)))
     if file is not None:
         layers.append((str(file), written))
-    layers.append((given_by, given or {}))
-    for name in RETIRED.keys() & dict(_flat(given or {})).keys():
+    layers.append((given_by, given))
+    said = {name for name, value in _flat(written) if value not in (None, False, {})} | dict(_flat(given)).keys()
+    for name in sorted(RETIRED.keys() & said):
         warnings.warn(RETIRED[name], FutureWarning, stacklevel=3)
     values, origins = _merged(layers)
     if named is not None:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice, product
 
 from pydantic import JsonValue
 
+from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
@@ -178,33 +179,63 @@ def next_states(
 
 def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int | None:
     """How many actions of a known solution still lead from this state to the goal, without those that are not possible or
-    change nothing any more; None if they do not.
+    change nothing any more; None if they do not. About as many as the solution are carried out, a few times over.
     """
-    for first in range(len(solution), -1, -1):
-        here, taken = state, 0
-        for text in solution[first:]:
-            ruling = world.step(here, text)
-            taken += ruling.state is not here
-            here = ruling.state
-        if world.done(here):
-            return taken
-    return None
+    read = [world.read(text) for text in solution]
+
+    def taken(last: int) -> int | None:
+        """Of the last so many actions, those that are carried out; None if the goal is not reached then."""
+        here, count = state, 0
+        for action, values in (found for found in read[len(read) - last :] if found is not None):
+            if action.unmet(here, values) is None:
+                try:
+                    new = world.after(here, action, values)
+                except Inapplicable:
+                    continue
+                here, count = new, count + (new is not here)
+        return count if world.done(here) else None
+
+    if (found := taken(0)) is not None:
+        return found
+    short, long = 0, 1
+    while (found := taken(min(long, len(read)))) is None:
+        if long >= len(read):
+            return None
+        short, long = long, 2 * long
+    long = min(long, len(read))
+    while long - short > 1:
+        middle = (short + long) // 2
+        tried = taken(middle)
+        if tried is None:
+            short = middle
+        else:
+            long, found = middle, tried
+    return found
 
 
-def mistakes_possible(world: World, state: JsonValue, known: Collection[str]) -> frozenset[MistakeKind]:
-    """The kinds of which there is an action that this state refuses, and whose values are all known; a text that is no
-    action can always be written. Looked for among `MAX_GROUND_ACTIONS`.
+def mistakes_possible(
+    world: World, state: JsonValue, known: Collection[str], made: Collection[tuple[str, ...]] = ()
+) -> frozenset[MistakeKind]:
+    """The kinds of which there is an action that this state refuses, whose values are all known and that was not `made`
+    before (see `meaning`); a text that is no action can always be written.
+
+    At most `MAX_GROUND_ACTIONS` are looked at, each action having the same share of them.
     """
-    found = {MistakeKind.PARAMETER}
-    for text in some_ground_actions(world, MAX_GROUND_ACTIONS)[0]:
-        read = world.read(text)
-        if read is None or not all(value in known for value in read[1].values()):
-            continue
-        unmet = read[0].unmet(state, read[1])
-        if unmet is not None:
-            found.add(MistakeKind.LOGIC if unmet.problem else unmet.requirement.kind)
-        if len(found) == len(MistakeKind):
-            break
+    found, share = {MistakeKind.PARAMETER}, MAX_GROUND_ACTIONS // max(len(world.actions), 1)
+    sought = found | {requirement.kind for action in world.actions for requirement in action.requires}
+    for action in world.actions:
+        spec = action.spec
+        options = [[value for value in spec.parameters.get(name, ()) if value in known] for name in spec.placeholders]
+        for filling in islice(product(*options), share):
+            values = dict(zip(spec.placeholders, filling, strict=True))
+            unmet = action.unmet(state, values)
+            # A requirement without an answer is the rulebook's fault, and no mistake.
+            if unmet is None or unmet.problem is not None or unmet.requirement.kind in found:
+                continue
+            if meaning(world.script, spec.fill(values)) not in made:
+                found.add(unmet.requirement.kind)
+                if found == sought:
+                    return frozenset(found)
     return frozenset(found)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from faulty_server import faulty_app
+from faulty_server import GARBAGE, faulty_app
 
 from refinesynth import Backend, synthesize
 from refinesynth.rehearsal import Faults, Rehearsal
@@ -24,10 +24,11 @@ SERVERS: dict[str, dict[int | str, float]] = {
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[dict[str, str]]:
     """Both servers for all tests: litellm keeps its connections, and drops those to a server that has gone without
-    closing them."""
+    closing them. None answers with a surrogate in UTF-8: litellm's client reads it as another character, and asks on.
+    """
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(running(faulty_app(Rehearsal(faults=Faults()), faults)))
+            name: stack.enter_context(running(faulty_app(Rehearsal(faults=Faults()), faults, garbage=GARBAGE[:-1])))
             for name, faults in SERVERS.items()
         }
 

@@ -1,13 +1,14 @@
 """What answers a mistake: in an executed world, and where the world is imagined."""
 
 import pytest
+from pydantic import ValidationError
 from rule_drafts import draft, right, wrong
 from samples import accepted, dm, player, provenance
 from words_corpus import HOUSE
 
 from refinesynth import rules
 from refinesynth.rules import RealRefinement
-from refinesynth.rules.repairs import count_refinements, refinements, repairs
+from refinesynth.rules.repairs import Repair, count_refinements, refinements, repairs
 from refinesynth.run.figures import EpisodeFigures
 from refinesynth.trajectory import (
     Draft,
@@ -39,21 +40,15 @@ Fate = tuple[str, int | None]
 
 def became(subject: Draft, within: int = 3) -> list[Fate]:
     """Of each mistake."""
-    return [
-        (
-            "abandoned"
-            if repair.abandoned
-            else "open"
-            if repair.answer is None and repair.waits
-            else "unanswered"
-            if repair.answer is None
-            else "late"
-            if repair.late
-            else "answered",
-            None if repair.answer is None else repair.answer // 2,
-        )
-        for repair in repairs(subject, within)
-    ]
+
+    def fate(repair: Repair) -> Fate:
+        if repair.abandoned:
+            return "abandoned", None if repair.accepted is None else repair.accepted // 2
+        if repair.answer is None:
+            return "open" if repair.waits else "unanswered", None
+        return "late" if repair.late else "answered", repair.answer // 2
+
+    return [fate(repair) for repair in repairs(subject, within)]
 
 
 TAKE = "take apple from fridge"
@@ -193,6 +188,28 @@ def test_what_was_counted_when_it_was_accepted_is_not_counted_again() -> None:
     kept = Refinements(answered=7, abandoned=2)
     stored = found.model_copy(update={"provenance": provenance(refinements=kept)})
     assert refinements(Trajectory.from_json(stored.to_json())) == kept
+
+
+def test_a_mistake_after_which_everything_is_called_wrong_is_abandoned_at_no_turn() -> None:
+    acts = ("open drawer", *END)
+    whole = played(*acts, finished=True)
+    flagged = [
+        turn.model_copy(update={"logic_error": True}) if isinstance(turn, DungeonMasterTurn) else turn
+        for turn in whole.turns
+    ]
+    found = count_refinements(repairs(whole.model_copy(update={"turns": tuple(flagged)})))
+    assert (found.answered, found.abandoned, found.unanswered) == (0, 1, 3)
+
+
+def test_two_texts_that_differ_in_case_are_one_try_each() -> None:
+    acts = ("Fetch Apple", "look", "fetch apple", *END)
+    assert list(RealRefinement()(played(*acts, finished=True))) == []
+
+
+@pytest.mark.parametrize("odd", [{"answered": "3", "given_up": 1}, {"answered": 3, "given_up": None}, {"unrelated": 1}])
+def test_counts_that_are_none_are_no_refinements(odd: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Refinements.model_validate(odd)
 
 
 def test_the_counts_of_an_earlier_version_are_read() -> None:

@@ -198,7 +198,7 @@ def in_a_world(policy: Mistakes, *, episode: int, length: int, detours: int = 0)
     verdicts: list[MistakeKind | None] = []
     while (right := sum(kind is None for kind in verdicts)) < length + detours:
         left = length - right + sum(at < right for at in away)
-        asked = policy.ask(played(verdicts), episode=episode, seed=7 * episode, remaining=left)
+        asked = policy.ask(played(verdicts), episode=episode, seed=7 * episode, remaining=lambda left=left: left)
         verdicts.append(asked.kind if asked is not None and asked.way in {"fresh", "again"} else None)
     return verdicts
 
@@ -229,9 +229,14 @@ def test_only_kinds_that_the_world_offers_are_asked_for() -> None:
             befores: list[list[MistakeKind | None]] = [[None], [None, kind], [None, None, None]]
             for before in befores:
                 for left in (2, 6):
-                    asked = policy.ask(played(before), episode=episode, remaining=left, kinds=lambda kind=kind: {kind})
+                    asked = policy.ask(
+                        played(before),
+                        episode=episode,
+                        remaining=lambda left=left: left,
+                        kinds=lambda kind=kind: {kind},
+                    )
                     assert asked is None or asked.kind is kind
-    asked = [policy.ask(played([None]), episode=at, remaining=2, kinds=lambda: {P}) for at in range(60)]
+    asked = [policy.ask(played([None]), episode=at, remaining=lambda: 2, kinds=lambda: {P}) for at in range(60)]
     assert {one.kind for one in asked if one} == {P}
     assert sum(one is None for one in asked) > 30, "where only the form can be wrong, it is asked for as rarely as else"
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import script_of
 
+from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement
 from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground import Facts, WorkLimit, ground
@@ -74,6 +75,47 @@ def test_kinds_of_mistakes_are_those_that_what_is_known_allows(house: tuple[Worl
             and (unmet := read[0].unmet(state, read[1]))
         }
         assert found == refused | {MistakeKind.PARAMETER}
+    every = {meaning(world.script, text) for text in ground_actions(world)}
+    assert mistakes_possible(world, state, world.names, every) == {MistakeKind.PARAMETER}, "all were made before"
+
+
+def test_a_requirement_without_an_answer_is_no_mistake_to_be_made() -> None:
+    broken = Requirement(condition="state.missing.x == 1", hint="No.")
+    world = World(script_of(ActionSpec(name="look", pattern="look", requires=(broken,)), goal=("true",)))
+    assert mistakes_possible(world, {}, ()) == {MistakeKind.PARAMETER}
+
+
+def test_what_is_known_is_found_in_a_world_of_many_things() -> None:
+    things = tuple(f"thing {at}" for at in range(80))
+    far = Requirement(condition="one == 'thing 79'", hint="No.", kind=MistakeKind.PLACE)
+    spec = ActionSpec(
+        name="join {one} to {other}",
+        pattern="join (.+) to (.+)",
+        parameters={"one": things, "other": things},
+        requires=(far,),
+    )
+    world = World(script_of(spec, goal=("true",)))
+    assert MistakeKind.PLACE in mistakes_possible(world, {}, {"thing 70", "thing 71"})
+
+
+def test_a_long_solution_is_followed_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Effect(op=EffectOp.SET, path="/at", value="{to}")
+    steps = tuple(map(str, range(1, 101)))
+    ready = Requirement(condition="int(to) == int(state.at) + 1", hint="Not yet.")
+    spec = ActionSpec(name="go {to}", pattern="go (.+)", parameters={"to": steps}, requires=(ready,), effects=(count,))
+    world = World(script_of(spec, goal=("state.at == '100'",)))
+    done, after = 0, World.after
+
+    def counting(self: World, *given: object) -> JsonValue:
+        nonlocal done
+        done += 1
+        return after(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(World, "after", counting)
+    solution = [f"go {to}" for to in steps]
+    for at in (0, 37, 99, 100):
+        assert actions_left(world, {"at": str(at)}, solution) == 100 - at
+    assert done < 4 * 100 * 4
 
 
 def test_a_tower_is_rebuilt(blocks: tuple[World, JsonValue]) -> None:

@@ -94,7 +94,13 @@ def listed(model: str, *, batch: bool = False) -> Rates | None:
     if provider in _BILLED_BY_OTHER_RULES:
         return None
     prices = read_table("model_prices_and_context_window_backup.json")
-    for key in (model, name):
+    # ft:BASE:organization:name:id, and Bedrock's ways to ask.
+    plain = (
+        ":".join(name.split(":")[:2])
+        if name.startswith("ft:")
+        else name.removeprefix("converse/").removeprefix("invoke/")
+    )
+    for key in dict.fromkeys((model, name, plain, model.lower(), plain.lower())):
         entry = prices.get(key)
         if entry is not None and _same_provider(provider, str(entry.get("litellm_provider", ""))):
             try:

@@ -56,7 +56,7 @@ def _entry(model: str) -> Mapping[str, Any]:
 
 
 def _is_o_series(model: str) -> bool:
-    return _O_SERIES.match(model) is not None and bool(_entry(model))
+    return _O_SERIES.match(model.rpartition("/")[2].casefold()) is not None and bool(_entry(model))
 
 
 def _reasons(model: str) -> bool:

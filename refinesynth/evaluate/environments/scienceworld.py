@@ -4,6 +4,7 @@ The simulator is a Java program beside this process, which ends with it.
 """
 
 import re
+import shutil
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -76,8 +77,15 @@ class ScienceWorld:
     """
 
     def __init__(self, *, compat: Compat) -> None:
+        """Start the simulator.
+
+        Raises:
+            BadInstance: There is no Java to run it.
+        """
         self._quirks = compat == "agentboard"
         package: Any = import_module("scienceworld")
+        if shutil.which("java") is None:
+            raise BadInstance("scienceworld needs Java, and there is no program 'java': install a JRE, 11 or newer")
         self._world: Any = package.ScienceWorldEnv("", envStepLimit=_SIMULATORS_STEPS)
         self._task: tuple[str, int] = ("", 0)
         self._met: dict[str, bool] = {}

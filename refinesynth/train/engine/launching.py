@@ -100,6 +100,9 @@ def _run_ranks(number: int, settings: Path, outcome: Path) -> tuple[int, list[in
                 # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us.
                 environment = here | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
                 ranks.append(subprocess.Popen(command(settings), env=environment, start_new_session=True))  # noqa: S603
+            if signals:  # one that came before there was anybody to pass it on to
+                for each in ranks:
+                    each.send_signal(signal.SIGTERM)
             while running := [each for each in ranks if each.poll() is None]:
                 if not code and (code := _first_failure(ranks)):
                     patience = monotonic() + _LAST_WORDS

@@ -46,7 +46,7 @@ from refinesynth.train.engine.saving import writing, written_dtype
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
-from refinesynth.train.layers import portable_config
+from refinesynth.train.layers import portable, portable_config
 from refinesynth.train.plan import Plan, Sizes, SourceSizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank, write_outcome
@@ -136,7 +136,7 @@ def _by_source(reading: Reading, store: TokenStore, held_out: list[Conversation]
 
 def _remarks(reading: Reading) -> Iterator[str]:
     for where in reading.torn:
-        yield f"{where}: the last line is cut off, as a run that was killed leaves it; it is left out"
+        yield f"{portable(where)}: the last line is cut off, as a run that was killed leaves it; it is left out"
     if reading.emptied:
         yield f"{reading.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
