@@ -157,7 +157,12 @@ def wait_in_words(text: str) -> float | None:
 
 def _sum(parts: Iterable[tuple[str, str]]) -> float:
     return sum(
-        float(number) * next(seconds for begins, seconds in _SECONDS.items() if unit.casefold().startswith(begins))
+        float(number)
+        * next(
+            seconds
+            for begins, seconds in _SECONDS.items()
+            if unit.casefold().replace("\u03bc", "\u00b5").startswith(begins)
+        )
         for number, unit in parts
     )
 
