@@ -97,9 +97,10 @@ class Refinements(Value):
         found = dict(cast("dict[str, Any]", given))
         if not {"given_up", "unrelated"} & found.keys():
             return found
-        given_up, unrelated, answered = found.pop("given_up", 0), found.pop("unrelated", 0), found.get("answered")
+        given_up, unrelated, answered = found.get("given_up", 0), found.get("unrelated", 0), found.get("answered")
         if not isinstance(given_up, int) or not isinstance(answered, int):
-            return given
+            return found
+        found = {key: value for key, value in found.items() if key not in {"given_up", "unrelated"}}
         answered -= given_up
         return found | {"answered": answered, "abandoned": given_up, "unanswered": unrelated}
 
