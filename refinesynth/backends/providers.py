@@ -126,6 +126,13 @@ def known_providers() -> frozenset[str]:
     return frozenset({*listed, *priced, *PROVIDERS} - {"", "rehearsal"})
 
 
+def base_of(model: str) -> str:
+    """The model that a fine-tuned one of OpenAI's (`ft:BASE:organization:name:id`) is listed under, `ft:BASE`; any other
+    model itself.
+    """
+    return ":".join(model.split(":")[:2]) if model.startswith("ft:") else model
+
+
 def read_table(name: str) -> dict[str, Any]:
     """One of the JSON files that litellm ships, without importing it; empty if it cannot be read."""
     found = find_spec("litellm")

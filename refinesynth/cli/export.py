@@ -244,7 +244,7 @@ _NOT_SET = frozenset({"data", "output", "path", "overwrite"})
 
 
 def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], masking: str | None) -> _Writes:
-    """What writes the format `tokens`: what our own trainer would train on, for everybody's.
+    """The writer of the format `tokens`: ids and labels as our own trainer has them, for any other.
 
     Raises:
         InputError: There is no model, or a setting is none.

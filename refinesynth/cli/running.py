@@ -107,7 +107,7 @@ def import_backends(asked: Mapping[str, Any]) -> None:
 
 
 def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
-    """What `work` gives, whose progress is displayed, with remarks; None if a signal came first, beside its exit code."""
+    """Display the progress of `work`, with remarks; gives its result, None if a signal came first, and the exit code."""
     calm_collector()
     with interruptible() as interrupt:
         display.open()

@@ -44,7 +44,7 @@ SESSION_HEADER = "x-session-id"
 
 
 class Memory(Protocol):
-    """What is known of the completions that one episode has paid for, in this process or an earlier one."""
+    """Completions that one episode has paid for, in this process or an earlier one."""
 
     @property
     def ended(self) -> bool:

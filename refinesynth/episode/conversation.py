@@ -91,7 +91,7 @@ class TakenBack:
 
 
 def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn] = ()) -> str:
-    """What the Player reads of a violation at this turn of its own, after those `before` it.
+    """A violation at a turn of the Player's in the words that it reads, `before` being the turns that came first.
 
     Of rules that are not the package's own it is their message, without numbers of turns. Whatever it is, a thought
     that repeats it passes `NoLeaks`.

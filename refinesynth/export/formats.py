@@ -20,7 +20,7 @@ from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
 Form = Literal["react", "tools"]
-"""How a conversation is written: as ReAct text, or with tool calls."""
+"""Form of a conversation: ReAct text, or tool calls."""
 
 DROPPED = "#correct"
 """Ends the id of a conversation without its mistakes, in a format without flags: every turn of the assistant is
@@ -40,7 +40,7 @@ class ChatFormat:
     advice: Mapping[Masking, str]
     shape: Shape
     takes_calls: bool = False
-    """Whether the reader takes actions as tool calls."""
+    """True where the reader takes actions as tool calls."""
     form: Form = "react"
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:

@@ -43,7 +43,7 @@ from refinesynth.trajectory import (
 from refinesynth.world import World, mentions
 
 WITHIN = 3
-"""How many player turns after a mistake may pass until its answer, that one included, where it takes one action; the
+"""Player turns after a mistake in which its answer may come, where it takes one action; the
 default of `RealRefinement`."""
 
 

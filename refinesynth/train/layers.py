@@ -106,6 +106,8 @@ def layered(
     """
     written = dict(read_settings(file, nested=_nested)) if file is not None else {}
     given, of_file = dict(given or {}), written.pop(_RECIPE, None)
+    of_given = given.pop(_RECIPE, None)
+    recipe = of_given if recipe is None else recipe
     named = recipe if recipe is not None else of_file
     layers: list[tuple[str, Mapping[str, Any]]] = []
     if named is not None:

@@ -37,8 +37,16 @@ def free_port() -> int:
 
 
 @contextmanager
-def signals_handled(handler: Callable[[int, FrameType | None], None]) -> Generator[Callable[[], None]]:
-    """Within, SIGTERM and SIGINT go to `handler`, in the main thread, which alone may set handlers; gives what ends that."""
+def signals_handled(
+    handler: Callable[[int, FrameType | None], None], *, hangup: bool = False
+) -> Generator[Callable[[], None]]:
+    """Within, SIGTERM and SIGINT go to `handler`, in the main thread, which alone may set handlers; gives what ends that.
+
+    With `hangup` so does SIGHUP, unless it is ignored, as under nohup.
+    """
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if hangup and hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before: dict[int, Any] = {}
 
     def put_back() -> None:
@@ -47,7 +55,7 @@ def signals_handled(handler: Callable[[int, FrameType | None], None]) -> Generat
 
     try:
         with suppress(ValueError):
-            before.update((number, signal.signal(number, handler)) for number in (signal.SIGTERM, signal.SIGINT))
+            before.update((number, signal.signal(number, handler)) for number in numbers)
         yield put_back
     finally:
         put_back()

@@ -112,3 +112,20 @@ def test_every_paid_preset_has_a_price() -> None:
 def test_a_model_that_nobody_lists_or_that_is_billed_by_more_than_tokens_has_no_price() -> None:
     for model in ("nobody/knows", "gpt-9000", "perplexity/sonar"):
         assert price_of(Backend(model=model)) is unknown
+
+
+@pytest.mark.parametrize(
+    ("written", "listed_as"),
+    [
+        ("ft:gpt-4o-mini-2024-07-18:org:name:id", "ft:gpt-4o-mini-2024-07-18"),
+        ("openai/ft:gpt-4o-mini-2024-07-18:org:name:id", "ft:gpt-4o-mini-2024-07-18"),
+        (
+            "bedrock/converse/anthropic.claude-3-5-sonnet-20240620-v1:0",
+            "bedrock/anthropic.claude-3-5-sonnet-20240620-v1:0",
+        ),
+        ("anthropic/Claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+    ],
+)
+def test_a_model_has_the_price_of_the_one_that_it_is(written: str, listed_as: str) -> None:
+    assert listed(written) is not None
+    assert listed(written) == listed(listed_as)

@@ -33,6 +33,11 @@ def refusal(file: Path | None = None, *, recipe: str | None = None, **fields: An
     return str(caught.value)
 
 
+def test_a_recipe_among_the_settings_is_applied_as_one_of_its_own() -> None:
+    assert layered(given={**NAMES, "recipe": "lora"}).config == layered(recipe="lora", given=NAMES).config
+    assert layered(recipe="lora", given={**NAMES, "recipe": "paper-8b"}).config.lora is not None
+
+
 # The paper's numbers, section 4.1: a change of a default changes what a recipe promises.
 
 

@@ -161,7 +161,9 @@ def test_what_changes_no_result_may_change(output: Path) -> None:
 
 def test_the_same_settings_by_a_recipes_name_are_the_same(output: Path) -> None:
     begun(output)
-    opened(output, recipe="paper-8b")
+    asked = config(output).model_copy(update={"recipe": "paper-8b"})
+    assert check_output(asked) is None
+    open_output(asked, a_plan(asked))
     assert layered(file=output / "train.yaml").config.recipe == "paper-8b"
 
 

@@ -77,6 +77,9 @@ def test_retired_settings_warn_where_they_are_given_and_are_ignored(tmp_path: Pa
     file = tmp_path / "train.yaml"  # of a version before
     file.write_text("data: [a]\nmodel: m\noutput: o\ntrainer:\n  optim_args: {}\n  torch_compile_mode: null\n")
     assert layered(file=file).config.trainer == a_config().trainer
+    file.write_text("data: [a]\nmodel: m\noutput: o\ntrainer:\n  torch_compile_mode: max-autotune\n")
+    with pytest.warns(FutureWarning, match=r"trainer\.torch_compile_mode is removed and ignored"):
+        assert layered(file=file).config.trainer == a_config().trainer
 
 
 def test_fields_are_written_and_read_again(tmp_path: Path) -> None:

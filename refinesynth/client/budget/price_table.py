@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import read_table, split
+from refinesynth.backends.providers import base_of, read_table, split
 
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
@@ -94,12 +94,8 @@ def listed(model: str, *, batch: bool = False) -> Rates | None:
     if provider in _BILLED_BY_OTHER_RULES:
         return None
     prices = read_table("model_prices_and_context_window_backup.json")
-    # ft:BASE:organization:name:id, and Bedrock's ways to ask.
-    plain = (
-        ":".join(name.split(":")[:2])
-        if name.startswith("ft:")
-        else name.removeprefix("converse/").removeprefix("invoke/")
-    )
+    # Bedrock's ways to ask are no part of a name.
+    plain = base_of(name).removeprefix("converse/").removeprefix("invoke/")
     for key in dict.fromkeys((model, name, plain, model.lower(), plain.lower())):
         entry = prices.get(key)
         if entry is not None and _same_provider(provider, str(entry.get("litellm_provider", ""))):

@@ -17,7 +17,7 @@ from refinesynth.errors import BudgetSpent
 from refinesynth.trajectory import Usage
 
 Price: TypeAlias = Callable[[RequestUsage], float | None]
-"""What a completion costs in US dollars; None where the price is unknown."""
+"""Price of a completion in US dollars; None where it is unknown."""
 
 _AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 """What one is taken to need before the first has ended."""

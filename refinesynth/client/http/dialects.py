@@ -11,7 +11,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from refinesynth.backends.backend import Backend, OutputMode
-from refinesynth.backends.providers import read_table
+from refinesynth.backends.providers import base_of, read_table
 from refinesynth.client.http.reply import UnsupportedParamsError
 
 COMMON = frozenset(
@@ -23,7 +23,7 @@ COMMON = frozenset(
 """OpenAI's parameters that any server of its protocol takes."""
 _EFFORT = frozenset({"reasoning_effort"})
 _REASONING = frozenset({"max_tokens", "response_format", "seed", "tool_choice", "tools"}) | _EFFORT
-"""What every model of OpenAI's that reasons takes. Which takes more, and when, is left to litellm."""
+"""Parameters of every reasoning model of OpenAI's. Those of some of them alone are left to litellm."""
 _EFFORTS = (None, "low", "medium", "high")
 """Those that each of them takes."""
 _O_SERIES = re.compile(r"o\d")
@@ -49,8 +49,7 @@ ELSEWHERE = frozenset({"model", "messages", "timeout", "api_base", "api_key", "e
 def _entry(model: str) -> Mapping[str, Any]:
     """The entry of one of OpenAI's models; empty for a model that is not listed."""
     table = read_table("model_prices_and_context_window_backup.json")
-    # ft:BASE:organization:name:id
-    names = (f"openai/{model}", model, ":".join(model.split(":")[:2]))
+    names = (f"openai/{model}", model, base_of(model))
     entries: list[dict[str, Any]] = [table[name] for name in names if name in table]
     return next((entry for entry in entries if entry.get("litellm_provider") == "openai"), dict[str, Any]())
 

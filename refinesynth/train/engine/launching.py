@@ -94,7 +94,7 @@ def _run_ranks(number: int, settings: Path, outcome: Path) -> tuple[int, list[in
     here |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
     here.setdefault("OMP_NUM_THREADS", "1")
     code, patience = 0, math.inf
-    with signals_handled(pass_on):
+    with signals_handled(pass_on, hangup=True):  # the ranks are in sessions of their own, and would go on alone
         try:
             for rank in range(number):
                 # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us.

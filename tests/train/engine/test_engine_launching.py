@@ -88,7 +88,7 @@ def test_a_rank_that_waits_in_vain_for_one_that_failed_is_ended(tmp_path: Path, 
         launch(two(tmp_path))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -2), (signal.SIGTERM, -15)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -2), (signal.SIGTERM, -15), (signal.SIGHUP, -1)])
 def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(tmp_path: Path, number: int, code: int):
     """In a process of its own, which ends of it as it would without us."""
     script = """

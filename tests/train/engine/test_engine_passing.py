@@ -66,8 +66,10 @@ def test_a_deepspeed_file_sets_nothing_that_is_a_setting_of_ours(tmp_path: Path,
     path.write_text(json.dumps({"zero_optimization": {"stage": 2}, **section}))
     with pytest.raises(InputError, match=next(iter(section))):
         own_deepspeed(str(path))
-    path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "gradient_clipping": "auto", "fp16": {}}))
-    assert own_deepspeed(str(path))["zero_optimization"]["stage"] == 2
+    for left_open in ({}, "auto", False, None, {"enabled": "auto"}):
+        path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "gradient_clipping": "auto", "fp16": left_open}))
+        found = own_deepspeed(str(path))
+        assert (found["zero_optimization"]["stage"], found.get("fp16")) == (2, None), "accelerate takes a mapping alone"
 
 
 def test_a_tracker_that_is_not_installed_is_said_before_anything_is_loaded(
