@@ -10,6 +10,8 @@ FUZZ_SECONDS ?= 600
 JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 # Installed before everything else; name another wheel where your machine needs one.
 TORCH ?= torch==2.13.0
+# A worker that crashes ends the session: with another in its place, xdist waits for ever once the rest has ended.
+XDIST = -n $(JOBS) --max-worker-restart=0 --dist
 PYTEST = $(BIN)/python -W "ignore:Unable to activate pytest branch coverage" -m slipcover --json --out
 DEMO := $(or $(DEMO),runs/demo-$(shell date +%Y%m%d-%H%M%S))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -28,11 +30,11 @@ demo: $(VENV)/.train ## Synthesize 40 trajectories with the embedded backend, sh
 
 test: $(VENV)/.dev ## Run laws, on fewer examples, and one representative of each law over processes and training; minutes
 	@rm -f .coverage.*.json
-	HYPOTHESIS_PROFILE=quick SIMULATE_TO=100 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "law and not long"
-	$(PYTEST) .coverage.representatives.json -m pytest -n $(JOBS) --dist loadgroup -m representative
+	HYPOTHESIS_PROFILE=quick SIMULATE_TO=100 $(BIN)/python -m pytest $(XDIST) worksteal -m "law and not long"
+	$(PYTEST) .coverage.representatives.json -m pytest $(XDIST) loadgroup -m representative
 
 test-rest: $(VENV)/.dev ## Run what `make test` leaves out, laws on all examples; after it, check the branch coverage of both
-	$(PYTEST) .coverage.rest.json -m pytest -n $(JOBS) --dist loadgroup -m "not representative"
+	$(PYTEST) .coverage.rest.json -m pytest $(XDIST) loadgroup -m "not representative"
 	@$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --fail-under 95
 
 test-all: ## Run all tests, with branch coverage
@@ -54,8 +56,8 @@ parity: $(VENV)/.dev ## Compare our labels and rewards with those of TRL, LLaMA-
 	$(BIN)/python -m pytest tests/parity
 
 fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journal, for as long as it takes
-	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz
-	SIMULATE_TO=10000 $(BIN)/python -m pytest -n $(JOBS) tests/simulation
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/fuzz
+	SIMULATE_TO=10000 $(BIN)/python -m pytest -o faulthandler_timeout=0 -n $(JOBS) tests/simulation
 	$(BIN)/python tests/fuzz/guided.py any_state_is_played_in -max_total_time=$(FUZZ_SECONDS)
 	$(BIN)/python tests/fuzz/guided.py any_script_is_refused_in_words_or_played_within_bounds -max_total_time=$(FUZZ_SECONDS)
 

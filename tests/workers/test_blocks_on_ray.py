@@ -6,8 +6,11 @@ import os
 import pickle
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -29,6 +32,7 @@ from refinesynth.settings.curation import Curation
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.workers.block import Block, BlockSettings, Report, ToPlay, play_block
 from refinesynth.synthesis.workers.blocks import share_of_limits
+from refinesynth.synthesis.workers.mailbox import Mailbox, _Actor  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Draft, Persona
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
@@ -66,7 +70,7 @@ def assert_nothing_was_paid_twice(folder: Path) -> None:
 
 async def slowly(**request: Any) -> object:
     """The rehearsal, so slow that something is always under way."""
-    await anyio.sleep(0.1)
+    await anyio.sleep(0.2)
     return await Rehearsal()(**request)
 
 
@@ -92,8 +96,12 @@ def stop() -> None:
 
 @pytest.mark.representative
 async def test_a_run_broken_off_is_continued_by_any_number_of_workers_to_the_same_files_and_nothing_is_paid_twice(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def cancel(*_: object, **__: object) -> None:
+        raise AssertionError("a task that ends at this moment would make Ray abort this process")
+
+    monkeypatch.setattr("ray.cancel", cancel)
     asked: dict[str, Any] = {"concurrency": 6, "output": tmp_path / "run"}
     await synthesize(n=24, concurrency=6, output=tmp_path / "whole")
     with pytest.raises(Enough):
@@ -182,8 +190,9 @@ async def test_what_no_worker_could_do_better_is_raised_and_a_rule_may_be_writte
 
     result = await synthesize(n=1, workers=2, rules=every, early_stop=2, output=tmp_path / "strict")
     assert set(result.by_rule) >= {"every"}
-    with pytest.raises(RunStopped, match="nobody knows this model"):
-        await synthesize(n=2, workers=2, call=refused, output=tmp_path / "refused")
+    for workers in (1, 2):  # with one, the block that failed has all that there is
+        with pytest.raises(RunStopped, match="nobody knows this model"):
+            await synthesize(n=2, workers=workers, cluster="auto", call=refused, output=tmp_path / f"refused {workers}")
     lock = Lock()
 
     def locked(draft: Draft) -> Iterator[rules.Violation]:
@@ -195,10 +204,16 @@ async def test_what_no_worker_could_do_better_is_raised_and_a_rule_may_be_writte
     assert tasks_at_work() == []
 
 
-class Mailbox(list[Report]):
-    """Stands for Ray's queue."""
+class Reports(Mailbox):
+    """Stands for the actor."""
 
-    put_nowait_batch = list[Report].extend
+    def __init__(self, *, most: int = sys.maxsize) -> None:
+        self.all: list[Report] = []
+        self.most = most
+
+    def put(self, report: Report) -> bool:
+        self.all.append(report)
+        return len(self.all) <= self.most
 
 
 async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_temporary_folder_and_reports_all(
@@ -206,7 +221,7 @@ async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_tempo
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    mailbox, backends = Mailbox(), resolve_roles("rehearsal")
+    backends = resolve_roles("rehearsal")
     settings = BlockSettings(
         settings=settings_for(seed=3),
         backends={role: backends[role] for role in find("live").roles(settings_for(seed=3))},
@@ -221,19 +236,36 @@ async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_tempo
     episodes = tuple(ToPlay(index, Persona(text=f"A clerk with {index} keys.")) for index in (4, 5, 9))
     block = Block(number=1, episodes=episodes, budget=None, lacks=b"{}")
 
-    def play(version: str) -> Exception | None:
-        return play_block(
-            pickle.dumps(settings), pickle.dumps(block), mailbox, version=version, environment={}, paths=[]
-        )
+    async def play(mailbox: Reports, version: str = __version__) -> Exception | None:
+        sent = (pickle.dumps(settings), pickle.dumps(block), mailbox)
+        return await anyio.to_thread.run_sync(partial(play_block, *sent, version=version, environment={}, paths=[]))
 
-    assert await anyio.to_thread.run_sync(play, __version__) is None
-    finished = [one for report in mailbox for one in report.finished]
+    reports, told_at_once, told_later = Reports(), Reports(most=0), Reports(most=30)
+    assert await play(reports) is None
+    finished = [one for report in reports.all for one in report.finished]
     assert sorted(one.index for one in finished) == [4, 5, 9]
-    paid = sum(len(report.paid) for report in mailbox)
+    paid = sum(len(report.paid) for report in reports.all)
     assert paid == sum(one.line.usage.requests for one in finished) > 0
-    assert {report.how.in_flight for report in mailbox} <= {0, 1, 2}
+    assert {report.how.in_flight for report in reports.all} <= {0, 1, 2}
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - in one call
-    assert "install the same one on all machines" in str(await anyio.to_thread.run_sync(play, "0.0.1"))
+    assert "install the same one on all machines" in str(await play(reports, "0.0.1"))
+
+    assert await play(told_at_once) is None
+    assert [(report.folder, report.paid) for report in told_at_once.all] == [("", [])], "before it makes anything"
+    settings = replace(settings, call=slowly)
+    assert await play(told_later) is None
+    assert 0 < sum(len(report.paid) for report in told_later.all) < paid
+    assert len(told_later.all) == 32, "it is told by the next report, and sends what it has"
+
+
+def test_a_block_that_has_not_begun_when_the_run_ends_leaves_no_report_later() -> None:
+    actor = _Actor()
+    assert actor.put(Report(block=1))
+    assert (actor.end(1), actor.end(2)) == (True, False)
+    assert not actor.put(Report(block=2))
+    assert not actor.put(Report(block=1))
+    assert [report.block for report in actor.take()] == [1, 1]
+    assert actor.take() == []
 
 
 def test_limits_are_shared_out() -> None:

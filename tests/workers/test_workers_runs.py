@@ -1,6 +1,7 @@
 """The command with workers: a signal leaves nothing running, and a Ray that is killed ends the run in words."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,7 +68,8 @@ def test_a_run_whose_raylet_is_killed_says_so(tmp_path: Path) -> None:
         os.kill(one_of(run.pid, "/raylet/raylet"), signal.SIGKILL)
         said = run.communicate(timeout=100)[0]
     assert run.returncode == 3, said
-    assert "Ray ended the run: one of its processes on this machine" in " ".join(said.split())
+    # Ray ends the process of the run, unless that notices first.
+    assert re.search("Ray ended the run: one of its|the connection to the Ray cluster is lost", " ".join(said.split()))
     assert not Path(f"/proc/{child}").exists()
 
 

@@ -42,6 +42,7 @@ from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.progress import How, room_of, troubles_of
 from refinesynth.synthesis.room import Room
+from refinesynth.synthesis.workers.mailbox import Mailbox
 from refinesynth.trajectory import Persona
 
 
@@ -116,12 +117,18 @@ class Report:
 
 
 def play_block(
-    settings: bytes, block: bytes, mailbox: Any, *, version: str, environment: Mapping[str, str], paths: Sequence[str]
+    settings: bytes,
+    block: bytes,
+    mailbox: Mailbox,
+    *,
+    version: str,
+    environment: Mapping[str, str],
+    paths: Sequence[str],
 ) -> Exception | None:
-    """Play a block, and put a `Report` into `mailbox` (a `ray.util.queue.Queue`) now and then, and at the end.
+    """Play a block, and put a `Report` into `mailbox` before, now and then, and at the end; it says if the block is to end.
 
     Of the driver's `environment` it takes over what its own has not, such as keys, and so with the `paths` on which
-    modules are looked for. A cancellation, which Ray raises as KeyboardInterrupt, ends it cleanly.
+    modules are looked for.
 
     Returns:
         The error because of which no episode can go on, if there is one. Episodes that are not reported as finished
@@ -164,7 +171,7 @@ def _portable(error: Exception) -> Exception:
 class _Playing(logging.Handler):
     """A block that is being played; as a handler, it reports what the package logs."""
 
-    def __init__(self, settings: BlockSettings, block: Block, mailbox: Any) -> None:
+    def __init__(self, settings: BlockSettings, block: Block, mailbox: Mailbox) -> None:
         super().__init__()
         self._settings = settings
         self._block = block
@@ -191,6 +198,8 @@ class _Playing(logging.Handler):
         Raises:
             RefinesynthError: No episode can go on.
         """
+        if not await self._send():
+            return
         logger = logging.getLogger(LOGGER)
         calm_collector()
         with ExitStack() as until:
@@ -204,8 +213,9 @@ class _Playing(logging.Handler):
             try:
                 async with beside() as tasks:
                     tasks.start_soon(watch, self._calls)
-                    tasks.start_soon(self._send_often)
-                    await self._play_all(journal)
+                    with anyio.CancelScope() as playing:
+                        tasks.start_soon(self._send_often, playing)
+                        await self._play_all(journal)
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._send()
@@ -276,16 +286,19 @@ class _Playing(logging.Handler):
             )
         self._report.finished.append(Finished.of(outcome))
 
-    async def _send_often(self) -> None:
+    async def _send_often(self, playing: anyio.CancelScope) -> None:
         while True:
-            await self._send()
             await anyio.sleep(self._settings.report_every)
+            if not await self._send():
+                playing.cancel()
 
-    async def _send(self) -> None:
+    async def _send(self) -> bool:
+        """Report; False if the block is to end."""
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report()
         report.block, report.folder, report.lacks = self._block.number, self._folder, self._lacks.to_json()
         report.how = How(self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight)
         # Not to be broken off: what was paid is in no other report.
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._mailbox.put_nowait_batch, [report])
+            return await anyio.to_thread.run_sync(self._mailbox.put, report)
+        raise AssertionError("a shield was broken off")

@@ -22,7 +22,6 @@ from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.client.lacks import Lacks
 from refinesynth.episode import episode_id
 from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
-from refinesynth.extras import require
 from refinesynth.journal import Paid
 from refinesynth.run import Finished, RunWriter
 from refinesynth.run.blocks import blocks_of, collect
@@ -30,6 +29,7 @@ from refinesynth.synthesis.progress import How
 from refinesynth.synthesis.room import FEWEST
 from refinesynth.synthesis.workers.block import Block, BlockSettings, Report, ToPlay, play_block
 from refinesynth.synthesis.workers.cluster import answered, connected, number_of, ray
+from refinesynth.synthesis.workers.mailbox import Mailbox
 from refinesynth.synthesis.workers.shares import Share, Shares
 from refinesynth.trajectory import Persona
 
@@ -49,7 +49,7 @@ REPORTS = 500
 _LIVES = 5
 """Tasks that may die one after the other without finishing an episode; then something is wrong with all."""
 _PATIENCE = 10.0
-"""Seconds until a block without a place is reported, and until a cancelled task is killed."""
+"""Seconds until a block without a place is reported, and until a task is killed that was told to end."""
 
 _LOG = logging.getLogger("refinesynth.workers")
 
@@ -130,7 +130,7 @@ class Blocks:
         self._placed = False
         """True once every block that was out had a place."""
         self._changed = anyio.Event()
-        self._mailbox: Any = None
+        self._mailbox: Mailbox
         self._hearing = anyio.Lock()
         self._failure: Exception | None = None
         self._lost = False
@@ -172,16 +172,11 @@ class Blocks:
         return max(0, left - self.how().in_flight)
 
     async def run(self) -> None:
-        """Send blocks out until it is cancelled; then tasks are cancelled, and their last reports are heard."""
+        """Send blocks out until it is cancelled; then blocks are told to end, and their last reports are heard."""
         await self._guarded(self._run)
 
     async def _run(self) -> None:
-        # Beside this process, so it is lost with the run alone.
-        node = ray().get_runtime_context().get_node_id()
-        strategy = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
-        options = {"num_cpus": 0, "scheduling_strategy": strategy}
-        queue = require("ray.util.queue", "cluster").Queue
-        self._mailbox = await anyio.to_thread.run_sync(lambda: queue(actor_options=options))
+        self._mailbox = await anyio.to_thread.run_sync(Mailbox.open)
         # Once for all blocks, since Ray sends a function and large arguments anew for each of them. A task that dies is
         # replaced here and not by Ray, with what was paid for by then.
         how: dict[str, Any] = {"num_cpus": _cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
@@ -193,7 +188,7 @@ class Blocks:
         finally:
             if not self._lost:
                 with anyio.CancelScope(shield=True), suppress(Exception):
-                    await anyio.to_thread.run_sync(self._mailbox.shutdown, True)
+                    await anyio.to_thread.run_sync(self._mailbox.close)
             with suppress(OSError):
                 blocks_of(self._folder.path).rmdir()
 
@@ -248,10 +243,10 @@ class Blocks:
         except BudgetSpent as error:
             for episode in out.left:
                 episode.end(error)
-        finally:
-            self._retries += out.how.retries
-            del self._out[out.number]
-            self._changed.set()
+        # After any other error it is still out, so its episodes end with those of all others.
+        self._retries += out.how.retries
+        del self._out[out.number]
+        self._changed.set()
 
     async def _in_a_task(self, out: _Out) -> None:
         ref = self._submit(out)
@@ -262,7 +257,7 @@ class Blocks:
         except BaseException:
             if not self._lost:
                 with anyio.CancelScope(shield=True), suppress(Exception):
-                    await _cancel(ref)
+                    await self._end(out, ref)
                     await self._give_up(out)
             raise
         else:
@@ -276,6 +271,17 @@ class Blocks:
             for episode in out.left:
                 episode.tries += 1
         self._waiting += out.left
+
+    async def _end(self, out: _Out, ref: Any) -> None:
+        """Wait until a block that plays has heard that it is to end; after a time its process is killed."""
+        if not await anyio.to_thread.run_sync(self._mailbox.end, out.number):
+            return
+        for _ in range(2):
+            with anyio.move_on_after(_PATIENCE) as waiting, suppress(ray().exceptions.RayError):
+                await answered(ref)
+            if not waiting.cancelled_caught:
+                return
+            await anyio.to_thread.run_sync(lambda: ray().cancel(ref, force=True))
 
     async def _replace(self, out: _Out, death: Exception) -> None:
         """Take over what a dead task has paid for.
@@ -325,14 +331,10 @@ class Blocks:
 
     async def _hear(self) -> bool:
         """Take all reports that are there; False if there were none. Not to be broken off: they come once."""
-
-        def fetch() -> list[Report]:
-            return self._mailbox.get_nowait_batch(count) if (count := self._mailbox.size()) else []
-
         reports: list[Report] = []
         with anyio.CancelScope(shield=True):
             async with self._hearing:
-                reports = await anyio.to_thread.run_sync(fetch)
+                reports = await anyio.to_thread.run_sync(self._mailbox.take)
                 for report in reports:
                     await self._take(report)
         return bool(reports)
@@ -410,16 +412,6 @@ class Blocks:
             f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {there:g}, "
             f"of which {free:g} are free; add machines, or ask for fewer workers"
         )
-
-
-async def _cancel(ref: Any) -> None:
-    """End a task: cleanly, or by killing its process if that takes too long."""
-    for force in (False, True):
-        await anyio.to_thread.run_sync(lambda force=force: ray().cancel(ref, force=force))
-        with anyio.move_on_after(_PATIENCE) as waiting, suppress(ray().exceptions.RayError):
-            await answered(ref)
-        if not waiting.cancelled_caught:
-            return
 
 
 def _lost() -> StorageError:

@@ -1,0 +1,70 @@
+"""Reports of blocks on their way to the driver, and its word to a block that it is to end: an actor of Ray.
+
+A task of Ray is not cancelled while it may end by itself: where both happen at once, Ray aborts the driver's process
+(its check "Tried to complete task that was not pending", up to Ray 2.60 at least).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from refinesynth.synthesis.workers.cluster import ray
+
+if TYPE_CHECKING:
+    from refinesynth.synthesis.workers.block import Report
+
+
+class _Actor:
+    """What the actor holds; its methods run one after the other."""
+
+    def __init__(self) -> None:
+        self._reports: list[Report] = []
+        self._begun = set[int]()
+        self._ended = set[int]()
+
+    def put(self, report: "Report") -> bool:
+        goes_on = report.block not in self._ended
+        if goes_on or report.block in self._begun:
+            self._begun.add(report.block)
+            self._reports.append(report)
+        return goes_on
+
+    def take(self) -> "list[Report]":
+        reports, self._reports = self._reports, []
+        return reports
+
+    def end(self, block: int) -> bool:
+        self._ended.add(block)
+        return block in self._begun
+
+
+class Mailbox:
+    """A handle of the actor, for the driver and for its blocks; can be pickled. Calls wait for Ray.
+
+    Raises:
+        ray.exceptions.RayError: The actor is gone.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    @classmethod
+    def open(cls) -> "Mailbox":
+        """Start the actor beside this process, so it is lost with the run alone."""
+        node = ray().get_runtime_context().get_node_id()
+        strategy = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+        return cls(ray().remote(num_cpus=0, scheduling_strategy=strategy)(_Actor).remote())
+
+    def put(self, report: "Report") -> bool:
+        """Leave a report; False if its block is to end."""
+        return ray().get(self._actor.put.remote(report))
+
+    def take(self) -> "list[Report]":
+        """Reports that were left since the last call, in order."""
+        return ray().get(self._actor.take.remote())
+
+    def end(self, block: int) -> bool:
+        """Tell a block to end; False if it has left no report, as it then pays for nothing when it begins."""
+        return ray().get(self._actor.end.remote(block))
+
+    def close(self) -> None:
+        """End the actor."""
+        ray().kill(self._actor)
