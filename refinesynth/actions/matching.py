@@ -184,9 +184,9 @@ def refusal(actions: Sequence[ActionSpec], text: str) -> str:
         for name, value in (match_pattern(action, text) or {}).items():
             if value is not None and allowed_value(action, name, value) is None:
                 what = " ".join(name.replace("_", " ").split())
-                spelled = "" if otherwise_spelled(action, name, value) is None else "spelled "
-                return f"There is no {what} {spelled}{quoted(value.strip(), most=_SHOWN)} to do that with."
-    return f"{quoted(text.strip(), most=_SHOWN)} is nothing that can be done here."
+                written = "called" if otherwise_spelled(action, name, value) is None else "spelled"
+                return f"No {what} is {written} {quoted(value.strip(), most=_SHOWN)}."
+    return f"{quoted(text.strip(), most=_SHOWN)} cannot be done here."
 
 
 def _likely_first(actions: Sequence[ActionSpec], trimmed: str) -> Iterator[ActionSpec]:

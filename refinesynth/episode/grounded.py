@@ -25,15 +25,18 @@ from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.words import judge_words
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Asked
+from refinesynth.settings.mix import walked
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
 from refinesynth.world.search import actions_left, mistakes_possible
 
-TEMPLATES = frozenset({"rulebook_language", "rulebook_features", "rulebook_writer", "grounded_master"})
+TEMPLATES = frozenset(
+    {"rulebook_language", "rulebook_features", "rulebook_variety", "rulebook_writer", "grounded_master"}
+)
 """Templates that are read in grounded play alone."""
 
 USUAL = (6, 12)
-"""Fewest and most actions of a solution that are asked for where nothing else is wanted."""
+"""Fewest and most actions of a shortest solution where nothing else is wanted."""
 
 _WORDINGS = 2
 """How often a DungeonMaster may word one ruling."""
@@ -55,7 +58,7 @@ class GroundedPlay(Play):
 
     def script_rules(self, grounding: Grounding) -> Rule:
         """See `Play.script_rules`."""
-        return chains.grounded_script(difficulty=grounding.difficulty)
+        return chains.grounded_script(difficulty=grounding.difficulty or USUAL)
 
     def needs(self) -> Rule:
         """See `Play.needs`."""
@@ -70,10 +73,14 @@ class GroundedPlay(Play):
         used up.
         """
         settings, session = cast.settings, cast.session
+        place = settings.place(session.index)
         wanted: dict[str, JsonValue] = {
-            "features": list(settings.grounding.mix.wanted(settings.place(session.index), settings.seed)),
+            "features": list(settings.grounding.mix.wanted(place, settings.seed)),
             "actions": list(settings.grounding.difficulty or USUAL),
         }
+        for name, section, root in (("twist", "twists", 11), ("surface", "surfaces", 13)):
+            lines = settings.prompts.fill("rulebook_variety", section).splitlines()
+            wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
         writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
         return await write_script(writer, cast, needs=self.needs())
 

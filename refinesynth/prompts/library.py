@@ -2,6 +2,7 @@
 them.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -34,9 +35,6 @@ SHOWN = 3
 
 _Item = TypeVar("_Item")
 
-_DRAWS = 64
-"""Bytes of chance: enough to put 98 examples in any order."""
-
 
 class Kind(StrEnum):
     """Which examples are drawn from. Draws of one kind say nothing about those of another."""
@@ -60,15 +58,16 @@ class Examples(BaseModel):
 
 
 def drawn(items: Sequence[_Item], kind: Kind, seed: int, *, most: int = SHOWN) -> tuple[_Item, ...]:
-    """`most` of the items, or as many as there are, drawn and put in order by a seed: the same everywhere and
+    """`most` of the items that follow one another, or as many as there are, drawn by a seed: the same everywhere and
     always.
+
+    They are one of few sets, so that a provider has the beginning of a request in its cache.
     """
-    chance = int.from_bytes(blake2b(f"{seed}/{kind}".encode(), digest_size=_DRAWS).digest())
-    left, chosen = list(items), list[_Item]()
-    while left and len(chosen) < most:
-        chance, at = divmod(chance, len(left))
-        chosen.append(left.pop(at))
-    return tuple(chosen)
+    if len(items) <= most:
+        return tuple(items)
+    chance = int.from_bytes(blake2b(f"{seed}/{kind}".encode(), digest_size=8).digest())
+    begin = min(chance % math.ceil(len(items) / most) * most, len(items) - most)
+    return tuple(items[begin : begin + most])
 
 
 @cache
@@ -114,6 +113,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
     "rulebook_language": {"language": frozenset()},
     "rulebook_features": {"features": frozenset()},
+    "rulebook_variety": {"twists": frozenset(), "surfaces": frozenset()},
     "rulebook_writer": {
         "instructions": frozenset({"examples"}),
         "request": frozenset({"persona", "wanted", "previous", "violations"}),
@@ -288,7 +288,7 @@ _FULL: dict[str, object] = {
     "verified": [],
     "minimum": 2,
     "trajectory": [],
-    "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12]},
+    "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12], "twist": "sample", "surface": "sample"},
     "ruling": {"accepted": True, "mistake": None, "transient": False, "text": "sample", "done": False},
 }
 _SAMPLES: tuple[dict[str, object], ...] = (

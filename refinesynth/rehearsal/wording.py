@@ -70,7 +70,7 @@ def reason(position: Position, action: str, ruling: Ruling) -> str:
         return ruling.text
     unknown = _unknown_value(position, action)
     if unknown is not None:
-        return f'There is no "{shown(unknown)}" to do that with.'
+        return f'There is no "{shown(unknown)}" here.'
     return f'No action is written like "{shown(action)}".'
 
 

@@ -24,7 +24,7 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
     """Grounded play: the world answers in the rulebook's own words, without requests to a DungeonMaster model."""
     difficulty: Annotated[tuple[int, int] | None, Option(PLAY, "BAND")] = None
     """Grounded play: fewest and most actions of a script's shortest solution, such as 4..12; a script outside is
-    refused. By default all are kept."""
+    refused. By default 6..12; 1..100 keeps all."""
     transient: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), Option(MISTAKES, "RATE")] = 0.0
     """Grounded play: share of the right actions that fail for a moment, announced as such; agents learn to try them
     again."""

@@ -1,7 +1,10 @@
-"""Which features grounded scripts are asked for: each in a share of the scripts, spread evenly over a run."""
+"""Which features grounded scripts are asked for: each in a share of the scripts, spread evenly over a run; and what is
+drawn for each as evenly.
+"""
 
 from dataclasses import fields
 from hashlib import blake2b
+from math import isqrt
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -72,6 +75,16 @@ FEATURES = tuple(field.name for field in fields(Mix))  # pyright: ignore[reportA
 """All features, in the fields' order."""
 
 _EXPECTED = f"expected feature=share with a share from 0 to 1, once each of: {', '.join(FEATURES)}"
+
+
+def walked(number: int, *, root: int, index: int, seed: int) -> int:
+    """One of `number` choices, from 0, for episode `index` (from 0). A function of its arguments alone.
+
+    Among any episodes in a row, all come up about equally often. The stride is the square root of the prime `root`:
+    choices with another one, and none of 2, 3, 5 and 7, which the features have, do not go together.
+    """
+    stride = isqrt(root << 128)
+    return (index * stride + _offset(str(root), seed)) % _CIRCLE * number // _CIRCLE
 
 
 def _offset(feature: str, seed: int) -> int:

@@ -81,7 +81,7 @@ def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
     """The observation with a sentence about the names that appeared and that it does not mention."""
     lowered = text[:MAX_SEARCHED].casefold()
     unmentioned = [name for name in appeared if not _stands_in(lowered, name.casefold())]
-    return f"{text} You see the {_listed(unmentioned)}." if unmentioned else text
+    return f"{text} In sight: {_listed(unmentioned)}." if unmentioned else text
 
 
 def mentions(text: str, name: str) -> bool:

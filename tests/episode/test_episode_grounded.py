@@ -354,10 +354,12 @@ async def test_a_script_that_cannot_be_executed_is_never_played_whatever_the_rul
     assert "cannot be read" in stage.writer.asked[1].blocks["violations"][0]
 
 
-async def test_the_writer_is_told_the_features_and_the_length() -> None:
+async def test_the_writer_is_told_the_features_the_length_and_what_makes_this_world_another() -> None:
     stage = grounded()
     await stage.play(difficulty=(2, 4), index=3)
     wanted = stage.writer.asked[0].blocks["wanted"]
+    for name, section in (("twist", "twists"), ("surface", "surfaces")):
+        assert wanted.pop(name) in Prompts().fill("rulebook_variety", section).splitlines()
     assert wanted == {
         "step": "all",
         "features": list(settings_for("grounded").grounding.mix.wanted(3, 0)),

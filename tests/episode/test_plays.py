@@ -82,6 +82,7 @@ def test_the_rules_that_a_play_has_by_default() -> None:
         assert plays.find(name).script_rules(band) == script()
     assert plays.find("grounded").rules() == rs.rules.grounded()
     assert plays.find("grounded").script_rules(band) == rs.rules.grounded_script(difficulty=(4, 12))
+    assert plays.find("grounded").script_rules(Grounding()) == rs.rules.grounded_script(difficulty=(6, 12))
 
 
 @pytest.mark.parametrize("template", sorted(SECTIONS))

@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from contextlib import suppress
 from importlib.resources import files
-from math import perm
 
 import pytest
 from hypothesis import given
@@ -167,19 +166,19 @@ def test_no_two_scripts_are_much_alike() -> None:
     assert (min(counts), max(counts)) == (5, 12)
 
 
-@given(st.integers(0, 2**31), st.integers(0, 9), st.integers(0, 4))
+@given(st.integers(0, 2**31), st.integers(0, 9), st.integers(1, 4))
 def test_a_draw_is_some_of_them_each_once_and_always_the_same(seed: int, count: int, most: int) -> None:
     items = list(range(count))
     got = drawn(items, Kind.SCRIPTS, seed, most=most)
     assert got == drawn(items, Kind.SCRIPTS, seed, most=most)
-    assert len(set(got)) == len(got) == min(most, count)
-    assert drawn(items, Kind.SCRIPTS, seed, most=most + 1)[:most] == got
+    assert list(got) == items[got[0] : got[0] + most] if got else count == 0
+    assert len(got) == min(most, count)
 
 
-def test_every_order_is_drawn_about_as_often() -> None:
-    items = "abcd"
-    counts = Counter(drawn(items, Kind.GROUNDED, seed) for seed in range(4_800))
-    assert len(counts) == perm(len(items), SHOWN)
+def test_few_sets_are_drawn_each_about_as_often_so_that_requests_begin_alike() -> None:
+    items = "abcdefg"
+    counts = Counter("".join(drawn(items, Kind.GROUNDED, seed)) for seed in range(600))
+    assert counts.keys() == {"abc", "def", "efg"}
     assert 150 < min(counts.values()) < max(counts.values()) < 250
     assert {drawn(items, Kind.GROUNDED, seed) == drawn(items, Kind.SCRIPTS, seed) for seed in range(50)} == {
         True,
@@ -205,7 +204,7 @@ async def test_episodes_are_shown_different_examples_after_the_same_words(
 ) -> None:
     told = [await instructions(writer, seed) for seed in range(8)]
     assert told == [await instructions(writer, seed) for seed in range(8)]
-    assert len(set(told)) > 2
+    assert len(set(told)) > 1
     # What a provider's cache can keep for all.
     assert len({one.partition("\n<example")[0] for one in told}) == 1
     shown = "\n<example_script>\n" if writer is Narrator else "\n<example>\n"

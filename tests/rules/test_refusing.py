@@ -11,10 +11,10 @@ from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, match_action, re
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("take spoon from hall", 'There is no item "spoon" to do that with.'),
-        ("take mug from the  moon", 'There is no place "the  moon" to do that with.'),
-        ("take mug from HALL", 'There is no place spelled "HALL" to do that with.'),
-        ("dance\nwildly", '"dance\\nwildly" is nothing that can be done here.'),
+        ("take spoon from hall", 'No item is called "spoon".'),
+        ("take mug from the  moon", 'No place is called "the  moon".'),
+        ("take mug from HALL", 'No place is spelled "HALL".'),
+        ("dance\nwildly", '"dance\\nwildly" cannot be done here.'),
         ("  ", "Nothing is done, so nothing happens."),
         ("go to " * MAX_ACTION_CHARACTERS, "That is far too much to do at once."),
     ],
@@ -35,4 +35,4 @@ def test_it_never_lists_what_there_is(text: str) -> None:
 
 
 def test_without_any_actions_nothing_can_be_done() -> None:
-    assert refusal((), "look") == '"look" is nothing that can be done here.'
+    assert refusal((), "look") == '"look" cannot be done here.'

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.settings.mix import FEATURES, Mix
+from refinesynth.settings.mix import FEATURES, Mix, walked
 
 SHARES = st.floats(0, 1, allow_nan=False)
 
@@ -41,6 +41,16 @@ def test_features_and_seeds_are_independent() -> None:
     assert len(set(seen)) == 16
     assert seen[:50] != [half.wanted(index, 8) for index in range(50)]
     assert seen == [half.wanted(index, 7) for index in range(1_600)]
+
+
+def test_choices_come_up_equally_often_and_do_not_go_together() -> None:
+    drawn = [tuple(walked(6, root=root, index=index, seed=7) for root in (11, 13)) for index in range(1_440)]
+    for pair in set(drawn):
+        assert 25 <= drawn.count(pair) <= 55, "each of the thirty-six pairs comes about as often as the others"
+    assert len(set(drawn)) == 36
+    firsts = [first for first, _ in drawn]
+    assert all(38 <= firsts[begin : begin + 240].count(one) <= 42 for begin in (0, 700, 1_200) for one in range(6))
+    assert firsts[:50] != [walked(6, root=11, index=index, seed=8) for index in range(50)]
 
 
 def test_a_mix_is_read_from_text() -> None:

@@ -159,15 +159,16 @@ async def test_a_complete_run_asks_for_nothing_and_changes_nothing(tmp_path: Pat
 @pytest.mark.parametrize("lost", ["trajectories.jsonl", "rejected.jsonl"])
 async def test_lines_that_are_lost_are_made_again_for_free(tmp_path: Path, lost: str) -> None:
     path, call = tmp_path / "run", Counting()
-    await play(path, call, n=4, play="narrated")
+    await play(path, call, n=8, play="narrated")
     before = contents(path)
     size = (path / lost).stat().st_size
+    assert size, "nothing was refused, and this shows nothing"
     for left in (size - 1, size // 2, 0):
         os.truncate(path / lost, left)
         with pytest.raises(RunFolderError, match="from its journal for free"):
             list(SynthesisResult.open(path) if lost == "trajectories.jsonl" else SynthesisResult.open(path).rejected)
         asked = call.asked.total()
-        result = await play(path, call, n=4, play="narrated")
+        result = await play(path, call, n=8, play="narrated")
         assert result.reached
         assert call.asked.total() == asked
         assert contents(path) == before

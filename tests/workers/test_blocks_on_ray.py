@@ -30,9 +30,9 @@ from refinesynth.run import RunFolder
 from refinesynth.run.blocks import blocks_of
 from refinesynth.settings.curation import Curation
 from refinesynth.synthesis import Progress
-from refinesynth.synthesis.workers.block import Block, BlockSettings, Report, ToPlay, play_block
+from refinesynth.synthesis.workers.block import Block, BlockSettings, ToPlay, play_block
 from refinesynth.synthesis.workers.blocks import share_of_limits
-from refinesynth.synthesis.workers.mailbox import Mailbox, _Actor  # pyright: ignore[reportPrivateUsage]
+from refinesynth.synthesis.workers.mailbox import Mailbox, Report, _Actor  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Draft, Persona
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]

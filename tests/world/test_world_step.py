@@ -184,7 +184,7 @@ def test_the_house_is_played_to_its_goal(house: tuple[World, JsonValue]) -> None
     world, state = house
     plays = [
         ("take cup from kitchen", MistakeKind.PLACE, "You are at the sofa, not at the kitchen.", 0.0),
-        ("go to KITCHEN", MistakeKind.PARAMETER, 'There is no place spelled "KITCHEN" to do that with.', 0.0),
+        ("go to KITCHEN", MistakeKind.PARAMETER, 'No place is spelled "KITCHEN".', 0.0),
         ("go to kitchen", None, "You are at the kitchen.", 0.0),
         ("take cup from kitchen", None, "You hold cup.", 0.0),
         ("clean cup", MistakeKind.PLACE, "There is no water here.", 0.0),

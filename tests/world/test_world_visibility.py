@@ -83,10 +83,10 @@ def test_what_is_shut_or_elsewhere_is_hidden(flat: World) -> None:
 
 def test_what_appears_and_is_not_said_is_added_to_the_observation(flat: World) -> None:
     there = flat.step(_state(), "go to kitchen")
-    assert there.text == "You are in the kitchen. You see the table and fridge."
+    assert there.text == "You are in the kitchen. In sight: table and fridge."
     # Both are in the words already.
     assert flat.step(there.state, "open fridge").text == "It holds milk and egg."
-    assert flat.step(there.state, "go to hall").text == "You are in the hall. You see the mat, stand and umbrella."
+    assert flat.step(there.state, "go to hall").text == "You are in the hall. In sight: mat, stand and umbrella."
 
 
 def test_a_refusal_reveals_nothing_new(flat: World) -> None:

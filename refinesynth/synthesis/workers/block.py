@@ -13,10 +13,9 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import format_exception_only
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -42,7 +41,7 @@ from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.progress import How, room_of, troubles_of
 from refinesynth.synthesis.room import Room
-from refinesynth.synthesis.workers.mailbox import Mailbox
+from refinesynth.synthesis.workers.mailbox import Mailbox, Report
 from refinesynth.trajectory import Persona
 
 
@@ -98,22 +97,6 @@ class Block:
     """A share of the run's; None without a limit."""
     lacks: bytes
     """Features that servers are known not to have, from `Lacks.to_json`."""
-
-
-@dataclass(kw_only=True)
-class Report:
-    """News of a block since its last report."""
-
-    block: int = 0
-    folder: str = ""
-    """Name of the block's folder, to be removed by the driver; empty if it is not in the run's folder."""
-    how: How = field(default_factory=How)
-    """State of its backends now."""
-    lacks: bytes = b"{}"
-    paid: list[Paid] = field(default_factory=list[Paid])
-    finished: list[Finished] = field(default_factory=list[Finished])
-    said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
-    """Level and facts of what was logged."""
 
 
 def play_block(

@@ -27,9 +27,9 @@ from refinesynth.run import Finished, RunWriter
 from refinesynth.run.blocks import blocks_of, collect
 from refinesynth.synthesis.progress import How
 from refinesynth.synthesis.room import FEWEST
-from refinesynth.synthesis.workers.block import Block, BlockSettings, Report, ToPlay, play_block
+from refinesynth.synthesis.workers.block import Block, BlockSettings, ToPlay, play_block
 from refinesynth.synthesis.workers.cluster import answered, connected, number_of, ray
-from refinesynth.synthesis.workers.mailbox import Mailbox
+from refinesynth.synthesis.workers.mailbox import Mailbox, Report
 from refinesynth.synthesis.workers.shares import Share, Shares
 from refinesynth.trajectory import Persona
 

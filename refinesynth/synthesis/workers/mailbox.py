@@ -4,12 +4,30 @@ A task of Ray is not cancelled while it may end by itself: where both happen at 
 (its check "Tried to complete task that was not pending", up to Ray 2.60 at least).
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from refinesynth.journal import Paid
+from refinesynth.run import Finished
+from refinesynth.synthesis.progress import How
 from refinesynth.synthesis.workers.cluster import ray
 
-if TYPE_CHECKING:
-    from refinesynth.synthesis.workers.block import Report
+
+@dataclass(kw_only=True)
+class Report:
+    """News of a block since its last report."""
+
+    block: int = 0
+    folder: str = ""
+    """Name of the block's folder, to be removed by the driver; empty if it is not in the run's folder."""
+    how: How = field(default_factory=How)
+    """State of its backends now."""
+    lacks: bytes = b"{}"
+    paid: list[Paid] = field(default_factory=list[Paid])
+    finished: list[Finished] = field(default_factory=list[Finished])
+    said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
+    """Level and facts of what was logged."""
 
 
 class _Actor:
@@ -20,14 +38,14 @@ class _Actor:
         self._begun = set[int]()
         self._ended = set[int]()
 
-    def put(self, report: "Report") -> bool:
+    def put(self, report: Report) -> bool:
         goes_on = report.block not in self._ended
         if goes_on or report.block in self._begun:
             self._begun.add(report.block)
             self._reports.append(report)
         return goes_on
 
-    def take(self) -> "list[Report]":
+    def take(self) -> list[Report]:
         reports, self._reports = self._reports, []
         return reports
 
@@ -53,11 +71,11 @@ class Mailbox:
         strategy = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
         return cls(ray().remote(num_cpus=0, scheduling_strategy=strategy)(_Actor).remote())
 
-    def put(self, report: "Report") -> bool:
+    def put(self, report: Report) -> bool:
         """Leave a report; False if its block is to end."""
         return ray().get(self._actor.put.remote(report))
 
-    def take(self) -> "list[Report]":
+    def take(self) -> list[Report]:
         """Reports that were left since the last call, in order."""
         return ray().get(self._actor.take.remote())
 
