@@ -22,6 +22,7 @@ from refinesynth.episode.grounded import GROUNDED as GROUNDED_PLAY
 from refinesynth.episode.grounded import Grounded
 from refinesynth.episode.record import Record
 from refinesynth.episode.ruled import EXCUSES
+from refinesynth.prompts import Prompts
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.rules.form import MAX_OBSERVATION
