@@ -62,7 +62,7 @@ class _Effect(_Described):
     path: str
     """JSON Pointer into the state, whose steps may hold `{placeholder}` and `{state:/path}`."""
     value: JsonValue = None
-    """What to set, add, remove or move; null where the op takes none."""
+    """What to set, add, remove or move, or `{"cel": "expression"}`; null where the op takes none."""
     from_path: str | None = None
     """For `move` alone: JSON Pointer to where it comes from."""
     when: str | None = None
@@ -84,7 +84,7 @@ class _Sight(_Described):
     """Somewhere that the player sees things."""
 
     path: str
-    """JSON Pointer to a list of texts, an object or a text; may hold `{state:/path}`, and `{each}` where `each` is given."""
+    """JSON Pointer to a list of texts, an object or a text; may hold `{state:/path}`, and `{each}` where `each` is given. Or a name."""
     each: str | None = None
     """JSON Pointer to a list of texts or an object: `path` and `when` are read once for each of its names."""
     when: str | None = None
@@ -109,6 +109,8 @@ class _Rulebook(_Described):
     """Where the player sees things; an empty list hides nothing."""
     invariants: list[_Invariant]
     """What must hold whatever the player does."""
+    each_step: list[_Effect] = []
+    """What every accepted action changes besides, such as the time; without placeholders."""
     solution: list[str]
     """Action texts that reach the goal from the beginning."""
 

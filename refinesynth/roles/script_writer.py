@@ -162,6 +162,7 @@ def _rulebook(given: dict[str, Any]) -> dict[str, Any]:
         else sight
         for sight in sights
     ]
+    given["each_step"] = [_effect(item) for item in _listed(given.get("each_step"))]
     given["invariants"] = [_named(item, "condition") for item in _listed(given.get("invariants"))]
     if isinstance(given.get("goal"), str):
         given["goal"] = [given["goal"]]

@@ -47,13 +47,15 @@ def _matters(action: ActionSpec, placeholder: str) -> bool:
 def _written(script: Script) -> Iterator[str]:
     """Texts that conditions compare with, steps of paths, and values that effects write."""
     expressions = list(script.rulebook.goal) if script.rulebook else []
+    effects = list(script.rulebook.each_step) if script.rulebook else []
     for action in script.actions:
         expressions.extend(requirement.condition for requirement in action.requires)
-        for effect in action.effects:
-            expressions.append(effect.when or "")
-            yield from effect.path.split("/")
-            yield from (effect.from_path or "").split("/")
-            yield from _texts(effect.value)
+        effects.extend(action.effects)
+    for effect in effects:
+        expressions.append(effect.when or "")
+        yield from effect.path.split("/")
+        yield from (effect.from_path or "").split("/")
+        yield from _texts(effect.value)
     for expression in expressions:
         yield from (one or other for one, other in _LITERAL.findall(expression))
 

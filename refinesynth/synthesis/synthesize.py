@@ -130,7 +130,8 @@ async def synthesize(
         tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
         progress: Show the counts below the cell of a notebook, if there is no `on_progress`.
-        call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`.
+        call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`. What it
+            costs is known only where the backends give their prices (`input_price`, `output_price`).
 
     Raises:
         InputError: Something that was given cannot be used; its subclass `RunFolderError` where it is the folder, which

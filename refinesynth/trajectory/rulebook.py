@@ -11,7 +11,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from refinesynth.trajectory.turns import MistakeKind
-from refinesynth.trajectory.value import Value
+from refinesynth.trajectory.value import Value, absent
 
 MAX_ACTIONS = 64
 """Most actions of a rulebook."""
@@ -64,12 +64,14 @@ class Effect(Value):
 
     op: EffectOp
     path: str = Field(max_length=MAX_TEXT)
-    """JSON Pointer whose steps may hold `{item}` and `{state:/...}`; values are escaped as the pointer needs it."""
+    """JSON Pointer whose steps may hold `{item}` and `{state:/...}`; values are escaped as the pointer needs it. Where a
+    `value` is taken out, one whole step may be `{any}`: out of whichever list there holds it; `remove` out of all."""
     value: JsonValue = Field(default=None, exclude_if=_unsaid)
     """What to set, add, remove or move; every text in it is a template, and a text that is one `{state:/...}` and
-    nothing else becomes the JSON value there. Null means none for remove and move."""
+    nothing else becomes the JSON value there, and `{"cel": "..."}` the value of that expression. Null means none for
+    remove and move."""
     from_path: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
-    """JSON Pointer to what moves; for `move` alone."""
+    """JSON Pointer to what moves, with `{any}` as in `path`; for `move` alone."""
     when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
     """CEL over `state` (as the effects before this one left it) and the parameters; the effect is left out unless it
     holds."""
@@ -80,7 +82,8 @@ class Sight(Value):
 
     path: str = Field(max_length=MAX_TEXT)
     """JSON Pointer to what is seen: a list shows its texts, an object its keys, a text itself; anything else, and what
-    is not there, shows nothing. Its steps may hold `{state:/...}`, and `{each}` where `each` is given."""
+    is not there, shows nothing. Its steps may hold `{state:/...}`, and `{each}` where `each` is given. Without a slash at
+    its beginning it is a name itself: one that an action can be given, or `{each}`."""
     each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
     """JSON Pointer to a list of texts or an object: `path` and `when` are then read once for each of its texts or keys,
     which is called `each` there."""
@@ -109,5 +112,7 @@ class Rulebook(Value):
     """What the player can see; none means that nothing is hidden and `visible` holds every name that an action can be
     given."""
     invariants: tuple[Invariant, ...] = Field(default=(), max_length=MAX_PARTS)
+    each_step: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
+    """Effects of every accepted action, after its own: time that passes, a kettle that comes to the boil."""
     solution: tuple[str, ...] = Field(default=(), max_length=MAX_SOLUTION)
     """Action texts by which its author reaches the goal from the beginning. Never shown to the player."""

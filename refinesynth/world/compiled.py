@@ -1,13 +1,13 @@
 """The laws of an action, made ready to run."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_form
-from refinesynth.trajectory import ActionSpec, Invariant, MistakeKind
+from refinesynth.trajectory import ActionSpec, Effect, Invariant, MistakeKind
 from refinesynth.world.condition import RESERVED
 from refinesynth.world.effects import CompiledEffect, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
@@ -45,6 +45,7 @@ class CompiledAction:
     spec: ActionSpec
     requires: tuple[CompiledRequirement, ...]
     effects: tuple[CompiledEffect, ...]
+    """Its own, and then those of each step."""
     reveals: Template
 
     def unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
@@ -66,15 +67,18 @@ class CompiledAction:
             try:
                 new = effect.apply(state, values)
             except Inapplicable as error:
-                raise Inapplicable(f"effect {at + 1} of {self.spec.name!r} cannot be applied: {error}") from None
+                raise Inapplicable(f"{self.effect_name(at)} cannot be applied: {error}") from None
             # After each effect, since values copied again and again would grow beyond all bounds within one action.
             if new is not state and not fits(new):
                 limit = f"{MAX_STATE_BYTES:,} bytes"
-                raise Inapplicable(
-                    f"effect {at + 1} of {self.spec.name!r} makes the state too deep or larger than {limit}"
-                )
+                raise Inapplicable(f"{self.effect_name(at)} makes the state too deep or larger than {limit}")
             state = new
         return state
+
+    def effect_name(self, at: int) -> str:
+        """What an effect is called, by its index: those of each step come after the action's own."""
+        own = len(self.spec.effects)
+        return f"effect {at + 1} of {self.spec.name!r}" if at < own else f"effect {at - own + 1} of each step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,22 @@ def where(place: str) -> Generator[None]:
         raise RulebookError(f"{place}: {error}") from None
 
 
-def compile_action(spec: ActionSpec, at: int, visible: Visible) -> CompiledAction:
+def compile_each_step(each_step: Iterable[Effect], visible: Visible) -> tuple[CompiledEffect, ...]:
+    """Effects of each step whose texts are parsed.
+
+    Raises:
+        RulebookError: Something in one cannot be run.
+    """
+    effects: list[CompiledEffect] = []
+    for number, effect in enumerate(each_step, 1):
+        with where(f"effect {number} of each step"):
+            effects.append(compile_effect(effect, frozenset(), visible))
+    return tuple(effects)
+
+
+def compile_action(
+    spec: ActionSpec, at: int, visible: Visible, each_step: tuple[CompiledEffect, ...] = ()
+) -> CompiledAction:
     """An action whose texts are parsed; `at` is its index, for the message.
 
     Raises:
@@ -143,7 +162,7 @@ def compile_action(spec: ActionSpec, at: int, visible: Visible) -> CompiledActio
                 effects.append(compile_effect(effect, names, visible))
         with where("reveals"):
             reveals = parse_template(spec.reveals or DONE, names, visible)
-    return CompiledAction(spec, tuple(requires), tuple(effects), reveals)
+    return CompiledAction(spec, tuple(requires), (*effects, *each_step), reveals)
 
 
 def compile_invariant(invariant: Invariant, at: int) -> CompiledInvariant:

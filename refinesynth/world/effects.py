@@ -12,8 +12,9 @@ from refinesynth.text.jsontext import depth
 from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import Expression, compile_expression, json_bytes
+from refinesynth.world.operations import NoAnswer
 from refinesynth.world.pointer import change, drop, pointer_text, put, resolve, same
-from refinesynth.world.template import Pointer, Template, Visible, parse_pointer, parse_template
+from refinesynth.world.template import Pointer, Slot, Template, Visible, parse_pointer, parse_template
 
 MAX_VALUE_DEPTH = 16
 """Deepest nesting of an effect's value."""
@@ -26,6 +27,12 @@ MAX_VALUE_TEXTS = 32
 
 MAX_NUMBER = 2**53
 """Largest number that a sum may reach, either way: below it every JSON reader keeps whole numbers exactly."""
+
+ANY = "any"
+"""What a step of a path is called that stands for every key there, see `Effect.path`."""
+
+CEL = "cel"
+"""The key of a value that is calculated, see `Effect.value`."""
 
 Filled = Callable[[JsonValue, Mapping[str, str]], JsonValue]
 """A value template, given a state and the parameters' values."""
@@ -44,6 +51,10 @@ class CompiledEffect:
     """All templates in the value."""
     text: Template | None = None
     """The value, if it is a text."""
+    expressions: tuple[Expression, ...] = ()
+    """All expressions in the value."""
+    any_at: int | None = None
+    """The step `{any}` of the path from which something is taken out."""
 
     def apply(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
         """The state after this effect; the very same object if nothing changed. The old state is never changed.
@@ -74,6 +85,8 @@ class CompiledEffect:
             return state
 
     def _changed(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+        if self.any_at is not None:
+            return self._taken_from_any(state, values, self.any_at)
         keys = self.path.keys(state, values)
         value = None if self.value is None else self.value(state, values)
         if self.op is EffectOp.SET:
@@ -87,6 +100,33 @@ class CompiledEffect:
             return _put_in(_take_out(state, source, value), keys, value)
         moved = resolve(state, source)
         return state if keys == source else put(drop(state, source), keys, moved)
+
+    def _taken_from_any(self, state: JsonValue, values: Mapping[str, str], at: int) -> JsonValue:
+        """With `{any}` as that step: removed from all lists that hold the value, or moved from the first one."""
+        value = cast("Filled", self.value)(state, values)
+        if self.from_path is None:
+            for keys in _holding(value, self.path, at, state, values):
+                state = _take_out(state, keys, value)
+            return state
+        source = next(_holding(value, self.from_path, at, state, values), None)
+        if source is None:
+            raise Inapplicable("what is to be moved is in none of the lists at from_path")
+        return _put_in(_take_out(state, source, value), self.path.keys(state, values), value)
+
+
+def _holding(
+    value: JsonValue, pointer: Pointer, at: int, state: JsonValue, values: Mapping[str, str]
+) -> Iterator[tuple[str, ...]]:
+    """Keys of the lists that hold a value and to which a path leads whose step `at` is any key there, in their order."""
+    above = Pointer(pointer.steps[:at]).read(state, values)
+    for key in above if isinstance(above, dict) else range(len(above)) if isinstance(above, list) else ():
+        try:
+            keys = pointer.keys(state, {**values, ANY: str(key)})
+            held = resolve(state, keys)
+        except Inapplicable:
+            continue
+        if isinstance(held, list) and any(same(item, value) for item in held):
+            yield keys
 
 
 def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visible | None = None) -> CompiledEffect:
@@ -104,14 +144,38 @@ def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visibl
     if len(texts) > MAX_VALUE_TEXTS:
         raise RulebookError(f"the value holds {len(texts)} texts; at most {MAX_VALUE_TEXTS} can be written at once")
     needs_value = effect.op in {EffectOp.SET, EffectOp.ADD}
+    path, from_path, any_at = _paths(effect, parameters)
     return CompiledEffect(
         op=effect.op,
-        path=parse_pointer(effect.path, parameters),
-        value=_filled(effect.value, parameters) if needs_value or effect.value is not None else None,
-        from_path=None if effect.from_path is None else parse_pointer(effect.from_path, parameters),
+        path=path,
+        value=_filled(effect.value, parameters, visible) if needs_value or effect.value is not None else None,
+        from_path=from_path,
         when=None if effect.when is None else compile_expression(effect.when, parameters, visible=visible),
         templates=tuple(parse_template(text, parameters) for text in texts),
         text=parse_template(effect.value, parameters) if isinstance(effect.value, str) else None,
+        expressions=tuple(compile_expression(cel, parameters, visible=visible) for cel in _calculated(effect.value)),
+        any_at=any_at,
+    )
+
+
+def _paths(effect: Effect, parameters: AbstractSet[str]) -> tuple[Pointer, Pointer | None, int | None]:
+    """Path, from_path and the step `{any}` of that one from which something is taken out."""
+    taking = effect.value is not None and ANY not in parameters
+    more = parameters | {ANY} if taking else parameters
+    path = parse_pointer(effect.path, more if effect.op is EffectOp.REMOVE else parameters)
+    from_path = None if effect.from_path is None else parse_pointer(effect.from_path, more)
+    source = from_path or path
+    found = [at for at, step in enumerate(source.steps) if _asks_any(step)] if taking else []
+    if not found:
+        return path, from_path, None
+    if len(found) > 1 or source.steps[found[0]].parts != (Slot(ANY),):
+        raise RulebookError(f"{{{ANY}}} stands for one whole step of a path, once")
+    return path, from_path, found[0]
+
+
+def _asks_any(template: Template) -> bool:
+    return any(
+        part == Slot(ANY) or (isinstance(part, Pointer) and any(map(_asks_any, part.steps))) for part in template.parts
     )
 
 
@@ -123,28 +187,57 @@ def _check_value(value: JsonValue) -> None:
         raise RulebookError(f"an effect's value is no JSON, or larger than {MAX_VALUE_BYTES:,} bytes")
 
 
+def _cel(value: JsonValue) -> str | None:
+    """The expression, if a value is one."""
+    if isinstance(value, dict) and value.keys() == {CEL} and isinstance(cel := value[CEL], str):
+        return cel
+    return None
+
+
+def _calculated(value: JsonValue) -> Iterator[str]:
+    """All expressions in a value."""
+    if (cel := _cel(value)) is not None:
+        yield cel
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _calculated(item)
+
+
 def _texts(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list) and _cel(value) is None:
         for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)
 
 
-def _filled(value: JsonValue, parameters: AbstractSet[str]) -> Filled:
+def _filled(value: JsonValue, parameters: AbstractSet[str], visible: Visible | None) -> Filled:
+    if (cel := _cel(value)) is not None:
+        expression = compile_expression(cel, parameters, visible=visible)
+        return lambda state, values: _result(expression, state, values)
     if isinstance(value, str):
         template = parse_template(value, parameters)
         constant = template.constant
         return template.value if constant is None else lambda _state, _values: constant
     if isinstance(value, list):
-        items = [_filled(item, parameters) for item in value]
+        items = [_filled(item, parameters, visible) for item in value]
         return lambda state, values: [item(state, values) for item in items]
     if isinstance(value, dict):
-        entries = {key: _filled(item, parameters) for key, item in value.items()}
+        entries = {key: _filled(item, parameters, visible) for key, item in value.items()}
         return lambda state, values: {key: item(state, values) for key, item in entries.items()}
     if isinstance(value, float) and not isfinite(value):
         raise RulebookError("an effect's value is not a finite number")
     return lambda _state, _values: value
+
+
+def _result(expression: Expression, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    try:
+        result = expression.value(state, values)
+    except NoAnswer as error:
+        raise Inapplicable(f"{expression.cel!r} has no value: {error}") from None
+    if _is_number(result) and not -MAX_NUMBER <= cast("float", result) <= MAX_NUMBER:
+        raise Inapplicable(f"{expression.cel!r} is no number up to {MAX_NUMBER:,}")
+    return result
 
 
 def _sum(old: JsonValue, value: JsonValue, keys: tuple[str, ...]) -> JsonValue:

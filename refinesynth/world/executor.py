@@ -19,6 +19,7 @@ from refinesynth.world.compiled import (
     CompiledAction,
     CompiledInvariant,
     compile_action,
+    compile_each_step,
     compile_invariant,
     fits,
     where,
@@ -66,7 +67,10 @@ class World:
             for value in spec.parameters.get(placeholder, ())
         ]
         visibility = compile_visibility(rulebook.sights, names)
-        actions = tuple(compile_action(spec, at, visibility.names_in) for at, spec in enumerate(self.script.actions))
+        each_step = compile_each_step(rulebook.each_step, visibility.names_in)
+        actions = tuple(
+            compile_action(spec, at, visibility.names_in, each_step) for at, spec in enumerate(self.script.actions)
+        )
         templates = [action.spec.name for action in actions]
         if repeated := next((name for name in templates if templates.count(name) > 1), None):
             raise RulebookError(f"there are two actions {repeated!r}; give each its own name")

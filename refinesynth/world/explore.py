@@ -70,10 +70,10 @@ class RulebookFaults:
         if times >= _WATCHED:
             return
         self._watched[action.spec.name] = times + 1
-        for at, effect in enumerate(action.effects, 1):
+        for at, effect in enumerate(action.effects):
             answer = True if effect.when is None else effect.when.answer(state, values)
             if isinstance(answer, str):
-                where = f"the condition of effect {at} of {action.spec.name!r}"
+                where = f"the condition of {action.effect_name(at)}"
                 self.add(where, f"{where} has no answer: {answer} (tried: {text!r})")
             try:
                 state = effect.apply(state, values)

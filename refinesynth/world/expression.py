@@ -53,22 +53,31 @@ class Expression:
 
     def answer(self, state: JsonValue, values: Mapping[str, str]) -> bool | str:
         """True, false, or in words why there is no answer. Never raises."""
+        try:
+            result = self.value(state, values)
+        except NoAnswer as error:
+            return str(error)
+        return result if type(result) is bool else "this is neither true nor false"
+
+    def value(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+        """What it comes to.
+
+        Raises:
+            NoAnswer: It has no value; in words why.
+        """
         # Only walks over lists and objects can take much longer than reading the state does.
         if len(self.analysis.work) > 1:
             shown, given = self._shown(state, values), self._given(state, values)
             question = json_bytes((shown, given))
             if question is None:
-                return NOT_JSON
+                raise NoAnswer(NOT_JSON)
             if self._cost(shown, given, len(question)) > self.most:
-                return "this takes too long on a state of this size"
+                raise NoAnswer("this takes too long on a state of this size")
         names: Mapping[str, Any] = values if self.visible is None else {**values, VISIBLE: self.visible}
         try:
-            result = self.evaluate(state, names)
-        except NoAnswer as error:
-            return str(error)
+            return self.evaluate(state, names)
         except (OverflowError, RecursionError, ValueError):  # the last: a number of thousands of digits as text
-            return NOT_JSON
-        return result if type(result) is bool else "this is neither true nor false"
+            raise NoAnswer(NOT_JSON) from None
 
     def question(self, state: JsonValue, values: Mapping[str, str]) -> bytes | None:
         """All that the answer depends on; None if the state is no JSON."""

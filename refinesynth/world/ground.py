@@ -238,7 +238,10 @@ def ground(
                 facts.fact(part, values) for requirement in action.requires for part in requirement.condition.conjuncts
             ),
             writes=tuple(place for effect in action.effects for place in _written(effect, values)),
-            lookups=tuple(_place(at, values) for template in templates for at in _lookups(template)),
+            lookups=(
+                *(_place(at, values) for template in templates for at in _lookups(template)),
+                *(place for effect in action.effects for one in effect.expressions for place in _read(one, values)),
+            ),
             work_limit=work_limit,
         )
     return tuple(found.values())

@@ -52,6 +52,8 @@ def hidden_names(world: World) -> HiddenNames:
 def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
     """Return what a sight shows at each end of its path, with the keys on the way and the texts beside them."""
     found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
+    if sight.path is None:
+        return  # it is nowhere
     for step in sight.path.steps:
         found = [item for value, way in found for item in _below(value, way, step)][:MAX_READ]
     for value, way in found:

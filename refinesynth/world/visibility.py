@@ -16,6 +16,8 @@ from refinesynth.world.template import Pointer, VisibleNames, parse_pointer
 EACH = "each"
 """What a sight calls the text or key that it is read for."""
 
+_EACH = f"{{{EACH}}}"
+
 MAX_READINGS = 512
 """Most often that the sights are read in one state, all of them together: once, or once for each of the texts at
 `each`."""
@@ -33,7 +35,10 @@ _BLIND = VisibleNames(())
 class CompiledSight:
     """One sight whose texts are parsed."""
 
-    path: Pointer
+    path: Pointer | None
+    """Where names stand; None where the sight shows `name` itself."""
+    name: str
+    """The name, or `{each}`, if there is no path."""
     each: Pointer | None
     when: Expression | None
 
@@ -49,6 +54,8 @@ class CompiledSight:
 
     def at(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | None:
         """The keys that `path` names now; None if it names none."""
+        if self.path is None:
+            return None
         try:
             return self.path.keys(state, values)
         except Inapplicable:
@@ -56,7 +63,7 @@ class CompiledSight:
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
         """Return whether this name is there for one reading, without a look at `when`."""
-        return name in names_at(_found(self.path, state, values))
+        return name in self._names(state, values)
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
         """Names that one reading shows; in words why there is no answer to `when`, if so."""
@@ -64,6 +71,11 @@ class CompiledSight:
             answer = self.when.answer(state, values)
             if answer is not True:
                 return answer or ()
+        return self._names(state, values)
+
+    def _names(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...]:
+        if self.path is None:
+            return (values[EACH] if self.name == _EACH else self.name,)
         return names_at(_found(self.path, state, values))
 
 
@@ -122,25 +134,32 @@ def compile_visibility(sights: Iterable[Sight], everything: Iterable[str]) -> Vi
     Raises:
         RulebookError: A bad path or condition; the message says of which sight.
     """
-    return Visibility(tuple(_compiled(sights)), VisibleNames(tuple(dict.fromkeys(everything))))
+    names = tuple(dict.fromkeys(everything))
+    return Visibility(tuple(_compiled(sights, frozenset(names))), VisibleNames(names))
 
 
-def _compiled(sights: Iterable[Sight]) -> Iterator[CompiledSight]:
+def _compiled(sights: Iterable[Sight], known: frozenset[str]) -> Iterator[CompiledSight]:
     for number, sight in enumerate(sights, 1):
         try:
-            yield _compile(sight)
+            yield _compile(sight, known)
         except RulebookError as error:
             raise RulebookError(f"sight {number}: {error}") from None
 
 
-def _compile(sight: Sight) -> CompiledSight:
+def _compile(sight: Sight, known: frozenset[str]) -> CompiledSight:
     if sight.each is None and f"{{{EACH}}}" in sight.path:
         raise RulebookError(f"{sight.path[:80]!r} uses {{each}}; say in `each` where the texts or keys stand")
     names = frozenset(() if sight.each is None else (EACH,))
+    named = not sight.path.startswith("/")
+    if named and sight.path not in known and sight.path != _EACH:
+        raise RulebookError(
+            f"{sight.path[:80]!r} is no path, which begins with a slash, and no name that an action can be given"
+        )
     # A condition that is asked for each of many things may cost less each time.
     most = MAX_COST if sight.each is None else MAX_COST // 16
     return CompiledSight(
-        path=parse_pointer(sight.path, names),
+        path=None if named else parse_pointer(sight.path, names),
+        name=sight.path,
         each=None if sight.each is None else parse_pointer(sight.each, frozenset()),
         when=None if sight.when is None else compile_expression(sight.when, names, most=most),
     )

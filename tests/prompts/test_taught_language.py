@@ -1,5 +1,6 @@
 """What the prompts teach of the rulebook language is what the world accepts: taken from the prompts and compiled."""
 
+import json
 import re
 
 import pytest
@@ -78,7 +79,7 @@ def test_every_name_that_is_taught_is_used_above() -> None:
 def test_the_paths_and_texts_that_are_taught_are_read() -> None:
     texts = re.findall(r"`([^`]*\{[^`]*|/[^`\n]+)`", TAUGHT)
     assert len(texts) >= 8
-    state_free = [text for text in texts if "{thing}" not in text]
+    state_free = [text for text in texts if "{thing}" not in text and "{any}" not in text and '{"cel"' not in text]
     for text in state_free:
         for path in (text,) if text.startswith("/") and "{each}" not in text else ():
             World(script(effects=[{"op": "set", "path": path, "value": 1}]))
@@ -87,6 +88,18 @@ def test_the_paths_and_texts_that_are_taught_are_read() -> None:
     look = script(name="examine {thing}", pattern="^examine (.+)$", parameters={"thing": ["tool box"]},
                   reveals="{state:/things/{thing}/looks}")  # fmt: skip
     assert World(look).step(look.environment, "examine tool box").text == "It is red."
+
+
+def test_what_is_taught_of_calculations_and_of_any_place_works() -> None:
+    calculated = [json.loads(text) for text in re.findall(r'`(\{"cel": "[^.][^`]*\})`', TAUGHT)]
+    assert len(calculated) == 2
+    for value in calculated:
+        cel = value["cel"].replace("amount", "item")
+        World(script(effects=[{"op": "set", "path": "/n", "value": {"cel": cel}}]))
+    (anywhere,) = (text for text in re.findall(r"`([^`\n]+)`", TAUGHT) if text.startswith("/") and "{any}" in text)
+    taken = {"op": "move", "from_path": anywhere, "path": "/player/holding", "value": "{item}"}
+    given = script(effects=[taken], reveals="You hold {state:/player/holding}.")
+    assert World(given).step(given.environment, "use tool box").text == "You hold lamp and tool box."
 
 
 def test_the_sights_that_are_taught_show_what_they_are_said_to() -> None:

@@ -86,7 +86,13 @@ class TestSchemas:
         assert keys(action) == [*JSON["actions"][0]]
         assert keys(action["properties"]["requires"]["items"]) == [*JSON["actions"][0]["requires"][0]]
         assert set(keys(action["properties"]["effects"]["items"])) == {*JSON["actions"][1]["effects"][0]} | {"when"}
-        assert set(keys(shown["properties"]["rulebook"])) == {"sights", "invariants", "goal", "solution"}
+        assert set(keys(shown["properties"]["rulebook"])) == {
+            "sights",
+            "invariants",
+            "goal",
+            "each_step",
+            "solution",
+        }
         assert keys(resolved(WORDS)) == ["thought", "observation"]
 
     def test_the_examples_fit_their_schema(self) -> None:

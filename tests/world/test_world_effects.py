@@ -1,9 +1,14 @@
 """Each effect: what it makes of a state, and where it has no meaning."""
 
 import copy
+import re
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth.trajectory import Effect, EffectOp
@@ -21,6 +26,7 @@ STATE: JsonValue = {
     "flag": True,
     "none": None,
 }
+EMPTY_ROOMS: JsonValue = {"hall": {"things": []}, "attic": {"things": []}}
 
 
 def _effect(**fields: object) -> Effect:
@@ -67,6 +73,19 @@ def _changed(**changes: JsonValue) -> JsonValue:
         ),
         (_effect(op="move", from_path="/n", path="/rooms/attic/things", value=None, when="false"), STATE),
         (_effect(op="set", path="/at", value=1, when="state.n == 3 && p == 'cup'"), _changed(at=1)),
+        (_effect(op="set", path="/n", value={"cel": "state.n * 2 - size(state.bag)"}), _changed(n=3)),
+        (_effect(op="add", path="/n", value={"cel": "-state.n"}), _changed(n=0)),
+        (_effect(op="set", path="/flag", value={"cel": "!state.flag"}), _changed(flag=False)),
+        (_effect(op="set", path="/at", value={"cel": "state.n > 2 ? p : 'hall'"}), _changed(at="cup")),
+        (_effect(op="set", path="/new", value=[{"cel": "state.f + 0.25"}, "{p}"]), _changed(new=[0.75, "cup"])),
+        (_effect(op="set", path="/new", value={"cel": 1}), _changed(new={"cel": 1})),
+        (_effect(op="set", path="/new", value={"cel": "{p}", "more": 1}), _changed(new={"cel": "cup", "more": 1})),
+        (_effect(op="remove", path="/rooms/{any}/things", value="pen"), _changed(rooms=EMPTY_ROOMS)),
+        (
+            _effect(op="move", from_path="/rooms/{any}/things", path="/bag", value="pen"),
+            _changed(rooms=EMPTY_ROOMS, bag=["cup", 1, True, "pen"]),
+        ),
+        (_effect(op="remove", path="/{any}", value="{p}"), _changed(bag=[1, True])),
     ],
 )
 def test_an_effect_makes_a_new_state(effect: Effect, expected: JsonValue) -> None:
@@ -89,6 +108,10 @@ def test_removing_a_key() -> None:
         _effect(op="move", from_path="/n", path="/n"),
         _effect(op="set", path="/at", value=1, when="state.missing"),
         _effect(op="remove", path="/missing", when="p == ''"),
+        _effect(op="set", path="/n", value={"cel": "state.n"}),
+        _effect(op="remove", path="/rooms/{any}/things", value="{p}"),
+        _effect(op="remove", path="/bag/{any}/things", value="{p}"),
+        _effect(op="remove", path="/at/{any}", value="{p}"),
     ],
 )
 def test_an_effect_that_changes_nothing_gives_the_very_same_state(effect: Effect) -> None:
@@ -125,6 +148,13 @@ def test_an_effect_that_changes_nothing_gives_the_very_same_state(effect: Effect
         _effect(op="move", from_path="/bag", path="/none", value="cup"),
         _effect(op="move", from_path="/none", path="/bag", value="cup"),
         _effect(op="move", from_path="/bag", path="/rooms/attic/things", value="{q}"),
+        _effect(op="move", from_path="/rooms/{any}/things", path="/bag", value="{p}"),
+        _effect(op="remove", path="/missing/{any}", value="{p}"),
+        _effect(op="set", path="/n", value={"cel": "state.missing"}),
+        _effect(op="set", path="/n", value={"cel": "1 / (state.n - 3)"}),
+        _effect(op="set", path="/n", value={"cel": "9007199254740993 + 0"}),
+        _effect(op="set", path="/f", value={"cel": "double('nan')"}),
+        _effect(op="add", path="/text", value={"cel": "state.n"}),
     ],
 )
 def test_an_effect_without_a_meaning_is_inapplicable(effect: Effect) -> None:
@@ -152,6 +182,14 @@ DEEP = orjson.loads("[" * 20 + "]" * 20)
         (_effect(op="set", path="/a", value=2**70), "no JSON"),
         (_effect(op="set", path="/a", value={"\ud800": 1}), "no JSON"),
         (_effect(op="set", path="/a", value=[float("inf")]), "finite"),
+        (_effect(op="set", path="/a", value={"cel": "x + 1"}), "'x' is not a variable here"),
+        (_effect(op="set", path="/a", value={"cel": "["}), "["),
+        (_effect(op="set", path="/a/{any}", value=1), "uses {any}"),
+        (_effect(op="remove", path="/a/{any}"), "uses {any}"),
+        (_effect(op="move", path="/a/{any}", from_path="/b", value="c"), "uses {any}"),
+        (_effect(op="remove", path="/{any}/{any}", value="c"), "one whole step"),
+        (_effect(op="remove", path="/a/x{any}", value="c"), "one whole step"),
+        (_effect(op="remove", path="/{state:/{any}}", value="c"), "one whole step"),
     ],
 )
 def test_an_effect_that_cannot_work_is_refused(effect: Effect, problem: str) -> None:
@@ -175,6 +213,58 @@ def test_an_effect_that_cannot_work_is_refused(effect: Effect, problem: str) -> 
 )
 def test_relaxed_effects_take_what_they_need_for_granted(effect: Effect, expected: JsonValue) -> None:
     assert compile_effect(effect, frozenset({"p", "q"})).relaxed(STATE, {"p": "cup"}) == expected
+
+
+def test_a_parameter_may_be_called_any() -> None:
+    effect = _effect(op="remove", path="/rooms/{any}/things", value="pen")
+    compiled = compile_effect(effect, frozenset({"any"}))
+    assert compiled.apply(STATE, {"any": "hall"}) == _changed(rooms=EMPTY_ROOMS)
+    with pytest.raises(Inapplicable):
+        compiled.apply(STATE, {"any": "attic"})
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.lists(st.sampled_from("xyz"), max_size=3), max_size=3),
+    st.sampled_from("xyz"),
+)
+def test_any_is_one_effect_for_each_key(lists: dict[str, list[str]], thing: str) -> None:
+    state: Any = {"in": {**lists}, "hand": []}
+    one_by_one = state
+    for key in lists:
+        when = f"'{thing}' in state.in.{key}".replace("state.in", 'state["in"]')
+        one_by_one = _applied(_effect(op="remove", path=f"/in/{key}", value=thing, when=when), one_by_one)
+    assert _applied(_effect(op="remove", path="/in/{any}", value=thing), state) == one_by_one
+    holding = next((key for key in lists if thing in lists[key]), None)
+    move = _effect(op="move", from_path="/in/{any}", path="/hand", value=thing)
+    if holding is None:
+        with pytest.raises(Inapplicable, match="in none of the lists"):
+            _applied(move, state)
+    else:
+        assert _applied(move, state) == _applied(move.model_copy(update={"from_path": f"/in/{holding}"}), state)
+
+
+def test_the_documented_effects_pour_switch_and_fetch() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "grounded.md").read_text()
+    (block,) = (text for text in re.findall(r"```json\n(.*?)```", docs, re.DOTALL) if '"cel"' in text)
+    state: JsonValue = {
+        "poured": 0,
+        "jugs": {"large": 4, "small": 1},
+        "free": {"large": 1, "small": 2},
+        "tap": {"open": True},
+        "rooms": {"yard": {"things": []}, "shed": {"things": ["large"]}},
+        "you": {"holding": []},
+    }
+    for effect in orjson.loads(block)["effects"]:
+        compiled = compile_effect(_effect(**effect), frozenset({"jug", "into"}))
+        state = compiled.apply(state, {"jug": "large", "into": "small"})
+    assert state == {
+        "poured": 2,
+        "jugs": {"large": 2, "small": 3},
+        "free": {"large": 3, "small": 0},
+        "tap": {"open": False},
+        "rooms": {"yard": {"things": []}, "shed": {"things": []}},
+        "you": {"holding": ["large"]},
+    }
 
 
 def test_ops_are_the_four_of_the_rulebook() -> None:

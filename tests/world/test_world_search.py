@@ -1,10 +1,12 @@
 """Plans reach the goal, need every action of theirs, and are the same each time."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from world_scripts import script_of
+from world_scripts import action_of, script_of
 
 from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement
@@ -12,6 +14,7 @@ from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground import Facts, WorkLimit, ground
 from refinesynth.world.heuristic import UNREACHED, Heuristic
 from refinesynth.world.search import actions_left, mistakes_possible, pruned
+from refinesynth.world.solvability import check_solvability
 
 
 def _played(world: World, state: JsonValue, actions: tuple[str, ...]) -> JsonValue:
@@ -235,6 +238,57 @@ def _counter(most: int) -> World:
 def test_counting_works_where_no_single_action_reaches_the_goal() -> None:
     assert plan(_counter(9), {"n": 0}) == ("press",) * 6
     assert plan(_counter(5), {"n": 0}) is None
+
+
+def _jugs() -> World:
+    """Four litres, of jugs that hold five and three: each action calculates what it pours."""
+
+    def amount(jug: str) -> str:
+        return f"state.jugs[{jug}]"
+
+    fits = f"state.holds[into] - {amount('into')}"
+    poured = f"{amount('jug')} < {fits} ? {amount('jug')} : {fits}"
+    pour = (
+        Effect(op=EffectOp.SET, path="/poured", value={"cel": poured}),
+        Effect(op=EffectOp.ADD, path="/jugs/{into}", value={"cel": "state.poured"}),
+        Effect(op=EffectOp.ADD, path="/jugs/{jug}", value={"cel": "-state.poured"}),
+    )
+    fill = Effect(op=EffectOp.SET, path="/jugs/{jug}", value="{state:/holds/{jug}}")
+    empty = Effect(op=EffectOp.SET, path="/jugs/{jug}", value=0)
+    jugs = ("large", "small")
+    actions = (
+        action_of("fill {jug}", fill, jug=jugs),
+        action_of("empty {jug}", empty, jug=jugs),
+        action_of("pour {jug} into {into}", *pour, needs=("jug != into",), jug=jugs, into=jugs),
+    )
+    environment: dict[str, Any] = {"holds": {"large": 5, "small": 3}, "jugs": {"large": 0, "small": 0}, "poured": 0}
+    return World(script_of(*actions, goal=("state.jugs.large == 4",), environment=environment))
+
+
+def test_what_is_calculated_is_planned_for() -> None:
+    world = _jugs()
+    found = plan(world, world.script.environment)
+    assert found is not None
+    assert len(found) == 6
+    assert world.done(_played(world, world.script.environment, found))
+
+
+def test_a_thing_is_fetched_from_wherever_it_is() -> None:
+    take = Effect(op=EffectOp.MOVE, from_path="/rooms/{any}/things", path="/bag", value="{thing}")
+    hide = Effect(op=EffectOp.MOVE, from_path="/rooms/{any}/things", path="/rooms/{room}/things", value="{thing}")
+    rooms, things = ("hall", "attic"), ("pen", "cup")
+    actions = (
+        action_of("take {thing}", take, needs=("!(thing in state.bag)",), thing=things),
+        action_of("hide {thing} in {room}", hide, needs=("!(thing in state.bag)",), thing=things, room=rooms),
+    )
+    environment: dict[str, Any] = {"rooms": {"hall": {"things": ["cup"]}, "attic": {"things": ["pen"]}}, "bag": []}
+    goal = ("'cup' in state.rooms.attic.things", "'pen' in state.bag")
+    world = World(script_of(*actions, goal=goal, environment=environment))
+    found = plan(world, environment)
+    assert found is not None
+    assert sorted(found) == ["hide cup in attic", "take pen"]
+    solvability = check_solvability(world.script)
+    assert (len(solvability.shortest or ()), solvability.faults) == (2, ())
 
 
 def test_an_action_with_a_free_parameter_is_not_listed_but_can_be_a_candidate() -> None:

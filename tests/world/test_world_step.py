@@ -1,18 +1,19 @@
 """What comes of an action: laws over any rulebook, state and text, and examples in the house."""
 
 import copy
+from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
-from world_scripts import script_of
+from world_scripts import action_of, script_of
 
 from refinesynth.errors import InputError
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Rulebook, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
-from refinesynth.world import RulebookError, Ruling, World
+from refinesynth.world import RulebookError, Ruling, World, plan
 from refinesynth.world.expression import MAX_STATE_BYTES
 
 scalars: st.SearchStrategy[JsonValue] = (
@@ -349,3 +350,52 @@ def test_a_player_is_told_something_even_where_what_is_told_is_empty() -> None:
     state: JsonValue = {"text": " ", "open": False}
     assert world.step(state, "read").text == "Done."
     assert world.step(state, "pry").text == "Nothing happens."
+
+
+def _kettle() -> World:
+    """It boils three steps after it was put on; a clock is read by nobody."""
+    on = Effect(op=EffectOp.SET, path="/kettle/on", value=True)
+    pour = Effect(op=EffectOp.SET, path="/pot", value="tea")
+    heat = Effect(op=EffectOp.ADD, path="/kettle/heat", value=1, when="state.kettle.on && state.kettle.heat < 3")
+    clock = Effect(op=EffectOp.ADD, path="/minutes", value=1)
+    script = script_of(
+        action_of("put the kettle on", on, needs=("!state.kettle.on",), reveals="It hums."),
+        action_of("wait", reveals="It is {state:/minutes} minutes past."),
+        action_of("pour", pour, needs=("state.kettle.heat == 3",)),
+        goal=("state.pot == 'tea'",),
+        environment={"kettle": {"on": False, "heat": 0}, "pot": "", "minutes": 0},
+    )
+    assert script.rulebook is not None
+    rulebook = script.rulebook.model_copy(update={"each_step": (heat, clock)})
+    return World(script.model_copy(update={"rulebook": rulebook}))
+
+
+def test_something_happens_after_each_accepted_action_and_after_no_mistake() -> None:
+    world = _kettle()
+    state: Any = world.script.environment
+    assert world.step(state, "pour").state is state
+    assert world.step(state, "wait").text == "It is 1 minutes past."
+    found = plan(world, state)
+    assert found is not None
+    assert sorted(found) == ["pour", "put the kettle on", "wait", "wait"]
+    for action in found:
+        state = world.step(state, action).state
+    assert (world.done(state), state["minutes"]) == (True, 4)
+    assert "each_step" in world.script.model_dump(mode="json")["rulebook"]
+    assert "each_step" not in script_of().model_dump_json(), "old rulebooks are written as they were"
+
+
+def test_a_fault_of_what_happens_after_each_step_is_named() -> None:
+    script = script_of(action_of("wait"), environment={"n": 1})
+    assert script.rulebook is not None
+    for effect, problem in (
+        (Effect(op=EffectOp.ADD, path="/missing", value=1), "effect 1 of each step cannot be applied"),
+        (Effect(op=EffectOp.SET, path="/n", value="{item}"), "effect 1 of each step: '{item}' uses {item}"),
+    ):
+        broken = script.model_copy(update={"rulebook": script.rulebook.model_copy(update={"each_step": (effect,)})})
+        if "uses" in problem:
+            with pytest.raises(RulebookError) as caught:
+                World(broken)
+            assert problem in str(caught.value)
+        else:
+            assert problem in (World(broken).step({"n": 1}, "wait").problem or "")

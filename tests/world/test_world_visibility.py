@@ -12,6 +12,7 @@ from world_scripts import action_of, script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import RulebookError, World, plan
+from refinesynth.world.hidden import hidden_names
 from refinesynth.world.visibility import MAX_READINGS, MAX_SEEN
 
 ROOMS, THINGS = ("kitchen", "hall"), ("milk", "egg", "umbrella")
@@ -193,7 +194,8 @@ def test_there_is_a_bound_on_readings_and_names_and_it_is_told_of() -> None:
 @pytest.mark.parametrize(
     ("sight", "expected"),
     [
-        (Sight(path="rooms"), "sight 1: 'rooms': a path into the state"),
+        (Sight(path="rooms"), "sight 1: 'rooms' is no path, which begins with a slash, and no name that"),
+        (Sight(path="{each}"), "sight 1: '{each}' uses {each}; say in `each`"),
         (Sight(path="/rooms/{each}"), "sight 1: '/rooms/{each}' uses {each}; say in `each`"),
         (Sight(path="/a", when="each == 'x'"), "'each' is not a variable here"),
         (Sight(path="/a", when="'x' in visible"), "'visible' is not a variable here"),
@@ -204,6 +206,42 @@ def test_a_sight_that_cannot_be_read_is_refused(sight: Sight, expected: str) -> 
     with pytest.raises(RulebookError) as caught:
         World(script_of(sights=(sight,)))
     assert expected in str(caught.value)
+
+
+def _garden() -> World:
+    """A leaf is in sight once its plant has grown, a rake while it is day: no list holds them."""
+    grow = Effect(op=EffectOp.SET, path="/plants/{plant}/grown", value=True)
+    take = Effect(op=EffectOp.SET, path="/you", value="{thing}")
+    night = Effect(op=EffectOp.SET, path="/day", value={"cel": "!state.day"})
+    return World(
+        script_of(
+            action_of("water {plant}", grow, needs=("state.day",), plant=("fern", "moss")),
+            action_of("wait", night),
+            action_of("take {thing}", take, needs=(_seen("thing"),), thing=("rake", "fern")),
+            goal=("state.you == 'fern'",),
+            sights=(
+                Sight(path="rake", when="state.day"),
+                Sight(path="{each}", each="/plants", when="state.plants[each].grown"),
+            ),
+            environment={
+                "day": False,
+                "you": "nothing",
+                "plants": {"fern": {"grown": False}, "moss": {"grown": False}},
+            },
+        )
+    )
+
+
+def test_a_name_is_in_sight_under_a_condition_though_nothing_holds_it() -> None:
+    world = _garden()
+    state = world.script.environment
+    assert world.visible(state) == ()
+    assert world.step(state, "take rake").kind is MistakeKind.PLACE
+    day = world.step(state, "wait")
+    assert (day.visible, day.text) == (("rake",), "Done. In sight: rake.")
+    assert world.visible(world.step(day.state, "water moss").state) == ("rake", "moss")
+    assert plan(world, state) == ("wait", "water fern", "take fern")
+    assert hidden_names(world).where == {}
 
 
 @pytest.mark.parametrize("name", ["visible", "each", "state"])
