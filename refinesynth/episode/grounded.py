@@ -79,8 +79,9 @@ class GroundedPlay(Play):
             "actions": list(settings.grounding.difficulty or USUAL),
         }
         for name, section, root in (("twist", "twists", 11), ("surface", "surfaces", 13)):
-            lines = settings.prompts.fill("rulebook_variety", section).splitlines()
-            wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
+            # None of an empty block.
+            if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
+                wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
         writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
         return await write_script(writer, cast, needs=self.needs())
 

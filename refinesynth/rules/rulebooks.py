@@ -17,7 +17,10 @@ from refinesynth.rules.rule import FIELDS, Violation
 from refinesynth.rules.script_shape import ScriptRule
 from refinesynth.trajectory import ActionSpec, Draft, Script
 from refinesynth.world import check_solvability
+from refinesynth.world.effects import calculated
 
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+"""A value that needs to stand nowhere in the state: it can be calculated with."""
 _LITERAL = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
 """A text in a CEL expression."""
 
@@ -31,7 +34,8 @@ def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]
     known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
     for action in script.actions:
         for placeholder, values in action.parameters.items():
-            if values and _matters(action, placeholder) and not any(folded(value) in known for value in values):
+            known_one = any(folded(value) in known or _NUMBER.fullmatch(value) for value in values)
+            if values and _matters(action, placeholder) and not known_one:
                 yield action.name, placeholder, values
 
 
@@ -56,6 +60,7 @@ def _written(script: Script) -> Iterator[str]:
         yield from effect.path.split("/")
         yield from (effect.from_path or "").split("/")
         yield from _texts(effect.value)
+        expressions.extend(calculated(effect.value))
     for expression in expressions:
         yield from (one or other for one, other in _LITERAL.findall(expression))
 

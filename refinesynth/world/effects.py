@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from refinesynth.text.jsontext import depth
 from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import Expression, compile_expression, json_bytes
+from refinesynth.world.expression import MAX_COST, Expression, compile_expression, json_bytes
 from refinesynth.world.operations import NoAnswer
 from refinesynth.world.pointer import change, drop, pointer_text, put, resolve, same
 from refinesynth.world.template import Pointer, Slot, Template, Visible, parse_pointer, parse_template
@@ -33,6 +33,9 @@ ANY = "any"
 
 CEL = "cel"
 """The key of a value that is calculated, see `Effect.value`."""
+
+MAX_CALCULATIONS = 4
+"""Most calculations in an effect's value."""
 
 Filled = Callable[[JsonValue, Mapping[str, str]], JsonValue]
 """A value template, given a state and the parameters' values."""
@@ -105,9 +108,7 @@ class CompiledEffect:
         """With `{any}` as that step: removed from all lists that hold the value, or moved from the first one."""
         value = cast("Filled", self.value)(state, values)
         if self.from_path is None:
-            for keys in _holding(value, self.path, at, state, values):
-                state = _take_out(state, keys, value)
-            return state
+            return _take_out_of_all(state, tuple(_holding(value, self.path, at, state, values)), at, value)
         source = next(_holding(value, self.from_path, at, state, values), None)
         if source is None:
             raise Inapplicable("what is to be moved is in none of the lists at from_path")
@@ -117,9 +118,11 @@ class CompiledEffect:
 def _holding(
     value: JsonValue, pointer: Pointer, at: int, state: JsonValue, values: Mapping[str, str]
 ) -> Iterator[tuple[str, ...]]:
-    """Keys of the lists that hold a value and to which a path leads whose step `at` is any key there, in their order."""
+    """Keys of the lists that hold a value and to which a path leads whose step `at` is any key there, in the alphabet's
+    order, since states are the same whatever the order of their keys.
+    """
     above = Pointer(pointer.steps[:at]).read(state, values)
-    for key in above if isinstance(above, dict) else range(len(above)) if isinstance(above, list) else ():
+    for key in sorted(above) if isinstance(above, dict) else range(len(above)) if isinstance(above, list) else ():
         try:
             keys = pointer.keys(state, {**values, ANY: str(key)})
             held = resolve(state, keys)
@@ -143,6 +146,11 @@ def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visibl
     texts = tuple(_texts(effect.value))
     if len(texts) > MAX_VALUE_TEXTS:
         raise RulebookError(f"the value holds {len(texts)} texts; at most {MAX_VALUE_TEXTS} can be written at once")
+    expressions = tuple(_expression(cel, parameters, visible) for cel in calculated(effect.value))
+    if len(expressions) > MAX_CALCULATIONS:
+        raise RulebookError(
+            f"the value has {len(expressions)} calculations; at most {MAX_CALCULATIONS} can be made at once"
+        )
     needs_value = effect.op in {EffectOp.SET, EffectOp.ADD}
     path, from_path, any_at = _paths(effect, parameters)
     return CompiledEffect(
@@ -153,7 +161,7 @@ def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visibl
         when=None if effect.when is None else compile_expression(effect.when, parameters, visible=visible),
         templates=tuple(parse_template(text, parameters) for text in texts),
         text=parse_template(effect.value, parameters) if isinstance(effect.value, str) else None,
-        expressions=tuple(compile_expression(cel, parameters, visible=visible) for cel in _calculated(effect.value)),
+        expressions=expressions,
         any_at=any_at,
     )
 
@@ -194,13 +202,13 @@ def _cel(value: JsonValue) -> str | None:
     return None
 
 
-def _calculated(value: JsonValue) -> Iterator[str]:
+def calculated(value: JsonValue) -> Iterator[str]:
     """All expressions in a value."""
     if (cel := _cel(value)) is not None:
         yield cel
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _calculated(item)
+            yield from calculated(item)
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
@@ -213,7 +221,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 def _filled(value: JsonValue, parameters: AbstractSet[str], visible: Visible | None) -> Filled:
     if (cel := _cel(value)) is not None:
-        expression = compile_expression(cel, parameters, visible=visible)
+        expression = _expression(cel, parameters, visible)
         return lambda state, values: _result(expression, state, values)
     if isinstance(value, str):
         template = parse_template(value, parameters)
@@ -230,14 +238,28 @@ def _filled(value: JsonValue, parameters: AbstractSet[str], visible: Visible | N
     return lambda _state, _values: value
 
 
+def _expression(cel: str, parameters: AbstractSet[str], visible: Visible | None) -> Expression:
+    # Less than a condition may cost, since an action can have many.
+    return compile_expression(cel, parameters, visible=visible, most=MAX_COST // 16)
+
+
 def _result(expression: Expression, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
     try:
         result = expression.value(state, values)
     except NoAnswer as error:
         raise Inapplicable(f"{expression.cel!r} has no value: {error}") from None
-    if _is_number(result) and not -MAX_NUMBER <= cast("float", result) <= MAX_NUMBER:
-        raise Inapplicable(f"{expression.cel!r} is no number up to {MAX_NUMBER:,}")
+    encoded = json_bytes(result)
+    if encoded is None or len(encoded) > MAX_VALUE_BYTES:
+        raise Inapplicable(f"{expression.cel!r} comes to more than {MAX_VALUE_BYTES:,} bytes")
+    if not _in_bounds(result):
+        raise Inapplicable(f"{expression.cel!r} holds something that is no number up to {MAX_NUMBER:,}")
     return result
+
+
+def _in_bounds(value: JsonValue) -> bool:
+    if isinstance(value, dict | list):
+        return all(map(_in_bounds, value.values() if isinstance(value, dict) else value))
+    return not _is_number(value) or -MAX_NUMBER <= cast("float", value) <= MAX_NUMBER
 
 
 def _sum(old: JsonValue, value: JsonValue, keys: tuple[str, ...]) -> JsonValue:
@@ -268,6 +290,23 @@ def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonVa
         return [*old, value]
 
     return change(state, keys, longer)
+
+
+def _take_out_of_all(state: JsonValue, places: tuple[tuple[str, ...], ...], at: int, value: JsonValue) -> JsonValue:
+    """The same of several lists, whose keys are alike before the step `at`; what is above them is copied once."""
+    if not places:
+        return state
+
+    def without(above: JsonValue) -> JsonValue:
+        if isinstance(above, dict):
+            shorter = {keys[at]: _take_out(above[keys[at]], keys[at + 1 :], value) for keys in places}
+            return {**above, **shorter}
+        items = [*cast("list[JsonValue]", above)]
+        for keys in places:
+            items[int(keys[at])] = _take_out(items[int(keys[at])], keys[at + 1 :], value)
+        return items
+
+    return change(state, places[0][:at], without)
 
 
 def _take_out(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:

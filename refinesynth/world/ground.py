@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled import CompiledAction
 from refinesynth.world.condition import Chain
-from refinesynth.world.effects import CompiledEffect
+from refinesynth.world.effects import ANY, CompiledEffect
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, json_bytes
 from refinesynth.world.template import Pointer, Slot, Template
@@ -174,14 +174,26 @@ class GroundAction:
     """Places that its effects change."""
     lookups: tuple[Place, ...]
     """Places that decide where and what it writes."""
+    calculations: tuple[Expression, ...] = ()
+    """All expressions in the values of its effects."""
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def relaxed(self, state: JsonValue) -> JsonValue:
         """The state after its effects as if all that they need were so."""
         self.work_limit.charge(len(self.action.effects) * (self.work_limit.size // 8 + BASE))
+        self.charge_calculations(state)
         for effect in self.action.effects:
             state = effect.relaxed(state, self.values)
         return state
+
+    def charge_calculations(self, state: JsonValue) -> None:
+        """Charge what its calculations cost in this state.
+
+        Raises:
+            WorkLimitExceeded: The work_limit has run out.
+        """
+        for one in self.calculations:
+            self.work_limit.charge(one.work(state, self.values, self.work_limit.size))
 
 
 class Facts:
@@ -222,11 +234,13 @@ def ground(
     work_limit = work_limit or WorkLimit()
     facts = facts or Facts(world.visibility, work_limit)
     found: dict[str, GroundAction] = {}
+    sees = visibility_reads(world.visibility)
     for text in texts:
         read = world.read(text)
         if read is None or text in found:
             continue
         action, values = read
+        calculations = tuple(one for effect in action.effects for one in effect.expressions)
         pointers = [at for effect in action.effects for at in (effect.path, effect.from_path) if at is not None]
         templates = [step for at in pointers for step in at.steps]
         templates += [template for effect in action.effects for template in effect.templates]
@@ -240,8 +254,10 @@ def ground(
             writes=tuple(place for effect in action.effects for place in _written(effect, values)),
             lookups=(
                 *(_place(at, values) for template in templates for at in _lookups(template)),
-                *(place for effect in action.effects for one in effect.expressions for place in _read(one, values)),
+                *(place for one in calculations for place in _read(one, values)),
+                *(sees if any(one.visible is not None for one in calculations) else ()),
             ),
+            calculations=calculations,
             work_limit=work_limit,
         )
     return tuple(found.values())
@@ -298,6 +314,8 @@ def _pointed(pointer: Pointer | None, values: Mapping[str, str], *below: Item) -
 
 
 def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Place]:
+    if effect.any_at is not None:
+        values = {name: value for name, value in values.items() if name != ANY}  # it stands for every key
     listed = effect.op is not EffectOp.SET and effect.text is not None
     name = _known(effect.text, values) if listed and effect.text is not None else None
     for pointer in (effect.path, effect.from_path):

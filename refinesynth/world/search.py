@@ -84,6 +84,7 @@ class Planner:
         """
         size = self.work_limit.size
         self.work_limit.charge(len(action.action.effects) * (size // 8 + BASE) + BASE)
+        action.charge_calculations(state)
         new = self.world.after(state, action.action, action.values)
         if new is not state:
             self.work_limit.charge(

@@ -162,7 +162,7 @@ DIGEST = "f92d56dc9a1ee888d5841f7d3c7ac14e4ad494166d693566bb559b18ac9b46ac"
 purpose."""
 
 
-GROUNDED_DIGEST = "2974260439f300fbea9b9e25ebcdb8fc2b805d63c33b4b86aebf5106b8561463"
+GROUNDED_DIGEST = "5d844089dfcbe42cc8e60ea6dc620c0ef86da7e3499f88cf686f57d8ab987a79"
 """The same of grounded play."""
 
 

@@ -154,6 +154,8 @@ def test_an_effect_that_changes_nothing_gives_the_very_same_state(effect: Effect
         _effect(op="set", path="/n", value={"cel": "1 / (state.n - 3)"}),
         _effect(op="set", path="/n", value={"cel": "9007199254740993 + 0"}),
         _effect(op="set", path="/f", value={"cel": "double('nan')"}),
+        _effect(op="set", path="/f", value={"cel": "[[0.0 / 0.0]]"}),
+        _effect(op="set", path="/f", value={"cel": "[1, [9007199254740991 + 2]]"}),
         _effect(op="add", path="/text", value={"cel": "state.n"}),
     ],
 )
@@ -184,6 +186,7 @@ DEEP = orjson.loads("[" * 20 + "]" * 20)
         (_effect(op="set", path="/a", value=[float("inf")]), "finite"),
         (_effect(op="set", path="/a", value={"cel": "x + 1"}), "'x' is not a variable here"),
         (_effect(op="set", path="/a", value={"cel": "["}), "["),
+        (_effect(op="set", path="/a", value=[{"cel": "1"}] * 5), "has 5 calculations"),
         (_effect(op="set", path="/a/{any}", value=1), "uses {any}"),
         (_effect(op="remove", path="/a/{any}"), "uses {any}"),
         (_effect(op="move", path="/a/{any}", from_path="/b", value="c"), "uses {any}"),
@@ -234,7 +237,7 @@ def test_any_is_one_effect_for_each_key(lists: dict[str, list[str]], thing: str)
         when = f"'{thing}' in state.in.{key}".replace("state.in", 'state["in"]')
         one_by_one = _applied(_effect(op="remove", path=f"/in/{key}", value=thing, when=when), one_by_one)
     assert _applied(_effect(op="remove", path="/in/{any}", value=thing), state) == one_by_one
-    holding = next((key for key in lists if thing in lists[key]), None)
+    holding = next((key for key in sorted(lists) if thing in lists[key]), None)
     move = _effect(op="move", from_path="/in/{any}", path="/hand", value=thing)
     if holding is None:
         with pytest.raises(Inapplicable, match="in none of the lists"):
@@ -265,6 +268,21 @@ def test_the_documented_effects_pour_switch_and_fetch() -> None:
         "rooms": {"yard": {"things": []}, "shed": {"things": []}},
         "you": {"holding": ["large"]},
     }
+
+
+def test_what_a_calculation_comes_to_is_bounded() -> None:
+    longer = _effect(op="set", path="/text", value={"cel": "state.text + state.text"})
+    assert _applied(longer, {"text": "x" * 8_000}) == {"text": "x" * 16_000}
+    with pytest.raises(Inapplicable, match="comes to more than"):
+        _applied(longer, {"text": "x" * 9_000})
+
+
+def test_any_of_many_lists_is_taken_out_of_in_one_go() -> None:
+    many: JsonValue = {str(number): ["x"] for number in range(8_000)}
+    emptied = _applied(_effect(op="remove", path="/{any}", value="x"), many)
+    assert emptied == {str(number): [] for number in range(8_000)}
+    rows: JsonValue = [["x", "y"], ["y"], "x"]
+    assert _applied(_effect(op="remove", path="/{any}", value="x"), rows) == [["y"], ["y"], "x"]
 
 
 def test_ops_are_the_four_of_the_rulebook() -> None:

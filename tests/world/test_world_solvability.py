@@ -202,3 +202,34 @@ def test_a_world_made_to_be_slow_is_surveyed_within_bounds(monkeypatch: pytest.M
     found = check_solvability(script)
     assert found.exhausted is False
     assert found.shortest in {None, SOLUTION}
+
+
+def test_proofs_know_of_any_place_whatever_a_parameter_is_called() -> None:
+    """An action's own `{any}` is its parameter; that of each step is every key."""
+    blow = Effect(op=EffectOp.REMOVE, path="/places/{any}/things", value="smoke")
+    script = script_of(
+        action_of("wait {any}", any=("yard",)),
+        action_of("finish", setting("/done", value=True), needs=("!('smoke' in state.places.hall.things)",)),
+        goal=("state.done",),
+        environment={"places": {"hall": {"things": ["smoke"]}, "yard": {"things": []}}, "done": False},
+    )
+    assert script.rulebook is not None
+    script = script.model_copy(update={"rulebook": script.rulebook.model_copy(update={"each_step": (blow,)})})
+    assert check_solvability(script).shortest == ("wait yard", "finish")
+
+
+def test_a_thing_that_is_in_two_places_is_taken_from_the_same_one_in_whatever_order_the_keys_stand() -> None:
+    take = Effect(op=EffectOp.MOVE, from_path="/p/{any}", path="/hand", value="x")
+    away = Effect(op=EffectOp.MOVE, from_path="/p/a", path="/aside")
+    back = Effect(op=EffectOp.MOVE, from_path="/aside", path="/p/a")
+    script = script_of(
+        action_of("reorder", away, back, needs=("size(state.hand) == 0",)),
+        action_of("take", take, needs=("size(state.hand) == 0",)),
+        goal=("size(state.p.b) == 0",),
+        environment={"p": {"a": ["x"], "b": ["x"]}, "hand": []},
+    )
+    world, state = World(script), script.environment
+    assert check_solvability(script).shortest is None
+    for action in ("reorder", "take"):
+        state = world.step(state, action).state
+    assert not world.done(state), "as was proved"

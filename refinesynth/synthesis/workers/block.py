@@ -182,6 +182,7 @@ class _Playing(logging.Handler):
             RefinesynthError: No episode can go on.
         """
         if not await self._send():
+            await close_models(self._models.values())
             return
         logger = logging.getLogger(LOGGER)
         calm_collector()
@@ -201,8 +202,10 @@ class _Playing(logging.Handler):
                         await self._play_all(journal)
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self._send()
-                    await close_models(self._models.values())
+                    try:
+                        await self._send()
+                    finally:
+                        await close_models(self._models.values())
         if self._failure is not None:
             raise self._failure
 

@@ -256,9 +256,11 @@ class Blocks:
             await self._replace(out, death)
         except BaseException:
             if not self._lost:
-                with anyio.CancelScope(shield=True), suppress(Exception):
-                    await self._end(out, ref)
-                    await self._give_up(out)
+                with anyio.CancelScope(shield=True):
+                    with suppress(Exception):
+                        await self._end(out, ref)
+                    with suppress(Exception):
+                        await self._give_up(out)
             raise
         else:
             await self._hear()
@@ -276,12 +278,13 @@ class Blocks:
         """Wait until a block that plays has heard that it is to end; after a time its process is killed."""
         if not await anyio.to_thread.run_sync(self._mailbox.end, out.number):
             return
-        for _ in range(2):
-            with anyio.move_on_after(_PATIENCE) as waiting, suppress(ray().exceptions.RayError):
-                await answered(ref)
-            if not waiting.cancelled_caught:
-                return
+        patience = _PATIENCE + 2 * self._settings.report_every
+        with anyio.move_on_after(patience) as waiting, suppress(ray().exceptions.RayError):
+            await answered(ref)
+        if waiting.cancelled_caught:
             await anyio.to_thread.run_sync(lambda: ray().cancel(ref, force=True))
+            with anyio.move_on_after(_PATIENCE), suppress(ray().exceptions.RayError):
+                await answered(ref)
 
     async def _replace(self, out: _Out, death: Exception) -> None:
         """Take over what a dead task has paid for.
