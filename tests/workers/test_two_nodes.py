@@ -133,7 +133,7 @@ async def test_both_nodes_play_and_one_that_dies_is_replaced_with_the_same_files
         gate = Gate(most=60)
         with running(create_app(gate)) as address, run(two_nodes, address, folder) as started:
             until(gate.reached.is_set, started)
-            assert [len(node.workers()) for node in two_nodes.nodes] == [1, 1]
+            until(lambda: [len(node.workers()) for node in two_nodes.nodes] == [1, 1], started)
             # What was answered on both is in the run's own journal a moment later.
             until(lambda folder=folder: sum(row.requests for row in RunFolder.open(folder).spent()) == 60, started)
             two_nodes.kill(two_nodes.nodes[0])
