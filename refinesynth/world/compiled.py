@@ -76,7 +76,7 @@ class CompiledAction:
         return state
 
     def effect_name(self, at: int) -> str:
-        """What an effect is called, by its index: those of each step come after the action's own."""
+        """Name an effect in a message, by its index: those of each step come after the action's own."""
         own = len(self.spec.effects)
         return f"effect {at + 1} of {self.spec.name!r}" if at < own else f"effect {at - own + 1} of each step"
 

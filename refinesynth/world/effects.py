@@ -29,7 +29,7 @@ MAX_NUMBER = 2**53
 """Largest number that a sum may reach, either way: below it every JSON reader keeps whole numbers exactly."""
 
 ANY = "any"
-"""What a step of a path is called that stands for every key there, see `Effect.path`."""
+"""Name of the step of a path that stands for every key there, see `Effect.path`."""
 
 CEL = "cel"
 """The key of a value that is calculated, see `Effect.value`."""

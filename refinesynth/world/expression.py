@@ -60,7 +60,7 @@ class Expression:
         return result if type(result) is bool else "this is neither true nor false"
 
     def value(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
-        """What it comes to.
+        """Evaluate it to a JSON value.
 
         Raises:
             NoAnswer: It has no value; in words why.

@@ -36,7 +36,7 @@ class CompiledSight:
     """One sight whose texts are parsed."""
 
     path: Pointer | None
-    """Where names stand; None where the sight shows `name` itself."""
+    """Place at which names stand; None if the sight shows `name` itself."""
     name: str
     """The name, or `{each}`, if there is no path."""
     each: Pointer | None

@@ -31,7 +31,7 @@ class Report:
 
 
 class _Actor:
-    """What the actor holds; its methods run one after the other."""
+    """State of the actor; its methods run one after the other."""
 
     def __init__(self) -> None:
         self._reports: list[Report] = []
