@@ -7,14 +7,14 @@ level; two that differ in one fact share nearly all at the first level and fewer
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
 from pydantic import JsonValue
 
 from refinesynth.diversity import grams
-from refinesynth.trajectory import ActionSpec, Script
+from refinesynth.trajectory import ActionSpec, Effect, Requirement, Script
 
 NAME = "<name>"
 """Stands for a name in a text; no word is spelled like this."""
@@ -198,16 +198,18 @@ def _actions(script: Script, names: ScriptNames) -> Counter[str]:
         features[digest("template", *skeleton, str(len(placeholders)))] += 1
         for word in skeleton:
             features[digest("word", word)] += 1
-        for law in _laws(action):
+        for law in _laws(action.requires, action.effects):
             features[digest("law", *_anonymous(law, placeholders, names))] += 1
+    for law in _laws((), script.rulebook.each_step if script.rulebook is not None else ()):
+        features[digest("law", *_anonymous(law, (), names))] += 1
     return features
 
 
-def _laws(action: ActionSpec) -> Iterator[str]:
-    for requirement in action.requires:
+def _laws(requires: Iterable[Requirement], effects: Iterable[Effect]) -> Iterator[str]:
+    for requirement in requires:
         yield f"{requirement.kind} {requirement.condition[:_MAX_LAW]}"
-    for effect in action.effects:
-        parts = (effect.path, effect.from_path or "", effect.when or "")
+    for effect in effects:
+        parts = (effect.path, effect.from_path or "", effect.when or "", *filter(None, (effect.each,)))
         yield " ".join((effect.op, repr(effect.value)[:_MAX_LAW], *(part[:_MAX_LAW] for part in parts)))
 
 

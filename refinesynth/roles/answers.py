@@ -62,11 +62,13 @@ class _Effect(_Described):
     path: str
     """JSON Pointer into the state, whose steps may hold `{placeholder}` and `{state:/path}`."""
     value: JsonValue = None
-    """What to set, add, remove or move, or `{"cel": "expression"}`; null where the op takes none."""
+    """Value to set, add, remove or move, or `{"cel": "expression"}`; null where the op takes none."""
     from_path: str | None = None
     """For `move` alone: JSON Pointer to where it comes from."""
     when: str | None = None
     """CEL expression over `state`, `visible` and the parameters, unless the effect is always wanted."""
+    each: str | None = None
+    """JSON Pointer to an object or list, if it is made for each of its names, called `each` in the rest."""
 
 
 class _LawfulAction(_Action):
@@ -110,7 +112,7 @@ class _Rulebook(_Described):
     invariants: list[_Invariant]
     """What must hold whatever the player does."""
     each_step: list[_Effect] = []
-    """What every accepted action changes besides, such as the time; without placeholders."""
+    """Effects of every accepted action after its own, such as the time; without placeholders."""
     solution: list[str]
     """Action texts that reach the goal from the beginning."""
 

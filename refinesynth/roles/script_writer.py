@@ -149,7 +149,7 @@ def _effect(item: Any) -> Any:
         word = op.strip().casefold()
         given["op"] = _OPS.get(word, word)
     given.setdefault("from_path", given.get("from"))
-    for name in ("from_path", "when"):
+    for name in ("from_path", "when", "each"):
         given[name] = given[name] if given.get(name) not in (None, "") else None
     return given
 

@@ -73,8 +73,11 @@ class Effect(Value):
     from_path: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
     """JSON Pointer to what moves, with `{any}` as in `path`; for `move` alone."""
     when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
-    """CEL over `state` (as the effects before this one left it) and the parameters; the effect is left out unless it
-    holds."""
+    """CEL over `state` (as the effects before this one left it), `before` (the state before the action) and the
+    parameters; the effect is left out unless it holds. `else` means that the one before it was left out."""
+    each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
+    """JSON Pointer to an object or a list: the effect is then made once for each key of the object, each text of the
+    list, or each index of a list that holds anything but texts. Its other parts call that text `each`."""
 
 
 class Sight(Value):

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 from refinesynth.actions.matching import action_form
 from refinesynth.trajectory import ActionSpec, Effect, Invariant, MistakeKind
 from refinesynth.world.condition import RESERVED
-from refinesynth.world.effects import CompiledEffect, compile_effect
+from refinesynth.world.effects import ELSE, CompiledEffect, apply_effects, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, json_bytes
+from refinesynth.world.expression import Expression, compile_expression
 from refinesynth.world.template import Template, Visible, parse_template, require_text
 
 DONE = "Done."
@@ -63,17 +63,7 @@ class CompiledAction:
         Raises:
             Inapplicable: An effect has no meaning in this state.
         """
-        for at, effect in enumerate(self.effects):
-            try:
-                new = effect.apply(state, values)
-            except Inapplicable as error:
-                raise Inapplicable(f"{self.effect_name(at)} cannot be applied: {error}") from None
-            # After each effect, since values copied again and again would grow beyond all bounds within one action.
-            if new is not state and not fits(new):
-                limit = f"{MAX_STATE_BYTES:,} bytes"
-                raise Inapplicable(f"{self.effect_name(at)} makes the state too deep or larger than {limit}")
-            state = new
-        return state
+        return apply_effects(self.effects, state, values, self.effect_name)
 
     def effect_name(self, at: int) -> str:
         """Name an effect in a message, by its index: those of each step come after the action's own."""
@@ -108,12 +98,6 @@ class CompiledInvariant:
         return f"{self.sentence or repr(self.condition.cel)}: {why}"
 
 
-def fits(state: JsonValue) -> bool:
-    """Return whether a state is JSON and small enough to be played with."""
-    encoded = json_bytes(state)
-    return encoded is not None and len(encoded) <= MAX_STATE_BYTES
-
-
 @contextmanager
 def where(place: str) -> Generator[None]:
     """Say in which part of the rulebook an error is."""
@@ -129,11 +113,23 @@ def compile_each_step(each_step: Iterable[Effect], visible: Visible) -> tuple[Co
     Raises:
         RulebookError: Something in one cannot be run.
     """
-    effects: list[CompiledEffect] = []
-    for number, effect in enumerate(each_step, 1):
-        with where(f"effect {number} of each step"):
-            effects.append(compile_effect(effect, frozenset(), visible))
-    return tuple(effects)
+    return _compile_effects(each_step, frozenset(), visible, of=" of each step")
+
+
+def _compile_effects(
+    effects: Iterable[Effect], names: frozenset[str], visible: Visible, *, of: str = ""
+) -> tuple[CompiledEffect, ...]:
+    compiled: list[CompiledEffect] = []
+    for number, effect in enumerate(effects, 1):
+        with where(f"effect {number}{of}"):
+            one = compile_effect(effect, names, visible)
+            last = compiled[-1] if compiled else None
+            if one.otherwise and (last is None or not (last.otherwise or (last.when and last.each is None))):
+                raise RulebookError(
+                    f"`when` is {ELSE!r}, but the effect before it has no `when`, or has `each`; write a condition"
+                )
+            compiled.append(one)
+    return tuple(compiled)
 
 
 def compile_action(
@@ -156,10 +152,7 @@ def compile_action(
                 condition = compile_expression(requirement.condition, names, visible=visible)
                 hint = parse_template(requirement.hint, names, visible)
                 requires.append(CompiledRequirement(condition, requirement.kind, hint))
-        effects: list[CompiledEffect] = []
-        for number, effect in enumerate(spec.effects, 1):
-            with where(f"effect {number}"):
-                effects.append(compile_effect(effect, names, visible))
+        effects = _compile_effects(spec.effects, names, visible)
         with where("reveals"):
             reveals = parse_template(spec.reveals or DONE, names, visible)
     return CompiledAction(spec, tuple(requires), (*effects, *each_step), reveals)

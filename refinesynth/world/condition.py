@@ -22,6 +22,7 @@ from refinesynth.world.operations import (
     kind_of,
     minus,
     no_overload,
+    total,
     truth,
     undefined,
 )
@@ -29,7 +30,7 @@ from refinesynth.world.syntax import MOST_INT, name_of, parse, path_of
 from refinesynth.world.template import VISIBLE, Slot
 
 MAX_MACROS = 3
-"""Deepest nesting of `all`, `exists`, `exists_one` and `filter`."""
+"""Deepest nesting of `all`, `exists`, `exists_one`, `filter` and `sum`."""
 
 _ORDERING = 10
 """Cost of putting a macro's range in order, in mentions of variables."""
@@ -41,20 +42,24 @@ Evaluate = Callable[[JsonValue, Mapping[str, Any]], Any]
 """A value, given the state, and by their names parameters, variables of macros and, as `visible`, what computes the
 visible names of a state. Raises `NoAnswer`."""
 
-_MACROS: Mapping[str, Callable[[Iterator[tuple[Any, bool]]], Any]] = {
-    "all": lambda walk: all(held for _, held in walk),
-    "exists": lambda walk: any(held for _, held in walk),
-    "exists_one": lambda walk: sum(held for _, held in walk) == 1,
-    "filter": lambda walk: [item for item, held in walk if held],
+_MACROS: Mapping[str, Callable[[Iterator[tuple[Any, Any]]], Any]] = {
+    "all": lambda walk: all(truth(held) for _, held in walk),
+    "exists": lambda walk: any(truth(held) for _, held in walk),
+    "exists_one": lambda walk: sum(truth(held) for _, held in walk) == 1,
+    "filter": lambda walk: [item for item, held in walk if truth(held)],
+    "sum": lambda walk: total(number for _, number in walk),
 }
-"""Results of walks, from each item and whether the condition holds for it."""
+"""Results of walks, from each item and what the second argument is for it. `sum` is no part of CEL's standard."""
 _KEYWORDS = "as break const continue else false for function if import in let loop namespace null package return true var void while"
 RESERVED = frozenset({"state", VISIBLE, "each", *_KEYWORDS.split()})
 """Names that no parameter can have: CEL's own, and those of the state, of what is visible in it and of what a sight is
 read for."""
 
+BEFORE = "before"
+"""What an effect's expressions call the state before the action, unless it is the name of a parameter."""
+
 _INSTEAD = {
-    "map": "write exists, all or filter instead of map",
+    "map": "write exists, all, filter or sum instead of map",
     "matches": "write ==, in, contains, startsWith or endsWith; the form of a parameter is checked by the action's own pattern",
     "size": "write size(x) or x.size()",
     "has": "write has(state.key)",
@@ -82,19 +87,24 @@ class Analysis:
     matters."""
     sees: bool
     """True if it mentions what is visible."""
+    looks_back: bool
+    """True if it mentions the state before the action."""
     sought: str | Slot | None
     """The name or parameter of which it asks whether it is visible, if it asks nothing else."""
 
 
-def compile_tree(source: str, parameters: AbstractSet[str], *, sees: bool = False) -> tuple[Analysis, Evaluate]:
-    """Read an expression over `state`, the parameters and, where it `sees`, what is visible.
+def compile_tree(
+    source: str, parameters: AbstractSet[str], *, sees: bool = False, looks_back: bool = False
+) -> tuple[Analysis, Evaluate]:
+    """Read an expression over `state`, the parameters, where it `sees`, what is visible, and where it `looks_back`, the
+    state before the action.
 
     Raises:
         RulebookError: Something in it is not available; the message says what to write instead.
     """
     try:
         tree, conjuncts = parse(source)
-        return _Compiler(source, parameters, sees=sees).compiled(tree, conjuncts)
+        return _Compiler(source, parameters, sees=sees, looks_back=looks_back).compiled(tree, conjuncts)
     except RecursionError:
         raise RulebookError(f"{source[:80]!r} is nested too deep; split the condition") from None
 
@@ -102,10 +112,10 @@ def compile_tree(source: str, parameters: AbstractSet[str], *, sees: bool = Fals
 class _Compiler:
     """Goes through a tree in the order of its text. Every method for a node returns what evaluates it."""
 
-    def __init__(self, source: str, parameters: AbstractSet[str], *, sees: bool) -> None:
+    def __init__(self, source: str, parameters: AbstractSet[str], *, sees: bool, looks_back: bool) -> None:
         self._source = source
         self._parameters = parameters
-        self._known = parameters | {"state", VISIBLE} if sees else parameters | {"state"}
+        self._known = parameters | {"state"} | ({VISIBLE} if sees else set()) | ({BEFORE} if looks_back else set())
         self._names = set[str]()
         """Names that are mentioned outside any macro whose variable they are."""
         self._bound = set[str]()
@@ -120,7 +130,7 @@ class _Compiler:
     def compiled(self, tree: ast.expr, conjuncts: tuple[str, ...]) -> tuple[Analysis, Evaluate]:
         evaluate = self._node(tree)
         for name in sorted(self._names - self._known - self._bound):
-            there = ", ".join(sorted(self._known, key=lambda each: (each not in {"state", VISIBLE}, each)))
+            there = ", ".join(sorted(self._known, key=lambda each: (each not in {"state", VISIBLE, BEFORE}, each)))
             raise RulebookError(f"{name!r} is not a variable here (there are: {there}); a text needs quotes")
         sought = None
         if isinstance(tree, ast.Compare) and self._is_membership(tree) and name_of(tree.comparators[0]) == VISIBLE:
@@ -140,6 +150,7 @@ class _Compiler:
                 if key is not None
             ),
             sees=VISIBLE in self._names,
+            looks_back=BEFORE in self._names & self._known - self._parameters,
             sought=sought,
         ), evaluate
 
@@ -185,6 +196,9 @@ class _Compiler:
         if name == "state":
             self._chains.setdefault(chain, set()).add(member)
             return lambda state, _names: state
+        if name == BEFORE and name not in {*self._scope, *self._parameters}:
+            # What was there before the action is read where the action begins.
+            self._chains.setdefault(chain, set()).add(member)
         if name == VISIBLE:
             return lambda state, names: list(names[VISIBLE](state).names)
 
@@ -265,22 +279,23 @@ class _Compiler:
     def _macro(self, name: str, target: ast.expr, arguments: list[ast.expr]) -> Evaluate:
         variable = name_of(arguments[0]) if len(arguments) == 2 else None  # noqa: PLR2004 - name and condition
         if variable is None:
-            raise RulebookError(f"{name} is written x.{name}(name, condition with name)")
+            what = "number" if name == "sum" else "condition"
+            raise RulebookError(f"{name} is written x.{name}(name, {what} with name)")
         if variable in self._parameters | (RESERVED - {"each"}):
-            raise RulebookError(f"{variable!r} is a variable already; use another name inside all, exists or filter")
+            raise RulebookError(f"{variable!r} is a variable already; use another name inside {name}")
         self._bound.add(variable)
         walked = self._node(target)
         self._work[len(self._scope)] += _ORDERING
         self._scope.append(variable)
         if len(self._scope) > MAX_MACROS:
-            raise RulebookError(f"all, exists and filter are nested deeper than {MAX_MACROS}; split the condition")
+            raise RulebookError(f"all, exists, filter and sum are nested deeper than {MAX_MACROS}; split the condition")
         if len(self._scope) == len(self._work):
             self._work.append(0)
         self._work[len(self._scope)] += 1
         body = self._node(arguments[1])
         self._scope.pop()
 
-        def walk(state: JsonValue, names: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
+        def walk(state: JsonValue, names: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
             items = walked(state, names)
             kind = kind_of(items)
             if kind not in {list, dict}:
@@ -289,7 +304,7 @@ class _Compiler:
             # An object's keys sorted: which condition of a walk fails first must not be chance.
             for item in sorted(items) if kind is dict else items:
                 inner[variable] = item
-                yield item, truth(body(state, inner))
+                yield item, body(state, inner)
 
         collect = _MACROS[name]
         return lambda state, names: collect(walk(state, names))

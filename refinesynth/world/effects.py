@@ -1,8 +1,9 @@
 """Effects, made ready to be applied."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import isfinite
 from typing import cast
 
@@ -10,11 +11,19 @@ from pydantic import JsonValue
 
 from refinesynth.text.jsontext import depth
 from refinesynth.trajectory import Effect, EffectOp
+from refinesynth.world.condition import BEFORE
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import MAX_COST, Expression, compile_expression, json_bytes
+from refinesynth.world.expression import (
+    MAX_COST,
+    MAX_STATE_BYTES,
+    Expression,
+    compile_expression,
+    fits,
+    json_bytes,
+)
 from refinesynth.world.operations import NoAnswer
 from refinesynth.world.pointer import change, drop, pointer_text, put, resolve, same
-from refinesynth.world.template import Pointer, Slot, Template, Visible, parse_pointer, parse_template
+from refinesynth.world.template import Pointer, Slot, Template, Values, Visible, parse_pointer, parse_template
 
 MAX_VALUE_DEPTH = 16
 """Deepest nesting of an effect's value."""
@@ -37,7 +46,19 @@ CEL = "cel"
 MAX_CALCULATIONS = 4
 """Most calculations in an effect's value."""
 
-Filled = Callable[[JsonValue, Mapping[str, str]], JsonValue]
+EACH = "each"
+"""What an effect or a sight calls the text that it is read for, see `Effect.each`."""
+
+ELSE = "else"
+"""The condition of an effect that is made where the one before it is not, see `Effect.when`."""
+
+MAX_EACH = 64
+"""Most texts that an effect is made for."""
+
+Notice = Callable[[bool | str], None]
+"""Called with whether an effect is made, or in words why its condition has no answer."""
+
+Filled = Callable[[JsonValue, Values], JsonValue]
 """A value template, given a state and the parameters' values."""
 
 
@@ -58,24 +79,60 @@ class CompiledEffect:
     """All expressions in the value."""
     any_at: int | None = None
     """The step `{any}` of the path from which something is taken out."""
+    each: Pointer | None = None
+    otherwise: bool = False
+    """Whether it is made where the effects before it were left out for their condition, see `Effect.when`."""
 
-    def apply(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
-        """The state after this effect; the very same object if nothing changed. The old state is never changed.
-
-        A `when` without an answer counts as false.
+    def readings(self, state: JsonValue, values: Values) -> tuple[Values, ...]:
+        """Values with which it is made in this state, one after another.
 
         Raises:
-            Inapplicable: The effect has no meaning in this state.
+            Inapplicable: What `each` leads to is neither a list nor an object, or too large.
         """
-        if self.when is not None and self.when.answer(state, values) is not True:
-            return state
-        return self._changed(state, values)
+        if self.each is None:
+            return (values,)
+        keys = self.each.keys(state, values)
+        found = resolve(state, keys)
+        if not isinstance(found, dict | list):
+            raise Inapplicable(f"what is at {pointer_text(keys)} is neither a list nor an object")
+        if len(found) > MAX_EACH:
+            raise Inapplicable(f"{pointer_text(keys)} holds more than {MAX_EACH}, for each of which it would be made")
+        return tuple({**values, EACH: name} for name in _elements(found))
 
-    def relaxed(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def apply(self, state: JsonValue, values: Values, notice: Notice = lambda _answer: None) -> JsonValue:
+        """The state after this effect; the very same object if nothing changed. The old state is never changed.
+
+        A `when` without an answer counts as false; `notice` gets each answer.
+
+        Raises:
+            Inapplicable: The effect has no meaning in this state, or makes it too large.
+        """
+        for reading in self.readings(state, values):
+            answer = True if self.when is None else self.when.answer(state, reading)
+            notice(answer)
+            if answer is not True:
+                continue
+            new = self._changed(state, reading)
+            # After each change, since values copied again and again would grow beyond all bounds within one action.
+            if new is not state and not fits(new):
+                raise Inapplicable(f"it makes the state too deep or larger than {MAX_STATE_BYTES:,} bytes")
+            state = new
+        return state
+
+    def relaxed(self, state: JsonValue, values: Values) -> JsonValue:
         """The state after this effect as if all that it needs were so: no `when`, and what moves need not be there.
 
         For searching alone. Where even that has no meaning, the state stays as it is.
         """
+        try:
+            readings = self.readings(state, values)
+        except Inapplicable:
+            return state
+        for reading in readings:
+            state = self._relaxed(state, reading)
+        return state
+
+    def _relaxed(self, state: JsonValue, values: Values) -> JsonValue:
         try:
             return self._changed(state, values)
         except Inapplicable:
@@ -87,7 +144,7 @@ class CompiledEffect:
         except Inapplicable:
             return state
 
-    def _changed(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def _changed(self, state: JsonValue, values: Values) -> JsonValue:
         if self.any_at is not None:
             return self._taken_from_any(state, values, self.any_at)
         keys = self.path.keys(state, values)
@@ -104,7 +161,7 @@ class CompiledEffect:
         moved = resolve(state, source)
         return state if keys == source else put(drop(state, source), keys, moved)
 
-    def _taken_from_any(self, state: JsonValue, values: Mapping[str, str], at: int) -> JsonValue:
+    def _taken_from_any(self, state: JsonValue, values: Values, at: int) -> JsonValue:
         """With `{any}` as that step: removed from all lists that hold the value, or moved from the first one."""
         value = cast("Filled", self.value)(state, values)
         if self.from_path is None:
@@ -115,8 +172,68 @@ class CompiledEffect:
         return _put_in(_take_out(state, source, value), self.path.keys(state, values), value)
 
 
+def apply_effects(
+    effects: Sequence[CompiledEffect],
+    state: JsonValue,
+    values: Values,
+    named: Callable[[int], str],
+    notice: Callable[[int, bool | str], None] = lambda _at, _answer: None,
+) -> JsonValue:
+    """The state after all of these, one after another; the very same object if nothing changed.
+
+    Args:
+        effects: Those of one list, or of several, one after another.
+        state: Before the action.
+        values: Of the action's parameters.
+        named: What a message calls the effect with this index.
+        notice: Called with each effect's index and whether it is made, or in words why its condition has no answer.
+
+    Raises:
+        Inapplicable: One of them has no meaning in its state.
+    """
+    values, held = {BEFORE: state, **values}, True
+
+    for at, effect in enumerate(effects):
+        if effect.otherwise and held:
+            notice(at, False)
+            continue
+        answers: list[bool | str] = []
+        try:
+            state = effect.apply(state, values, answers.append)
+        except Inapplicable as error:
+            raise Inapplicable(f"{named(at)} cannot be applied: {error}") from None
+        for answer in answers:
+            notice(at, answer)
+        held = held if effect.otherwise else answers == [True]
+    return state
+
+
+def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: Values) -> JsonValue:
+    """The state after these as if all that they need were so, for searching alone.
+
+    A `when` is asked only where the effect after it is made otherwise: else the latter would undo the former.
+    """
+    values, held = {BEFORE: state, **values}, True
+    for effect, following in zip_longest(effects, effects[1:]):
+        if following is not None and following.otherwise and effect.when is not None:
+            held = effect.when.answer(state, values) is True
+            made = held
+        else:
+            made = not (effect.otherwise and held)
+        state = effect.relaxed(state, values) if made else state
+    return state
+
+
+def _elements(found: dict[str, JsonValue] | list[JsonValue]) -> list[str]:
+    """Keys of an object, in the alphabet's order; texts of a list that holds nothing else, or its indices."""
+    if isinstance(found, dict):
+        return sorted(found)
+    texts = [item for item in found if isinstance(item, str)]
+    return texts if len(texts) == len(found) else [str(at) for at in range(len(found))]
+
+
 def _holding(
-    value: JsonValue, pointer: Pointer, at: int, state: JsonValue, values: Mapping[str, str]
+    value: JsonValue, pointer: Pointer, at: int, state: JsonValue, values: Values
 ) -> Iterator[tuple[str, ...]]:
     """Keys of the lists that hold a value and to which a path leads whose step `at` is any key there, in the alphabet's
     order, since states are the same whatever the order of their keys.
@@ -143,26 +260,41 @@ def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visibl
     if effect.op is EffectOp.ADD and effect.value is None:
         raise RulebookError("add needs a value: a list's new item, or a number or text to add")
     _check_value(effect.value)
-    texts = tuple(_texts(effect.value))
-    if len(texts) > MAX_VALUE_TEXTS:
-        raise RulebookError(f"the value holds {len(texts)} texts; at most {MAX_VALUE_TEXTS} can be written at once")
-    expressions = tuple(_expression(cel, parameters, visible) for cel in calculated(effect.value))
-    if len(expressions) > MAX_CALCULATIONS:
+    each = None if effect.each is None else parse_pointer(effect.each, parameters)
+    most = MAX_COST
+    if each is not None:
+        # What is asked for each of many things may cost less each time.
+        parameters, most = parameters | {EACH}, MAX_COST // MAX_EACH
+    # A calculation may cost less than a condition, since an action can have many.
+    otherwise = effect.when == ELSE
+    asks_before = BEFORE not in parameters
+    when = None
+    if effect.when is not None and not otherwise:
+        when = compile_expression(effect.when, parameters, visible=visible, looks_back=asks_before, most=most)
+    value = _Value(parameters, visible, most // (16 if each is None else 4))
+    filled = value.filled(effect.value)
+    if len(value.templates) > MAX_VALUE_TEXTS:
         raise RulebookError(
-            f"the value has {len(expressions)} calculations; at most {MAX_CALCULATIONS} can be made at once"
+            f"the value holds {len(value.templates)} texts; at most {MAX_VALUE_TEXTS} can be written at once"
+        )
+    if len(value.expressions) > MAX_CALCULATIONS:
+        raise RulebookError(
+            f"the value has {len(value.expressions)} calculations; at most {MAX_CALCULATIONS} can be made at once"
         )
     needs_value = effect.op in {EffectOp.SET, EffectOp.ADD}
     path, from_path, any_at = _paths(effect, parameters)
     return CompiledEffect(
         op=effect.op,
         path=path,
-        value=_filled(effect.value, parameters, visible) if needs_value or effect.value is not None else None,
+        value=filled if needs_value or effect.value is not None else None,
         from_path=from_path,
-        when=None if effect.when is None else compile_expression(effect.when, parameters, visible=visible),
-        templates=tuple(parse_template(text, parameters) for text in texts),
-        text=parse_template(effect.value, parameters) if isinstance(effect.value, str) else None,
-        expressions=expressions,
+        when=when,
+        templates=tuple(value.templates),
+        text=value.templates[0] if isinstance(effect.value, str) else None,
+        expressions=tuple(value.expressions),
         any_at=any_at,
+        each=each,
+        otherwise=otherwise,
     )
 
 
@@ -211,39 +343,45 @@ def calculated(value: JsonValue) -> Iterator[str]:
             yield from calculated(item)
 
 
-def _texts(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list) and _cel(value) is None:
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+@dataclass
+class _Value:
+    """Compiles one value, and collects all that is in it."""
+
+    parameters: AbstractSet[str]
+    visible: Visible | None
+    most: int
+    """Most work of one calculation."""
+    templates: list[Template] = field(default_factory=list[Template])
+    expressions: list[Expression] = field(default_factory=list[Expression])
+
+    def filled(self, value: JsonValue) -> Filled:
+        if (cel := _cel(value)) is not None:
+            expression = compile_expression(
+                cel,
+                self.parameters,
+                visible=self.visible,
+                looks_back=BEFORE not in self.parameters,
+                most=self.most,
+            )
+            self.expressions.append(expression)
+            return lambda state, values: _result(expression, state, values)
+        if isinstance(value, str):
+            template = parse_template(value, self.parameters)
+            self.templates.append(template)
+            constant = template.constant
+            return template.value if constant is None else lambda _state, _values: constant
+        if isinstance(value, list):
+            items = [self.filled(item) for item in value]
+            return lambda state, values: [item(state, values) for item in items]
+        if isinstance(value, dict):
+            entries = {key: self.filled(item) for key, item in value.items()}
+            return lambda state, values: {key: item(state, values) for key, item in entries.items()}
+        if isinstance(value, float) and not isfinite(value):
+            raise RulebookError("an effect's value is not a finite number")
+        return lambda _state, _values: value
 
 
-def _filled(value: JsonValue, parameters: AbstractSet[str], visible: Visible | None) -> Filled:
-    if (cel := _cel(value)) is not None:
-        expression = _expression(cel, parameters, visible)
-        return lambda state, values: _result(expression, state, values)
-    if isinstance(value, str):
-        template = parse_template(value, parameters)
-        constant = template.constant
-        return template.value if constant is None else lambda _state, _values: constant
-    if isinstance(value, list):
-        items = [_filled(item, parameters, visible) for item in value]
-        return lambda state, values: [item(state, values) for item in items]
-    if isinstance(value, dict):
-        entries = {key: _filled(item, parameters, visible) for key, item in value.items()}
-        return lambda state, values: {key: item(state, values) for key, item in entries.items()}
-    if isinstance(value, float) and not isfinite(value):
-        raise RulebookError("an effect's value is not a finite number")
-    return lambda _state, _values: value
-
-
-def _expression(cel: str, parameters: AbstractSet[str], visible: Visible | None) -> Expression:
-    # Less than a condition may cost, since an action can have many.
-    return compile_expression(cel, parameters, visible=visible, most=MAX_COST // 16)
-
-
-def _result(expression: Expression, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+def _result(expression: Expression, state: JsonValue, values: Values) -> JsonValue:
     try:
         result = expression.value(state, values)
     except NoAnswer as error:

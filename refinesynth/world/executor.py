@@ -21,11 +21,10 @@ from refinesynth.world.compiled import (
     compile_action,
     compile_each_step,
     compile_invariant,
-    fits,
     where,
 )
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression
+from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, fits
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.template import VisibleNames
 from refinesynth.world.visibility import Visibility, compile_visibility

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from pydantic import JsonValue
 
 from refinesynth.world.compiled import CompiledAction
+from refinesynth.world.effects import apply_effects
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
@@ -70,15 +71,13 @@ class RulebookFaults:
         if times >= _WATCHED:
             return
         self._watched[action.spec.name] = times + 1
-        for at, effect in enumerate(action.effects):
-            answer = True if effect.when is None else effect.when.answer(state, values)
+
+        def notice(at: int, answer: bool | str) -> None:
             if isinstance(answer, str):
                 where = f"the condition of {action.effect_name(at)}"
                 self.add(where, f"{where} has no answer: {answer} (tried: {text!r})")
-            try:
-                state = effect.apply(state, values)
-            except Inapplicable:
-                return
+
+        apply_effects(action.effects, state, values, action.effect_name, notice)
         self.fill(f"reveals of {action.spec.name!r}", action.reveals, new, values)
 
     def fill(self, where: str, template: Template, state: JsonValue, values: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 Of CEL there is: comparison, `in`, `&&`, `||`, `!`, `?:`, arithmetic, lists, field and index access, `has`, `size`,
 `int`, `double`, `string`, `contains`, `startsWith`, `endsWith`, and over lists and objects `all`, `exists`,
-`exists_one` and `filter`. The rest is refused with what to write instead: it could build huge values or is no JSON.
+`exists_one`, `filter` and, beyond the standard, `sum`. The rest is refused with what to write instead: it could build huge values or is no JSON.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from typing import Any, cast
 import orjson
 from pydantic import JsonValue
 
-from refinesynth.world.condition import Analysis, Evaluate, compile_tree
+from refinesynth.world.condition import BEFORE, Analysis, Evaluate, compile_tree
 from refinesynth.world.operations import NOT_JSON, NoAnswer
-from refinesynth.world.template import REMEMBERED, VISIBLE, Slot, Visible
+from refinesynth.world.template import REMEMBERED, VISIBLE, Slot, Values, Visible
 
 MAX_STATE_BYTES = 262_144
 """Largest state, as JSON."""
@@ -35,6 +35,12 @@ def json_bytes(value: object, *, sort: bool = False) -> bytes | None:
         return None
 
 
+def fits(state: JsonValue) -> bool:
+    """Return whether a state is JSON and small enough to be played with."""
+    encoded = json_bytes(state)
+    return encoded is not None and len(encoded) <= MAX_STATE_BYTES
+
+
 @dataclass(frozen=True)
 class Expression:
     """A compiled condition. Its answer depends on the state and the parameters alone.
@@ -51,7 +57,7 @@ class Expression:
     most: int = MAX_COST
     """Most work of one evaluation."""
 
-    def answer(self, state: JsonValue, values: Mapping[str, str]) -> bool | str:
+    def answer(self, state: JsonValue, values: Values) -> bool | str:
         """True, false, or in words why there is no answer. Never raises."""
         try:
             result = self.value(state, values)
@@ -59,7 +65,7 @@ class Expression:
             return str(error)
         return result if type(result) is bool else "this is neither true nor false"
 
-    def value(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def value(self, state: JsonValue, values: Values) -> JsonValue:
         """Evaluate it to a JSON value.
 
         Raises:
@@ -79,11 +85,11 @@ class Expression:
         except (OverflowError, RecursionError, ValueError):  # the last: a number of thousands of digits as text
             raise NoAnswer(NOT_JSON) from None
 
-    def question(self, state: JsonValue, values: Mapping[str, str]) -> bytes | None:
+    def question(self, state: JsonValue, values: Values) -> bytes | None:
         """All that the answer depends on; None if the state is no JSON."""
         return json_bytes((self._shown(state, values), self._given(state, values)))
 
-    def work(self, state: JsonValue, values: Mapping[str, str], size: int) -> int:
+    def work(self, state: JsonValue, values: Values, size: int) -> int:
         """Return what asking costs at most in a state of so many bytes."""
         if len(self.analysis.work) == 1:
             return self.analysis.work[0] * size
@@ -101,25 +107,29 @@ class Expression:
     def _parts(self) -> "tuple[Expression, ...]":
         parameters = frozenset(self.analysis.parameters)
         return tuple(
-            compile_expression(part, parameters, visible=self.visible, most=self.most)
+            compile_expression(
+                part, parameters, visible=self.visible, looks_back=self.analysis.looks_back, most=self.most
+            )
             for part in self.analysis.conjuncts
         )
 
-    def _given(self, state: JsonValue, values: Mapping[str, str]) -> dict[str, JsonValue]:
+    def _given(self, state: JsonValue, values: Values) -> dict[str, JsonValue]:
         given: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}
         if self.visible is not None:
             given[VISIBLE] = list(self.visible(state).names)
+        if self.analysis.looks_back and BEFORE in values:
+            given[BEFORE] = self._shown(values[BEFORE], values)
         return given
 
     def _cost(self, shown: JsonValue, given: Mapping[str, JsonValue], size: int) -> int:
         analysis = self.analysis
         if len(analysis.work) == 1:
             return analysis.work[0] * size
-        widest = max(_widest(shown), _widest(given.get(VISIBLE)))
+        widest = max(_widest(shown), _widest(given.get(VISIBLE)), _widest(given.get(BEFORE)))
         rounds = max(widest, 1) * analysis.longest if analysis.longest else widest
         return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))
 
-    def _shown(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def _shown(self, state: JsonValue, values: Values) -> JsonValue:
         """The part of the state that the expression reads, in the state's own shape; what is missing stays missing."""
         if type(state) is not dict or () in self.analysis.chains:
             return state
@@ -128,7 +138,7 @@ class Expression:
             real, own = state, shown
             last = len(chain) - 1
             for at, step in enumerate(chain):
-                key = values.get(step.name, "") if type(step) is Slot else cast("str", step)
+                key = cast("str", values.get(step.name, "") if type(step) is Slot else step)
                 if key not in real:
                     break
                 below = real[key]
@@ -145,14 +155,20 @@ class Expression:
 
 
 def compile_expression(
-    source: str, parameters: AbstractSet[str], *, visible: Visible | None = None, most: int = MAX_COST
+    source: str,
+    parameters: AbstractSet[str],
+    *,
+    visible: Visible | None = None,
+    looks_back: bool = False,
+    most: int = MAX_COST,
 ) -> Expression:
-    """Compile a condition over `state`, these parameters and, if it is given, what is visible.
+    """Compile a condition over `state`, these parameters, what is visible, if it is given, and the state before the
+    action, if it `looks_back`.
 
     Raises:
         RulebookError: It does not parse, uses an unknown variable or something that is not available.
     """
-    analysis, evaluate = _compiled(source, frozenset(parameters), sees=visible is not None)
+    analysis, evaluate = _compiled(source, frozenset(parameters), sees=visible is not None, looks_back=looks_back)
     return Expression(source, analysis, evaluate, visible if analysis.sees else None, most)
 
 

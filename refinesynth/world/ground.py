@@ -10,11 +10,12 @@ from pydantic import JsonValue
 from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled import CompiledAction
 from refinesynth.world.condition import Chain
-from refinesynth.world.effects import ANY, CompiledEffect
+from refinesynth.world.effects import ANY, EACH, CompiledEffect, relax_effects
+from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, json_bytes
 from refinesynth.world.template import Pointer, Slot, Template
-from refinesynth.world.visibility import EACH, CompiledSight, Visibility
+from refinesynth.world.visibility import CompiledSight, Visibility
 
 MAX_WORK = 20_000_000_000
 """Work of one search by default: some tens of seconds, which only rulebooks made to be slow ever need."""
@@ -174,26 +175,31 @@ class GroundAction:
     """Places that its effects change."""
     lookups: tuple[Place, ...]
     """Places that decide where and what it writes."""
-    calculations: tuple[Expression, ...] = ()
-    """All expressions in the values of its effects."""
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def relaxed(self, state: JsonValue) -> JsonValue:
         """The state after its effects as if all that they need were so."""
-        self.work_limit.charge(len(self.action.effects) * (self.work_limit.size // 8 + BASE))
-        self.charge_calculations(state)
-        for effect in self.action.effects:
-            state = effect.relaxed(state, self.values)
-        return state
+        self.charge_effects(state)
+        return relax_effects(self.action.effects, state, self.values)
 
-    def charge_calculations(self, state: JsonValue) -> None:
-        """Charge what its calculations cost in this state.
+    def charge_effects(self, state: JsonValue) -> None:
+        """Charge what its effects cost in this state, as far as can be known beforehand.
 
         Raises:
             WorkLimitExceeded: The work_limit has run out.
         """
-        for one in self.calculations:
-            self.work_limit.charge(one.work(state, self.values, self.work_limit.size))
+        size = self.work_limit.size
+        for effect in self.action.effects:
+            asked = effect.expressions
+            if effect.each is not None and effect.when is not None:
+                asked = (*asked, effect.when)
+            try:
+                readings = effect.readings(state, self.values)
+            except Inapplicable:
+                readings = (self.values,)
+            self.work_limit.charge(max(len(readings), 1) * (size // 8 + BASE))
+            for values in readings if asked else ():
+                self.work_limit.charge(sum(one.work(state, values, size) for one in asked))
 
 
 class Facts:
@@ -240,8 +246,13 @@ def ground(
         if read is None or text in found:
             continue
         action, values = read
-        calculations = tuple(one for effect in action.effects for one in effect.expressions)
-        pointers = [at for effect in action.effects for at in (effect.path, effect.from_path) if at is not None]
+        calculations = [one for effect in action.effects for one in effect.expressions]
+        # Where effects are made otherwise, conditions decide what is written.
+        if any(effect.otherwise for effect in action.effects):
+            calculations += [effect.when for effect in action.effects if effect.when is not None]
+        paths = (at for effect in action.effects for at in (effect.path, effect.from_path, effect.each))
+        pointers = [at for at in paths if at is not None]
+        walked = (effect.each for effect in action.effects if effect.each is not None)
         templates = [step for at in pointers for step in at.steps]
         templates += [template for effect in action.effects for template in effect.templates]
         found[text] = GroundAction(
@@ -254,10 +265,10 @@ def ground(
             writes=tuple(place for effect in action.effects for place in _written(effect, values)),
             lookups=(
                 *(_place(at, values) for template in templates for at in _lookups(template)),
+                *(_place(at, values) for at in walked),
                 *(place for one in calculations for place in _read(one, values)),
                 *(sees if any(one.visible is not None for one in calculations) else ()),
             ),
-            calculations=calculations,
             work_limit=work_limit,
         )
     return tuple(found.values())

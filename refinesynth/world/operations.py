@@ -7,7 +7,7 @@ though `1 == 1.0` holds.
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from math import copysign, inf, isfinite, isnan, nan
 from typing import Any
@@ -194,6 +194,16 @@ OPERATORS: Mapping[type[ast.AST], _Binary] = {
     ast.Div: _calculation("/", "div", _quotient, _ratio),
     ast.Mod: _calculation("%", "rem", _remainder, None),
 }
+
+
+def total(numbers: Iterable[Any]) -> Any:
+    """The sum of numbers of one kind, 0 of none."""
+    add, found = OPERATORS[ast.Add], None
+    for number in numbers:
+        if type(number) not in _NUMBERS:
+            raise no_overload(number)
+        found = number if found is None else add(found, number)
+    return 0 if found is None else found
 
 
 def _size(value: Any) -> int:

@@ -83,8 +83,8 @@ class Planner:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
         """
         size = self.work_limit.size
-        self.work_limit.charge(len(action.action.effects) * (size // 8 + BASE) + BASE)
-        action.charge_calculations(state)
+        self.work_limit.charge(BASE)
+        action.charge_effects(state)
         new = self.world.after(state, action.action, action.values)
         if new is not state:
             self.work_limit.charge(

@@ -11,10 +11,9 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import Difficulty, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
-from refinesynth.world.compiled import fits
 from refinesynth.world.executor import World, world_or_problem
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
-from refinesynth.world.expression import MAX_STATE_BYTES
+from refinesynth.world.expression import MAX_STATE_BYTES, fits
 from refinesynth.world.ground import Fact, GroundAction, WorkLimit, WorkLimitExceeded, some_ground_actions
 from refinesynth.world.search import Planner, pruned
 

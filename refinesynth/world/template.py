@@ -58,6 +58,9 @@ class VisibleNames:
 Visible = Callable[[JsonValue], VisibleNames]
 """The visible names of a state."""
 
+Values = Mapping[str, JsonValue]
+"""By their names, the values of parameters, which are texts, and what else can be named where they can."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -65,7 +68,7 @@ class Slot:
 
     name: str
 
-    def read(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def read(self, state: JsonValue, values: Values) -> JsonValue:
         """Its value as text; `Inapplicable` if the action gave none."""
         del state
         try:
@@ -80,11 +83,11 @@ class Pointer:
 
     steps: "tuple[Template, ...]"
 
-    def keys(self, state: JsonValue, values: Mapping[str, str]) -> tuple[str, ...]:
+    def keys(self, state: JsonValue, values: Values) -> tuple[str, ...]:
         """The keys that it names now; `Inapplicable` if a lookup in it finds no text and no whole number."""
         return tuple([step.key(state, values) for step in self.steps])
 
-    def read(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def read(self, state: JsonValue, values: Values) -> JsonValue:
         """Return what the state holds there; `Inapplicable` if nothing."""
         return resolve(state, self.keys(state, values))
 
@@ -95,7 +98,7 @@ class VisibleLookup:
 
     visible: Visible
 
-    def read(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def read(self, state: JsonValue, values: Values) -> JsonValue:
         """All of them."""
         del values
         return list(self.visible(state).names)
@@ -118,11 +121,11 @@ class Template:
             return ""
         return self.parts[0] if len(self.parts) == 1 and isinstance(self.parts[0], str) else None
 
-    def text(self, state: JsonValue, values: Mapping[str, str]) -> str:
+    def text(self, state: JsonValue, values: Values) -> str:
         """The text in words; what is missing reads `nothing`."""
         return "".join(part if isinstance(part, str) else _words_of(part, state, values) for part in self.parts)
 
-    def value(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def value(self, state: JsonValue, values: Values) -> JsonValue:
         """A lone lookup's JSON value, else the text; `Inapplicable` if something that is looked up is missing."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Pointer):
             return self.parts[0].read(state, values)
@@ -130,7 +133,7 @@ class Template:
             part if isinstance(part, str) else value_as_words(part.read(state, values)) for part in self.parts
         )
 
-    def key(self, state: JsonValue, values: Mapping[str, str]) -> str:
+    def key(self, state: JsonValue, values: Values) -> str:
         """The text as one step of a pointer."""
         if len(self.parts) == 1:
             # As nearly all steps are: a constant, a parameter or a lookup alone.
@@ -222,7 +225,7 @@ def _word(value: JsonValue) -> str:
     return str(value)[:MAX_VALUE_CHARACTERS]
 
 
-def _words_of(part: Slot | Pointer | VisibleLookup, state: JsonValue, values: Mapping[str, str]) -> str:
+def _words_of(part: Slot | Pointer | VisibleLookup, state: JsonValue, values: Values) -> str:
     try:
         return value_as_words(part.read(state, values))
     except Inapplicable:

@@ -9,12 +9,10 @@ from hashlib import blake2b
 from pydantic import JsonValue
 
 from refinesynth.trajectory import Sight
+from refinesynth.world.effects import EACH
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
 from refinesynth.world.template import Pointer, VisibleNames, parse_pointer
-
-EACH = "each"
-"""What a sight calls the text or key that it is read for."""
 
 _EACH = f"{{{EACH}}}"
 

@@ -85,7 +85,7 @@ class TestSchemas:
         action = shown["properties"]["actions"]["items"]
         assert keys(action) == [*JSON["actions"][0]]
         assert keys(action["properties"]["requires"]["items"]) == [*JSON["actions"][0]["requires"][0]]
-        assert set(keys(action["properties"]["effects"]["items"])) == {*JSON["actions"][1]["effects"][0]} | {"when"}
+        assert set(keys(action["properties"]["effects"]["items"])) == {*JSON["actions"][1]["effects"][0]} | {"when", "each"}
         assert set(keys(shown["properties"]["rulebook"])) == {
             "sights",
             "invariants",

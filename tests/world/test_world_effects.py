@@ -248,7 +248,7 @@ def test_any_is_one_effect_for_each_key(lists: dict[str, list[str]], thing: str)
 
 def test_the_documented_effects_pour_switch_and_fetch() -> None:
     docs = (Path(__file__).parents[2] / "docs" / "grounded.md").read_text()
-    (block,) = (text for text in re.findall(r"```json\n(.*?)```", docs, re.DOTALL) if '"cel"' in text)
+    (block,) = (text for text in re.findall(r"```json\n(.*?)```", docs, re.DOTALL) if '"/jugs/' in text)
     state: JsonValue = {
         "poured": 0,
         "jugs": {"large": 4, "small": 1},

@@ -1,5 +1,7 @@
 """Looking around: what is carried over from state to state is true there, and what is called out of reach is."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,11 @@ from refinesynth.world.ground import Item, WorkLimit, WorkLimitExceeded, overlap
 from refinesynth.world.search import Planner
 
 NAMES = ("a", "b")
-places = st.sampled_from(["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"])
+NUMBERED = ["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"]
+places = st.sampled_from(NUMBERED)
+each_places = st.sampled_from([*NUMBERED, "/box/{each}", "/box/{each}/in"]).map(
+    lambda path: path.replace("{p}", "{each}")
+)
 conditions = st.sampled_from(
     [
         "true",
@@ -32,23 +38,74 @@ conditions = st.sampled_from(
         "visible.exists(v, v == 'b')",
     ]
 )
-values: st.SearchStrategy[JsonValue] = st.sampled_from(["{p}", "a", "{state:/at}", 1, {"in": "{p}"}, True])
+back = st.sampled_from(
+    ["before.n < state.n", "p in before.bag", "before.at == state.at", "before.box.exists(x, !(x in state.box))"]
+)
+for_each = st.sampled_from(["each == 'a'", "each in state.bag", "has(state.box.a) && each in before.box"])
+values: st.SearchStrategy[JsonValue] = st.sampled_from(
+    [
+        "{p}",
+        "a",
+        "{state:/at}",
+        1,
+        {"in": "{p}"},
+        True,
+        {"cel": "state.n + 1"},
+        {"cel": "before.n"},
+        {"cel": "state.bag.sum(x, size(x))"},
+        {"cel": "state.box.sum(x, x in state.bag ? 1 : 2)"},
+        {"in": {"cel": "p in visible ? 'a' : state.at"}},
+        {"cel": "!(p in before.box)"},
+    ]
+)
 sights = st.sampled_from(
     [
         Sight(path="/at"),
         Sight(path="/bag"),
         Sight(path="/box/{state:/at}"),
         Sight(path="/box/{each}/in", each="/box", when="each == state.at"),
+        Sight(path="b", when="has(state.box.a)"),
+        Sight(path="{each}", each="/box", when="state.n > 0"),
     ]
 )
 
 
 @st.composite
-def effects(draw: st.DrawFn) -> Effect:
+def effects(draw: st.DrawFn, *, bare: bool = False) -> Effect:
+    """One effect; a bare one has no parameter."""
     op = draw(st.sampled_from(EffectOp))
+    each = draw(st.none() | st.sampled_from(["/box", "/bag"]))
+    where, condition = places, conditions | back
+    if each is not None:
+        where, condition = each_places, condition | for_each
     value = draw(values if op in {EffectOp.SET, EffectOp.ADD} else st.none() | values)
-    source = draw(places) if op is EffectOp.MOVE else None
-    return Effect(op=op, path=draw(places), value=value, from_path=source, when=draw(st.none() | conditions))
+    taken = where
+    if value is not None:
+        taken |= st.sampled_from(["/{any}", "/box/{any}/in"])
+    made = Effect(
+        op=op,
+        path=draw(taken if op is EffectOp.REMOVE else where),
+        value=value,
+        from_path=draw(taken) if op is EffectOp.MOVE else None,
+        when=draw(st.none() | condition),
+        each=each,
+    )
+    return Effect.model_validate_json(_without_parameter(made.model_dump_json())) if bare else made
+
+
+def _without_parameter(text: str) -> str:
+    """The same with a name instead of a parameter."""
+    return re.sub(r"\bp\b(?! in\b)", "state.at", text.replace("{p}", "b")).replace("p in", "'a' in")
+
+
+@st.composite
+def changes(draw: st.DrawFn, *, bare: bool = False) -> list[Effect]:
+    """Effects of which some are made where the one before is not."""
+    made = draw(st.lists(effects(bare=bare), min_size=0 if bare else 1, max_size=2))
+    for at, effect in enumerate(made):
+        if effect.when is not None and effect.each is None and draw(st.booleans()):
+            return [*made[: at + 1], draw(effects(bare=bare)).model_copy(update={"when": "else"}), *made[at + 1 :]]
+    return made
 
 
 def _act(name: str, needs: list[str], changes: list[Effect]) -> ActionSpec:
@@ -67,7 +124,7 @@ def scripts(draw: st.DrawFn) -> Script:
         _act(
             name,
             draw(st.lists(conditions, max_size=2)),
-            draw(st.lists(effects(), min_size=1, max_size=2)),
+            draw(changes()),
         )
         for name in ("do", "make", "try")
     ]
@@ -79,7 +136,12 @@ def scripts(draw: st.DrawFn) -> Script:
     invariants = draw(st.sampled_from([(), ("size(state) > 2",), ("state.n < 3", "size(state.bag) < 4")]))
     state = {"at": "a", "bag": draw(st.sampled_from([[], ["a"]])), "box": {"a": {"in": "b"}}, "n": 0}
     return script_of(
-        *actions, goal=(goal,), sights=draw(st.lists(sights, max_size=2)), invariants=invariants, environment=state
+        *actions,
+        goal=(goal,),
+        sights=draw(st.lists(sights, max_size=2)),
+        invariants=invariants,
+        each_step=draw(changes(bare=True)),
+        environment=state,
     )
 
 

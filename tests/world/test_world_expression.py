@@ -40,7 +40,7 @@ def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, part
         ("{'a': 1}.a == 1", "objects cannot be written out"),
         ("state.a == 'open", "a text ends with the quote"),
         ("state.a == open", "'open' is not a variable here (there are: state, p); a text needs quotes"),
-        ("state.a.map(x, x)[0] == 1", "write exists, all or filter instead of map"),
+        ("state.a.map(x, x)[0] == 1", "write exists, all, filter or sum instead of map"),
         ("p.matches('(a*)*b')", "write ==, in, contains"),
         ("matches(p, 'a')", "write ==, in, contains"),
         ("timestamp(p) > timestamp(p)", "available are:"),

@@ -13,6 +13,7 @@ def script_of(
     goal: Sequence[str] = ("true",),
     sights: Sequence[Sight] = (),
     invariants: Sequence[str] = (),
+    each_step: Sequence[Effect] = (),
     solution: Sequence[str] = (),
     environment: dict[str, Any] | None = None,
 ) -> Script:
@@ -26,6 +27,7 @@ def script_of(
             goal=tuple(goal),
             sights=tuple(sights),
             invariants=tuple(Invariant(condition=condition) for condition in invariants),
+            each_step=tuple(each_step),
             solution=tuple(solution),
         ),
     )
