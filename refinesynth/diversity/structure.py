@@ -208,6 +208,7 @@ def _actions(script: Script, names: ScriptNames) -> Counter[str]:
 def _laws(requires: Iterable[Requirement], effects: Iterable[Effect]) -> Iterator[str]:
     for requirement in requires:
         yield f"{requirement.kind} {requirement.condition[:_MAX_LAW]}"
+        yield from _laws((), requirement.effects)
     for effect in effects:
         parts = (effect.path, effect.from_path or "", effect.when or "", *filter(None, (effect.each,)))
         yield " ".join((effect.op, repr(effect.value)[:_MAX_LAW], *(part[:_MAX_LAW] for part in parts)))

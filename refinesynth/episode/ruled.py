@@ -63,17 +63,17 @@ class Ruled:
         if self.transient:
             return "The action is right, but it fails for a moment, by chance. Nothing changes."
         if self.ruling.kind is not None:
-            return f"The action is refused: it is a {self.ruling.kind.value} mistake. Nothing changes."
+            verdict = f"The action is refused: it is a {self.ruling.kind.value} mistake."
+        else:
+            verdict = "The action is possible."
         if not self.ruling.changed:
-            return "The action is possible. Nothing changes."
-        return (
-            f"The action is possible. It changes {listed((change.path for change in self.ruling.changed), most=300)}."
-        )
+            return f"{verdict} Nothing changes."
+        return f"{verdict} It changes {listed((change.path for change in self.ruling.changed), most=300)}."
 
     def shown(self) -> dict[str, Any]:
         """The ruling as a DungeonMaster is shown it, of bounded size."""
         accepted = self.ruling.kind is None and not self.transient
-        seen, appeared = (self.ruling.visible, self.ruling.appeared) if accepted else (self.before, ())
+        seen, appeared = (self.before, ()) if self.transient else (self.ruling.visible, self.ruling.appeared)
         first = dict.fromkeys((*appeared, *seen))
         return {
             "accepted": accepted,
@@ -83,7 +83,7 @@ class Ruled:
             "changed": [
                 {"path": change.path, "before": change.before, "after": change.after} for change in self.ruling.changed
             ]
-            if accepted
+            if not self.transient
             else [],
             "visible": list(first)[:MAX_NAMES],
             "appeared": list(appeared)[:MAX_NAMES],

@@ -62,13 +62,13 @@ class Position:
         return self.scene.world.step(self.state, action).kind
 
     def after(self, action: str) -> "Position":
-        """The position after an action: this one, if it is a mistake or changes nothing."""
+        """The position after an action: this one, if it changes nothing."""
         kept = self._kept() or _Kept()
         known = kept.reached.get((self, action))
         if known is not None:
             return known
         ruling = self.ruling(action)
-        if ruling.kind is not None or ruling.state is self.state:
+        if ruling.state is self.state:
             return self
         reached = Position(self.scene, ruling.state, before=(self, action), kept=kept)
         if len(kept.reached) < _MOST_POSITIONS and len(action) <= _LONGEST_REMEMBERED:

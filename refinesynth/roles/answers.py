@@ -44,17 +44,6 @@ class _Script(_Described):
     """Everything that the player can do."""
 
 
-class _Requirement(_Described):
-    """Something that must hold before an action; the first one that does not decides what the player is told."""
-
-    condition: str
-    """CEL expression over `state`, `visible` and the action's parameters."""
-    kind: Literal["place", "logic", "parameter"]
-    """What the player got wrong if it does not hold."""
-    hint: str
-    """What the player is told then; may hold `{placeholder}`, `{state:/path}` and `{visible}`."""
-
-
 class _Effect(_Described):
     """One change of the state."""
 
@@ -69,6 +58,19 @@ class _Effect(_Described):
     """CEL expression over `state`, `visible` and the parameters, unless the effect is always wanted."""
     each: str | None = None
     """JSON Pointer to an object or list, if it is made for each of its names, called `each` in the rest."""
+
+
+class _Requirement(_Described):
+    """Something that must hold before an action; the first one that does not decides what the player is told."""
+
+    condition: str
+    """CEL expression over `state`, `visible` and the action's parameters."""
+    kind: Literal["place", "logic", "parameter"]
+    """Kind of the mistake if it does not hold."""
+    hint: str
+    """Text to the player then; may hold `{placeholder}`, `{state:/path}` and `{visible}`."""
+    effects: list[_Effect] = []
+    """Price of the mistake, if it has one: changes as those of an action."""
 
 
 class _LawfulAction(_Action):

@@ -136,6 +136,7 @@ def _requirement(item: Any) -> Any:
         kind = found.get("kind")
         if isinstance(kind, str):
             found["kind"] = kind.strip().casefold().removesuffix("_error").removesuffix(" error")
+        found["effects"] = [_effect(item) for item in _listed(found.get("effects"))]
         return {name: value for name, value in found.items() if value not in (None, "")}
     return given
 

@@ -114,7 +114,7 @@ class _Lack:
     condition: Expression
     values: Mapping[str, str]
     state: JsonValue
-    """Where it was refused."""
+    """After it was refused."""
     since: tuple[str, ...] = ()
     """Actions that were carried out and changed something since then; one more than `_FOLLOWED` at most."""
 
@@ -182,32 +182,33 @@ class _Course:
         answered = [replace(step, answer=answer) for step, (_, _, answer) in zip(known.answered, asked, strict=False)]
         state, lacks = known.state, known.lacks
         for at, player, answer in asked[len(answered) :]:
-            ruling = world.step(state, player.action)
+            before, ruling = state, world.step(state, player.action)
             changes, bare = ruling.state is not state, replace(ruling, state=None, changed=())
             same, met = ruling, tuple[Met, ...]()
             if answer.transient:
                 same = answered[-1] if answered else self
-            elif changes:
+            if changes and not answer.transient:
                 state = ruling.state
                 lacks = tuple(lack.after(player.action) for lack in lacks)
                 held = [lack.holds(state) for lack in lacks]
                 met = tuple(Met(lack.at, lack.needed(world)) for lack in compress(lacks, held))
                 lacks = tuple(lack for lack, holds in zip(lacks, held, strict=True) if not holds)
-            elif ruling.kind is not None and (lack := _lack(world, at, state, ruling)) is not None:
-                lacks = (*lacks, lack)[-_AWAITED:]
+            if ruling.kind is not None and not answer.transient:
+                lacks = (*lacks, *_lack(world, at, before, ruling))[-_AWAITED:]
             step = Answered(at, player.action, answer, bare, changes, same.done, same.progress, same.visible, met)
             answered.append(step)
         self._known = _Known(tuple(answered), state, lacks)
         return self._known.answered
 
 
-def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> _Lack | None:
-    """The requirement that refused an action; None if it is no action of the world, or was refused for something
+def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> Iterator[_Lack]:
+    """The requirement that refused an action; none if it is no action of the world, or was refused for something
     else.
     """
     taken = next((taken for taken in world.actions if taken.spec.name == ruling.action), None)
     unmet = None if taken is None else taken.unmet(state, ruling.values)
-    return None if unmet is None else _Lack(at, unmet.requirement.condition, ruling.values, state)
+    if unmet is not None:
+        yield _Lack(at, unmet.requirement.condition, ruling.values, ruling.state)
 
 
 @weakly_cached

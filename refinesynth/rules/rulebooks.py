@@ -42,9 +42,10 @@ def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]
 def _matters(action: ActionSpec, placeholder: str) -> bool:
     """Return whether a path or a condition of the action uses it."""
     slot, name = f"{{{placeholder}}}", re.compile(rf"\b{re.escape(placeholder)}\b")
-    paths = [path for effect in action.effects for path in (effect.path, effect.from_path or "")]
+    effects = [*action.effects, *(effect for requirement in action.requires for effect in requirement.effects)]
+    paths = [path or "" for effect in effects for path in (effect.path, effect.from_path, effect.each)]
     conditions = [requirement.condition for requirement in action.requires]
-    conditions.extend(effect.when for effect in action.effects if effect.when)
+    conditions.extend(effect.when for effect in effects if effect.when)
     return any(slot in path for path in paths) or any(name.search(_LITERAL.sub(" ", text)) for text in conditions)
 
 
@@ -53,8 +54,10 @@ def _written(script: Script) -> Iterator[str]:
     expressions = list(script.rulebook.goal) if script.rulebook else []
     effects = list(script.rulebook.each_step) if script.rulebook else []
     for action in script.actions:
-        expressions.extend(requirement.condition for requirement in action.requires)
         effects.extend(action.effects)
+        for requirement in action.requires:
+            expressions.append(requirement.condition)
+            effects.extend(requirement.effects)
     for effect in effects:
         expressions.append(effect.when or "")
         yield from effect.path.split("/")

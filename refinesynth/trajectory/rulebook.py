@@ -34,17 +34,6 @@ def _unsaid(value: object) -> bool:
     return value is None
 
 
-class Requirement(Value):
-    """Something that must hold before an action; the first one that does not decides the mistake."""
-
-    condition: str = Field(max_length=MAX_CEL)
-    """CEL over `state`, `visible` and the action's parameters."""
-    kind: MistakeKind = MistakeKind.LOGIC
-    """What the player got wrong if it does not hold."""
-    hint: str = Field(default="Nothing happens.", max_length=MAX_TEXT)
-    """Template of the message to the player in that case, filled from the state before the action."""
-
-
 class EffectOp(StrEnum):
     """Operation of an effect at its path."""
 
@@ -78,6 +67,19 @@ class Effect(Value):
     each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
     """JSON Pointer to an object or a list: the effect is then made once for each key of the object, each text of the
     list, or each index of a list that holds anything but texts. Its other parts call that text `each`."""
+
+
+class Requirement(Value):
+    """Something that must hold before an action; the first one that does not decides the mistake."""
+
+    condition: str = Field(max_length=MAX_CEL)
+    """CEL over `state`, `visible` and the action's parameters."""
+    kind: MistakeKind = MistakeKind.LOGIC
+    """What the player got wrong if it does not hold."""
+    hint: str = Field(default="Nothing happens.", max_length=MAX_TEXT)
+    """Template of the message to the player in that case, filled from the state before the action."""
+    effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
+    """Changes of the state where it refuses the action: the price of the mistake. They cannot reach the goal."""
 
 
 class Sight(Value):

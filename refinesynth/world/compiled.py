@@ -1,6 +1,6 @@
 """The laws of an action, made ready to run."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,10 @@ DONE = "Done."
 """The observation of an action that was carried out and whose `reveals` is empty."""
 
 
+Notice = Callable[[str, bool | str], None]
+"""Called with the name of an effect and whether it is made, or in words why its condition has no answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledRequirement:
     """One requirement whose condition is compiled."""
@@ -25,6 +29,8 @@ class CompiledRequirement:
     condition: Expression
     kind: MistakeKind
     hint: Template
+    effects: tuple[CompiledEffect, ...] = ()
+    """Made where it refuses the action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +63,38 @@ class CompiledAction:
                 return Unmet(at, requirement, fault)
         return None
 
-    def applied(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    def applied(
+        self, state: JsonValue, values: Mapping[str, str], notice: Notice = lambda _name, _answer: None
+    ) -> JsonValue:
         """The state after all effects, without a check of requirements; the very same object if nothing changed.
 
         Raises:
             Inapplicable: An effect has no meaning in this state.
         """
-        return apply_effects(self.effects, state, values, self.effect_name)
+
+        def noticed(at: int, answer: bool | str) -> None:
+            notice(self.effect_name(at), answer)
+
+        return apply_effects(self.effects, state, values, self.effect_name, noticed)
+
+    def refused(
+        self,
+        state: JsonValue,
+        values: Mapping[str, str],
+        unmet: Unmet,
+        notice: Notice = lambda _name, _answer: None,
+    ) -> JsonValue:
+        """The state after the mistake that `unmet` makes of it; the very same object if nothing changed.
+
+        Raises:
+            Inapplicable: An effect of the requirement has no meaning in this state.
+        """
+
+        def named(at: int) -> str:
+            return f"effect {at + 1} of requirement {unmet.at + 1} of {self.spec.name!r}"
+
+        effects = unmet.requirement.effects
+        return apply_effects(effects, state, values, named, lambda at, answer: notice(named(at), answer))
 
     def effect_name(self, at: int) -> str:
         """Name an effect in a message, by its index: those of each step come after the action's own."""
@@ -151,7 +182,8 @@ def compile_action(
             with where(f"requirement {number}"):
                 condition = compile_expression(requirement.condition, names, visible=visible)
                 hint = parse_template(requirement.hint, names, visible)
-                requires.append(CompiledRequirement(condition, requirement.kind, hint))
+                costs = _compile_effects(requirement.effects, names, visible)
+                requires.append(CompiledRequirement(condition, requirement.kind, hint, costs))
         effects = _compile_effects(spec.effects, names, visible)
         with where("reveals"):
             reveals = parse_template(spec.reveals or DONE, names, visible)

@@ -115,7 +115,8 @@ class _Compiler:
     def __init__(self, source: str, parameters: AbstractSet[str], *, sees: bool, looks_back: bool) -> None:
         self._source = source
         self._parameters = parameters
-        self._known = parameters | {"state"} | ({VISIBLE} if sees else set()) | ({BEFORE} if looks_back else set())
+        variables = {"state": True, VISIBLE: sees, BEFORE: looks_back}
+        self._known = parameters | {name for name, there in variables.items() if there}
         self._names = set[str]()
         """Names that are mentioned outside any macro whose variable they are."""
         self._bound = set[str]()

@@ -18,6 +18,8 @@ from refinesynth.world.compiled import (
     DONE,
     CompiledAction,
     CompiledInvariant,
+    Notice,
+    Unmet,
     compile_action,
     compile_each_step,
     compile_invariant,
@@ -93,20 +95,27 @@ class World:
         """
         if not fits(state):
             problem = f"the state is no JSON, nested too deep or larger than {MAX_STATE_BYTES:,} bytes"
-            return self._refused(state, MistakeKind.LOGIC, NOTHING_HAPPENS, problem=problem)
+            return self._refused(state, MistakeKind.LOGIC, NOTHING_HAPPENS, problem=problem, new=state)
         read = self.read(action_text)
         if read is None:
-            return self._refused(state, MistakeKind.PARAMETER, refusal(self.script.actions, action_text))
+            return self._refused(state, MistakeKind.PARAMETER, refusal(self.script.actions, action_text), new=state)
         action, values = read
         unmet = action.unmet(state, values)
         if unmet is not None:
             kind = MistakeKind.LOGIC if unmet.problem else unmet.requirement.kind
             hint = unmet.requirement.hint.text(state, values)
-            return self._refused(state, kind, hint if hint.strip() else NOTHING_HAPPENS, read, unmet.problem)
+            new, problem = state, unmet.problem
+            if unmet.requirement.effects and problem is None:
+                try:
+                    new = self.after_mistake(state, action, values, unmet)
+                except Inapplicable as error:
+                    kind, problem = MistakeKind.LOGIC, str(error)
+            text = hint if hint.strip() else NOTHING_HAPPENS
+            return self._refused(state, kind, text, read, problem, new=new)
         try:
             new = self.after(state, action, values)
         except Inapplicable as error:
-            return self._refused(state, MistakeKind.LOGIC, NOTHING_HAPPENS, read, str(error))
+            return self._refused(state, MistakeKind.LOGIC, NOTHING_HAPPENS, read, str(error), new=state)
         return self._accepted(state, new, action, values)
 
     def after(self, state: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
@@ -119,6 +128,29 @@ class World:
         if new is not state:
             for invariant in self.invariants:
                 invariant.check(new, action.spec.name)
+        return new
+
+    def after_mistake(
+        self,
+        state: JsonValue,
+        action: CompiledAction,
+        values: Mapping[str, str],
+        unmet: Unmet,
+        notice: Notice = lambda _name, _answer: None,
+    ) -> JsonValue:
+        """The state after a refused action; the very same object if the requirement that refuses it has no effects.
+
+        Raises:
+            Inapplicable: An effect has no meaning in this state, an invariant would be broken, or the goal reached.
+        """
+        new = action.refused(state, values, unmet, notice)
+        if new is not state:
+            for invariant in self.invariants:
+                invariant.check(new, action.spec.name)
+            if self.done(new) and not self.done(state):
+                raise Inapplicable(
+                    f"requirement {unmet.at + 1} of {action.spec.name!r}: its effects would reach the goal by a mistake"
+                )
         return new
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
@@ -167,22 +199,30 @@ class World:
         text: str,
         read: tuple[CompiledAction, Mapping[str, str]] | None = None,
         problem: str | None = None,
+        *,
+        new: JsonValue,
     ) -> Ruling:
-        name, values = (read[0].spec.name, read[1]) if read else (None, _NAMELESS)
-        progress, visible = self.progress(state), self.visible(state)
-        return Ruling(state, kind, text, name, values, progress == 1.0, progress, problem, visible)
+        ruling = self._ruling(state, new, text, read)
+        return replace(ruling, kind=kind, problem=problem)
 
     def _accepted(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> Ruling:
+        # An empty file that is read shows nothing at all, yet an observation is never blank.
+        revealed = action.reveals.text(new, values)
+        return self._ruling(state, new, revealed if revealed.strip() else DONE, (action, values))
+
+    def _ruling(
+        self, state: JsonValue, new: JsonValue, text: str, read: tuple[CompiledAction, Mapping[str, str]] | None
+    ) -> Ruling:
+        """The ruling on an action that led from one state to the next, as if it were no mistake."""
+        name, values = (read[0].spec.name, read[1]) if read else (None, _NAMELESS)
         before, seen = self._seen(state, new)
         appeared = tuple(name for name in seen.names if name not in before.known)
         progress = self.progress(new)
-        # An empty file that is read shows nothing at all, yet an observation is never blank.
-        revealed = action.reveals.text(new, values)
         return Ruling(
             state=new,
             kind=None,
-            text=with_appeared(revealed if revealed.strip() else DONE, appeared),
-            action=action.spec.name,
+            text=with_appeared(text, appeared),
+            action=name,
             values=values,
             done=progress == 1.0,
             progress=progress,

@@ -10,8 +10,7 @@ from hashlib import blake2b
 
 from pydantic import JsonValue
 
-from refinesynth.world.compiled import CompiledAction
-from refinesynth.world.effects import apply_effects
+from refinesynth.world.compiled import CompiledAction, Notice
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
@@ -21,6 +20,9 @@ from refinesynth.world.template import Pointer, Template
 
 MAX_FAULTS = 16
 """Most faults that are reported of one rulebook."""
+
+_MAX_FLOODED = 16
+"""Most states from which it is found out whether the goal is out of reach, where mistakes change something."""
 
 _WATCHED = 8
 """How often an action's `when`s and texts are checked."""
@@ -71,14 +73,18 @@ class RulebookFaults:
         if times >= _WATCHED:
             return
         self._watched[action.spec.name] = times + 1
+        action.applied(state, values, self.noticing(text))
+        self.fill(f"reveals of {action.spec.name!r}", action.reveals, new, values)
 
-        def notice(at: int, answer: bool | str) -> None:
+    def noticing(self, text: str) -> Notice:
+        """What notes effects whose condition has no answer, when an action with this text is tried."""
+
+        def notice(name: str, answer: bool | str) -> None:
             if isinstance(answer, str):
-                where = f"the condition of {action.effect_name(at)}"
+                where = f"the condition of {name}"
                 self.add(where, f"{where} has no answer: {answer} (tried: {text!r})")
 
-        apply_effects(action.effects, state, values, action.effect_name, notice)
-        self.fill(f"reveals of {action.spec.name!r}", action.reveals, new, values)
+        return notice
 
     def fill(self, where: str, template: Template, state: JsonValue, values: Mapping[str, str]) -> None:
         """Note for each lookup of a text whether it finds anything."""
@@ -134,6 +140,7 @@ class Explorer:
         self._numbers: dict[Fact, int] = {}
         self._needs = [self._numbered(action.requires) for action in planner.actions]
         self._at = {action.text: at for at, action in enumerate(planner.actions)}
+        self._costly = [at for at, action in enumerate(planner.actions) if action.costs]
         self._goal = self._numbered(planner.goal)
         self._facts = tuple(self._numbers)
         self._readers: dict[Place, list[int]] = {}
@@ -176,8 +183,28 @@ class Explorer:
             self.usable.add(action.action.spec.name)
             self.faults.watch(action.action, node.state, new, action.values, action.text)
             if new is not node.state:
-                found.append((action, self._node(new, node, action)))
+                found.append((action, self._node(new, node, action.writes)))
         return found
+
+    def mistakes(self, node: Node) -> tuple[Node, ...]:
+        """Return what every refused action that changes something leads to."""
+        found: list[Node] = []
+        for number in self._costly:
+            action = self.planner.actions[number]
+            self.planner.work_limit.charge(node.size + BASE)
+            unmet = action.action.unmet(node.state, action.values)
+            if unmet is None or unmet.problem is not None:
+                continue
+            self.planner.work_limit.charge(len(unmet.requirement.effects) * (node.size // 8 + BASE))
+            notice = self.faults.noticing(action.text)
+            try:
+                new = self.planner.world.after_mistake(node.state, action.action, action.values, unmet, notice)
+            except Inapplicable as error:
+                self.faults.met(str(error), action.text)
+                continue
+            if new is not node.state:
+                found.append(self._node(new, node, action.costs))
+        return tuple(found)
 
     def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
         """The states along these actions, the first one included, up to one that is not possible."""
@@ -190,7 +217,10 @@ class Explorer:
         return tuple(nodes)
 
     def breadth_first(self, start: Node, most: int) -> BreadthFirstResult:
-        """Expand at most `most` states, the nearest ones first; none where the goal is reached."""
+        """Expand at most `most` states, the nearest ones first; none where the goal is reached.
+
+        Mistakes that change something are made last, and the way has none.
+        """
         ways: dict[int, tuple[GroundAction, ...]] = {id(start): ()}
         if self.done(start):
             return BreadthFirstResult((), (), exhausted=True)
@@ -209,7 +239,26 @@ class Explorer:
                     found = found if found is not None else ways[id(after)]
                 else:
                     queue.append(after)
+        if at == len(queue) and self._costly:
+            at, _ = self._flood(queue, most)
         return BreadthFirstResult(tuple(queue[:at]), found, exhausted=at == len(queue))
+
+    def _flood(self, queue: list[Node], most: int) -> tuple[int, bool]:
+        """Go on from these states by right actions and by mistakes; return how many of the states then in the queue are
+        expanded, at most `most`, and whether the goal is reached behind one.
+        """
+        known, won = set(queue), False
+        for at, node in enumerate(queue):
+            if at >= most:
+                return at, won
+            for after in (*self.mistakes(node), *(after for _, after in self.expand(node))):
+                if after not in known:
+                    known.add(after)
+                    if self.done(after):
+                        won = True
+                    else:
+                        queue.append(after)
+        return len(queue), won
 
     def out_of_reach(self, node: Node) -> bool:
         """Return whether it is certain that the goal cannot be reached from here, however long one tries, with the actions
@@ -217,7 +266,14 @@ class Explorer:
 
         False says nothing.
         """
-        return not self._conceivable(node).issuperset(self._goal)
+        if not self._conceivable(node).issuperset(self._goal):
+            return True
+        if not self._costly:
+            return False
+        # What mistakes may change, any of them may be thought to mend.
+        queue = [node]
+        expanded, won = self._flood(queue, _MAX_FLOODED)
+        return expanded == len(queue) and not won
 
     def never_possible(self, node: Node) -> frozenset[str]:
         """Name templates of actions no form of which can ever be possible from here on; certain for the actions that
@@ -238,10 +294,12 @@ class Explorer:
         anything; no others can.
         """
         possible = {number for number in range(len(self._facts)) if self._ask(node, number) == _HOLDS}
+        for number in self._costly:
+            possible |= self._touched(self.planner.actions[number].costs)
         waiting = list(range(len(self._needs)))
         while useful := [at for at in waiting if possible.issuperset(self._needs[at])]:
             for at in useful:
-                possible |= self._touched(self.planner.actions[at])
+                possible |= self._touched(self.planner.actions[at].writes)
             left = set(waiting).difference(useful)
             waiting = [at for at in waiting if at in left]
         return possible
@@ -272,23 +330,23 @@ class Explorer:
             node.truth[number] = known
         return known
 
-    def _node(self, state: JsonValue, before: Node | None = None, action: GroundAction | None = None) -> Node:
-        """The node of a state that was reached from another one by an action."""
+    def _node(self, state: JsonValue, before: Node | None = None, writes: tuple[Place, ...] = ()) -> Node:
+        """The node of a state that was reached from another one by writing to these places."""
         encoded = json_bytes(state, sort=True) or b""
         self.planner.work_limit.charge(len(encoded) + BASE)
         digest = blake2b(encoded, digest_size=16).digest()
         node = self._nodes.get(digest)
         if node is None:
             truth = bytearray(len(self._facts)) if before is None else bytearray(before.truth)
-            for number in () if action is None else self._touched(action):
+            for number in self._touched(writes):
                 truth[number] = _UNASKED
             node = self._nodes[digest] = Node(state, len(encoded), truth)
         return node
 
-    def _touched(self, action: GroundAction) -> frozenset[int]:
-        """Conditions that may change with what an action writes."""
+    def _touched(self, writes: tuple[Place, ...]) -> frozenset[int]:
+        """Conditions that may change with what is written to these places."""
         found: frozenset[int] = frozenset()
-        for write in action.writes:
+        for write in writes:
             touched = self._written.get(write)
             if touched is None:
                 readers = (numbers for read, numbers in self._readers.items() if overlap(write, read))

@@ -175,6 +175,8 @@ class GroundAction:
     """Places that its effects change."""
     lookups: tuple[Place, ...]
     """Places that decide where and what it writes."""
+    costs: tuple[Place, ...] = ()
+    """Places that a refusal changes."""
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def relaxed(self, state: JsonValue) -> JsonValue:
@@ -268,6 +270,12 @@ def ground(
                 *(_place(at, values) for at in walked),
                 *(place for one in calculations for place in _read(one, values)),
                 *(sees if any(one.visible is not None for one in calculations) else ()),
+            ),
+            costs=tuple(
+                place
+                for requirement in action.requires
+                for effect in requirement.effects
+                for place in _written(effect, values)
             ),
             work_limit=work_limit,
         )

@@ -60,7 +60,8 @@ class Ruling:
     """Share of the goal's conditions that hold, 0 to 1; 1 exactly if done."""
     problem: str | None = None
     """What the rulebook or state itself is at fault for, in words to its author: a condition without an answer, an
-    effect that cannot be applied, a broken invariant. Such an action counts as a logic mistake and changes nothing."""
+    effect that cannot be applied, a broken invariant. Such an action counts as a logic mistake and changes nothing.
+    Any other mistake changes what the effects of its requirement say, if it has any."""
     visible: tuple[str, ...] = ()
     """Names that can be seen after it."""
     appeared: tuple[str, ...] = ()

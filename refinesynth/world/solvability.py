@@ -42,8 +42,8 @@ def difficulty_of(explorer: Explorer, path: Sequence[Node], solution: Sequence[G
 def losable(
     explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction], *, complete: bool
 ) -> bool | None:
-    """Return whether a single action, taken instead of one of the solution's, can make the goal unreachable; None if that is
-    not known.
+    """Return whether a single action, taken instead of one of the solution's, can make the goal unreachable, by what it does
+    or by what its refusal costs; None if that is not known.
 
     `complete` says whether the explorer knows all actions. An action counts as safe if the rest of the solution can be
     carried out after it, or if it can be undone; as fatal if it is certain that nothing leads to the goal.
@@ -51,7 +51,7 @@ def losable(
     deviations = _Deviations(explorer, set(path), complete=complete)
     unknown = False
     for at, node in enumerate(path[:-1]):
-        for _, after in explorer.expand(node):
+        for after in (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node)):
             fatal = deviations.fatal(after, solution[at:])
             if fatal:
                 return True

@@ -84,8 +84,9 @@ class TestSchemas:
         assert keys(shown) == [*JSON]
         action = shown["properties"]["actions"]["items"]
         assert keys(action) == [*JSON["actions"][0]]
-        assert keys(action["properties"]["requires"]["items"]) == [*JSON["actions"][0]["requires"][0]]
-        assert set(keys(action["properties"]["effects"]["items"])) == {*JSON["actions"][1]["effects"][0]} | {"when", "each"}
+        requires, effects = (action["properties"][name]["items"] for name in ("requires", "effects"))
+        assert keys(requires) == [*JSON["actions"][0]["requires"][0], "effects"]
+        assert set(keys(effects)) == {*JSON["actions"][1]["effects"][0]} | {"when", "each"}
         assert set(keys(shown["properties"]["rulebook"])) == {
             "sights",
             "invariants",

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import script_of
 
+from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement, Script, Sight
 from refinesynth.world import World, ground_actions
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
@@ -108,12 +109,18 @@ def changes(draw: st.DrawFn, *, bare: bool = False) -> list[Effect]:
     return made
 
 
-def _act(name: str, needs: list[str], changes: list[Effect]) -> ActionSpec:
+@st.composite
+def requirements(draw: st.DrawFn) -> Requirement:
+    costs = draw(st.just([]) | changes())
+    return Requirement(condition=draw(conditions), effects=tuple(costs))
+
+
+def _act(name: str, needs: list[Requirement], changes: list[Effect]) -> ActionSpec:
     return ActionSpec(
         name=f"{name} {{p}}",
         pattern=f"{name} (.+)",
         parameters={"p": NAMES},
-        requires=tuple(Requirement(condition=need) for need in needs),
+        requires=tuple(needs),
         effects=tuple(changes),
     )
 
@@ -123,7 +130,7 @@ def scripts(draw: st.DrawFn) -> Script:
     actions = [
         _act(
             name,
-            draw(st.lists(conditions, max_size=2)),
+            draw(st.lists(requirements(), max_size=2)),
             draw(changes()),
         )
         for name in ("do", "make", "try")
@@ -158,11 +165,18 @@ def test_what_an_explorer_finds_possible_is_what_the_executor_carries_out(script
     around = explorer.breadth_first(start, 25)
     for node in around.nodes:
         found = {action.text: after.state for action, after in explorer.expand(node)}
+        costs = set[bytes]()
         for text in ground_actions(world):
             ruling = world.step(node.state, text)
             changed = ruling.kind is None and ruling.state is not node.state
             assert (text in found) == changed, (text, ruling)
             assert not changed or found[text] == ruling.state
+            if ruling.kind is not None:
+                costs |= {write_json(ruling.state)} if ruling.state is not node.state else set()
+                assert not ruling.done or world.done(node.state)
+        assert {write_json(after.state) for after in explorer.mistakes(node)} == costs
+        for after in explorer.mistakes(node):
+            assert explorer.done(after) == world.done(after.state)
         assert explorer.done(node) == world.done(node.state)
 
 
@@ -173,6 +187,29 @@ def test_what_is_certainly_out_of_reach_is_not_reached(script: Script) -> None:
     for node in explorer.breadth_first(start, 4).nodes:
         if explorer.out_of_reach(node):
             assert explorer.breadth_first(node, 40).way is None
+            assert not any(explorer.done(after) for after in _reached(explorer, node, 40))
+
+
+def _reached(explorer: Explorer, start: Node, most: int) -> list[Node]:
+    """States that are reached by right actions and by mistakes."""
+    queue = [start]
+    for node in queue[:most]:
+        after = (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node))
+        queue += [each for each in after if each not in queue]
+    return queue
+
+
+@given(scripts())
+def test_all_states_are_seen_where_breadth_says_so(script: Script) -> None:
+    explorer, start = _explorer(World(script))
+    found = explorer.breadth_first(start, 25)
+    if found.exhausted and not explorer.done(start):
+        beyond = {
+            after
+            for node in found.nodes
+            for after in (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node))
+        }
+        assert all(explorer.done(node) for node in beyond.difference(found.nodes))
 
 
 @given(scripts())

@@ -1,4 +1,5 @@
-"""What rulebooks can say beyond single changes: sums, effects on each element, else, and the state before."""
+"""What rulebooks can say beyond single changes: sums, effects on each element, else, the state before, and the price
+of mistakes."""
 
 import re
 from pathlib import Path
@@ -11,8 +12,20 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
-from refinesynth.trajectory import Effect, EffectOp
-from refinesynth.world import RulebookError, World, check_solvability, plan
+from refinesynth.episode.ruled import Ruled
+from refinesynth.rules import Replays
+from refinesynth.rules.words import judge_words
+from refinesynth.trajectory import (
+    Draft,
+    DungeonMasterTurn,
+    Effect,
+    EffectOp,
+    MistakeKind,
+    PlayerTurn,
+    Requirement,
+    Sight,
+)
+from refinesynth.world import RulebookError, World, check_solvability, plan, replay
 from refinesynth.world.effects import MAX_EACH
 from refinesynth.world.expression import compile_expression
 
@@ -163,3 +176,98 @@ def test_the_documented_effects_switch_lamps_and_pay() -> None:
     effects = [_change(**effect) for effect in orjson.loads(block)["effects"]]
     after = _after(state, *effects, lamp="door")
     assert (after["lamps"], after["cash"]) == ({"door": "off", "desk": "on", "bed": "off"}, 4)
+
+
+def _lock(*costs: Effect, tries: int = 3) -> World:
+    """A lock that jams for good after so many wrong tries; the note says which number is right."""
+    wrong = Requirement(condition="number == state.lock.right", hint="It does not turn.", effects=costs)
+    ways = action_of("take the back door", setting("/open", value=True), needs=("state.lock.left == 0 && state.key",))
+    return World(
+        script_of(
+            action_of(
+                "turn to {number}",
+                setting("/open", value=True),
+                needs=(Requirement(condition="state.lock.left > 0", hint="It is jammed."), wrong),
+                number=("1", "2", "3"),
+            ),
+            ways,
+            goal=("state.open",),
+            sights=(Sight(path="/you"), Sight(path="1", when="state.lock.left < 2")),
+            each_step=(Effect(op=EffectOp.ADD, path="/steps", value=1),),
+            environment={"lock": {"left": tries, "right": "2"}, "open": False, "steps": 0, "key": False, "you": []},
+        )
+    )
+
+
+_WEARS = Effect(op=EffectOp.ADD, path="/lock/left", value=-1)
+
+
+def test_a_mistake_costs_what_its_requirement_says() -> None:
+    world = _lock(_WEARS, tries=2)
+    first, second, third = replay(world, ["turn to 1", "turn to 3", "turn to 2"])
+    assert (first.kind, first.problem, first.text) == (MistakeKind.LOGIC, None, "It does not turn. In sight: 1.")
+    assert (first.appeared, first.visible) == (("1",), ("1",))
+    assert [(change.path, change.before, change.after) for change in first.changed] == [("/lock/left", 2, 1)]
+    assert (second.text, second.state["lock"]["left"], second.state["steps"]) == ("It does not turn.", 0, 0)
+    assert (third.text, third.state is second.state, third.changed) == ("It is jammed.", True, ())
+    assert replay(world, ["turn to 1"], {0})[0].state is world.script.environment
+    written = world.script.actions[0].model_dump(mode="json")["requires"]
+    assert ["effects" in requirement for requirement in written] == [False, True], "old ones are written as they were"
+
+
+def test_mistakes_lose_the_goal_and_are_never_part_of_a_way_to_it() -> None:
+    assert check_solvability(_lock(tries=1).script).difficulty == check_solvability(_lock(_WEARS).script).difficulty
+    world = _lock(_WEARS, tries=1)
+    found = check_solvability(world.script)
+    assert (found.shortest, found.exhausted, found.faults) == (("turn to 2",), True, ())
+    assert found.difficulty is not None
+    assert found.difficulty.losable is True
+    assert found.unusable == ("take the back door",)
+    found = check_solvability(_lock(_WEARS, setting("/key", value=True), tries=1).script)
+    assert found.unusable == (), "a mistake makes it possible"
+    by_mistake = _lock(_WEARS, setting("/key", value=True), setting("/lock/right", value="none"), tries=1).script
+    by_mistake = by_mistake.model_copy(
+        update={"environment": {**by_mistake.environment, "lock": {"left": 1, "right": "0"}}}
+    )
+    found = check_solvability(by_mistake)
+    assert (found.shortest, found.exhausted, found.unusable) == (None, True, ("turn to {number}",))
+    assert plan(World(by_mistake), by_mistake.environment) is None
+
+
+@pytest.mark.parametrize(
+    ("cost", "problem"),
+    [
+        (setting("/open", value=True), "requirement 2 of 'turn to {number}': its effects would reach the goal"),
+        (setting("/gone/left", 0), "effect 1 of requirement 2 of 'turn to {number}' cannot be applied"),
+        (setting("/key", value=True, when="state.gone"), "the condition of effect 1 of requirement 2 of 'turn to"),
+    ],
+)
+def test_a_mistake_neither_wins_nor_breaks(cost: Effect, problem: str) -> None:
+    world = _lock(cost)
+    ruling = world.step(world.script.environment, "turn to 1")
+    assert (ruling.state is world.script.environment, ruling.done) == (True, False)
+    assert ruling.problem is None if "condition" in problem else problem in (ruling.problem or "")
+    (fault,) = check_solvability(world.script).faults
+    assert problem in fault
+    with pytest.raises(RulebookError, match=r"action 1, 'do': requirement 1: effect 1: '\{p\}' uses"):
+        World(script_of(action_of("do", needs=(Requirement(condition="true", effects=(setting("/n", "{p}"),)),))))
+
+
+def test_a_play_with_a_price_is_replayed_and_told() -> None:
+    world = _lock(_WEARS)
+    state: JsonValue = world.script.environment
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    told: list[Ruled] = []
+    for action in ("turn to 1", "turn to 2"):
+        ruling = world.step(state, action)
+        told.append(Ruled(action, ruling, world.visible(state), world.progress(state)))
+        words = judge_words(world, ruling, world.visible(state), ruling.text, action=action)
+        assert words == []
+        turns += [PlayerTurn(thought="", action=action), told[-1].turn(told[-1].thought, told[-1].text)]
+        state = ruling.state
+    assert told[0].thought == 'The action is refused: it is a logic mistake. It changes "/lock/left".'
+    assert told[0].shown()["changed"] == [{"path": "/lock/left", "before": 3, "after": 2}]
+    draft = Draft(script=world.script, turns=tuple(turns), finished=True)
+    assert list(Replays()(draft)) == []
+    again = draft.model_copy(update={"turns": (*turns[:2], *turns[:2], *turns[:2], *turns[2:])})
+    assert {violation.code for violation in Replays()(again)} == {"wrong_flags", "wrong_progress", "wrong_success"}
