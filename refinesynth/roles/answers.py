@@ -73,6 +73,14 @@ class _Requirement(_Described):
     """Price of the mistake, if it has one: changes as those of an action."""
 
 
+class _ConditionalText(_Described):
+    """One of several observations."""
+
+    when: str | None = None
+    """CEL expression over the state after the effects; none for the last one."""
+    text: str
+
+
 class _LawfulAction(_Action):
     """One thing that the player can do, and its laws."""
 
@@ -80,8 +88,8 @@ class _LawfulAction(_Action):
     """What must hold before it, those of place first."""
     effects: list[_Effect]
     """What it changes, in order."""
-    reveals: str
-    """What the player perceives when it worked; may hold `{placeholder}`, `{state:/path}` and `{visible}`, read after the effects."""
+    reveals: str | list[_ConditionalText]
+    """Text of what the player perceives when it worked, or several of which the first whose `when` holds is taken; may hold `{placeholder}`, `{state:/path}` and `{visible}`, read after the effects."""
 
 
 class _Sight(_Described):

@@ -126,6 +126,8 @@ def _action(action: Any) -> Any:
     given["requires"] = [_requirement(item) for item in _listed(given.get("requires"))]
     given["effects"] = [_effect(item) for item in _listed(given.get("effects"))]
     given["reveals"] = given.get("reveals") or ""
+    if isinstance(given["reveals"], list):
+        given["reveals"] = [_said(_named(item, "text")) for item in cast("list[Any]", given["reveals"])]
     return given
 
 
@@ -137,8 +139,15 @@ def _requirement(item: Any) -> Any:
         if isinstance(kind, str):
             found["kind"] = kind.strip().casefold().removesuffix("_error").removesuffix(" error")
         found["effects"] = [_effect(item) for item in _listed(found.get("effects"))]
-        return {name: value for name, value in found.items() if value not in (None, "")}
+        return _said(found)
     return given
+
+
+def _said(item: Any) -> Any:
+    """An object without what says nothing."""
+    if not isinstance(item, dict):
+        return item
+    return {name: value for name, value in cast("dict[str, Any]", item).items() if value not in (None, "")}
 
 
 def _effect(item: Any) -> Any:
@@ -157,12 +166,7 @@ def _effect(item: Any) -> Any:
 
 def _rulebook(given: dict[str, Any]) -> dict[str, Any]:
     sights = [_named(item, "path") for item in _listed(given.get("sights"))]
-    given["sights"] = [
-        {name: value for name, value in cast("dict[str, Any]", sight).items() if value not in (None, "")}
-        if isinstance(sight, dict)
-        else sight
-        for sight in sights
-    ]
+    given["sights"] = [_said(sight) for sight in sights]
     given["each_step"] = [_effect(item) for item in _listed(given.get("each_step"))]
     given["invariants"] = [_named(item, "condition") for item in _listed(given.get("invariants"))]
     if isinstance(given.get("goal"), str):

@@ -18,7 +18,7 @@ from refinesynth.trajectory.record import (
     Trajectory,
     Usage,
 )
-from refinesynth.trajectory.rulebook import Effect, EffectOp, Invariant, Requirement, Rulebook, Sight
+from refinesynth.trajectory.rulebook import ConditionalText, Effect, EffectOp, Invariant, Requirement, Rulebook, Sight
 from refinesynth.trajectory.script import ActionSpec, Persona, Script, ScriptedPersona
 from refinesynth.trajectory.turns import (
     EXECUTED,
@@ -44,6 +44,7 @@ __all__ = [
     "ActionSpec",
     "Answer",
     "Branch",
+    "ConditionalText",
     "Difficulty",
     "Draft",
     "DraftTurn",

@@ -82,6 +82,15 @@ class Requirement(Value):
     """Changes of the state where it refuses the action: the price of the mistake. They cannot reach the goal."""
 
 
+class ConditionalText(Value):
+    """One of several observations of an action: the first whose condition holds is the one."""
+
+    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
+    """CEL over `state` after the effects, `before` them, `visible` and the parameters; the last of several has none."""
+    text: str = Field(default="", max_length=MAX_TEXT)
+    """Template, filled from the state after the effects."""
+
+
 class Sight(Value):
     """Somewhere that the player sees things: names that are visible in a state. What no sight shows is hidden."""
 

@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Self, cast
+from typing import Annotated, Self, cast
 
 from pydantic import Field, JsonValue, field_validator
 
-from refinesynth.trajectory.rulebook import MAX_PARTS, MAX_TEXT, Effect, Requirement, Rulebook
+from refinesynth.trajectory.rulebook import MAX_PARTS, MAX_TEXT, ConditionalText, Effect, Requirement, Rulebook
 from refinesynth.trajectory.value import Value, absent, spelled
 
 
@@ -46,8 +46,11 @@ class ActionSpec(Value):
     effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
     """In a grounded script: what it changes, in order, each on the state that the one before left; if one cannot be
     applied, none is."""
-    reveals: str = Field(default="", max_length=MAX_TEXT, exclude_if=absent)
-    """In a grounded script: template for what the player perceives, filled from the state after the effects."""
+    reveals: (
+        Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[tuple[ConditionalText, ...], Field(max_length=MAX_PARTS)]
+    ) = Field(default="", exclude_if=absent)
+    """In a grounded script: template for what the player perceives, filled from the state after the effects; or several
+    with conditions, of which the first one that holds is taken."""
 
     @field_validator("parameters", mode="before")
     @classmethod

@@ -1,14 +1,14 @@
 """The laws of an action, made ready to run."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_form
-from refinesynth.trajectory import ActionSpec, Effect, Invariant, MistakeKind
-from refinesynth.world.condition import RESERVED
+from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Invariant, MistakeKind
+from refinesynth.world.condition import BEFORE, RESERVED
 from refinesynth.world.effects import ELSE, CompiledEffect, apply_effects, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import Expression, compile_expression
@@ -34,6 +34,14 @@ class CompiledRequirement:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledWords:
+    """One observation of an action whose condition is compiled."""
+
+    when: Expression | None
+    text: Template
+
+
+@dataclass(frozen=True, slots=True)
 class Unmet:
     """The first requirement that does not hold."""
 
@@ -52,7 +60,7 @@ class CompiledAction:
     requires: tuple[CompiledRequirement, ...]
     effects: tuple[CompiledEffect, ...]
     """Its own, and then those of each step."""
-    reveals: Template
+    reveals: tuple[CompiledWords, ...]
 
     def unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
         """The first requirement that does not hold."""
@@ -95,6 +103,22 @@ class CompiledAction:
 
         effects = unmet.requirement.effects
         return apply_effects(effects, state, values, named, lambda at, answer: notice(named(at), answer))
+
+    def observation(
+        self,
+        before: JsonValue,
+        new: JsonValue,
+        values: Mapping[str, str],
+        notice: Notice = lambda _name, _answer: None,
+    ) -> Template:
+        """The text of an action that led from one state to the next: the first whose condition holds."""
+        known = {BEFORE: before, **values}
+        for number, words in enumerate(self.reveals, 1):
+            answer = True if words.when is None else words.when.answer(new, known)
+            notice(f"text {number} of reveals of {self.spec.name!r}", answer)
+            if answer is True:
+                return words.text
+        return self.reveals[-1].text
 
     def effect_name(self, at: int) -> str:
         """Name an effect in a message, by its index: those of each step come after the action's own."""
@@ -186,8 +210,22 @@ def compile_action(
                 requires.append(CompiledRequirement(condition, requirement.kind, hint, costs))
         effects = _compile_effects(spec.effects, names, visible)
         with where("reveals"):
-            reveals = parse_template(spec.reveals or DONE, names, visible)
+            reveals = tuple(_compile_words(spec.reveals or DONE, names, visible))
     return CompiledAction(spec, tuple(requires), (*effects, *each_step), reveals)
+
+
+def _compile_words(
+    reveals: str | tuple[ConditionalText, ...], names: frozenset[str], visible: Visible
+) -> Iterator[CompiledWords]:
+    several = (ConditionalText(text=reveals),) if isinstance(reveals, str) else reveals
+    for number, words in enumerate(several, 1):
+        if (words.when is None) != (number == len(several)):
+            raise RulebookError(f"text {number} of {len(several)}: the last one, and it alone, has no `when`")
+        when = None
+        if words.when is not None:
+            looks_back = BEFORE not in names
+            when = compile_expression(words.when, names, visible=visible, looks_back=looks_back)
+        yield CompiledWords(when, parse_template(words.text or DONE, names, visible))
 
 
 def compile_invariant(invariant: Invariant, at: int) -> CompiledInvariant:

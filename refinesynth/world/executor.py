@@ -207,7 +207,7 @@ class World:
 
     def _accepted(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> Ruling:
         # An empty file that is read shows nothing at all, yet an observation is never blank.
-        revealed = action.reveals.text(new, values)
+        revealed = action.observation(state, new, values).text(new, values)
         return self._ruling(state, new, revealed if revealed.strip() else DONE, (action, values))
 
     def _ruling(

@@ -73,11 +73,13 @@ class RulebookFaults:
         if times >= _WATCHED:
             return
         self._watched[action.spec.name] = times + 1
-        action.applied(state, values, self.noticing(text))
-        self.fill(f"reveals of {action.spec.name!r}", action.reveals, new, values)
+        notice = self.noticing(text)
+        action.applied(state, values, notice)
+        words = action.observation(state, new, values, notice)
+        self.fill(f"reveals of {action.spec.name!r}", words, new, values)
 
     def noticing(self, text: str) -> Notice:
-        """What notes effects whose condition has no answer, when an action with this text is tried."""
+        """What notes effects and texts whose condition has no answer, when an action with this text is tried."""
 
         def notice(name: str, answer: bool | str) -> None:
             if isinstance(answer, str):

@@ -1,5 +1,5 @@
-"""What rulebooks can say beyond single changes: sums, effects on each element, else, the state before, and the price
-of mistakes."""
+"""What rulebooks can say beyond single changes: sums, effects on each element, else, the state before, the price of
+mistakes, and words by state."""
 
 import re
 from pathlib import Path
@@ -16,6 +16,7 @@ from refinesynth.episode.ruled import Ruled
 from refinesynth.rules import Replays
 from refinesynth.rules.words import judge_words
 from refinesynth.trajectory import (
+    ConditionalText,
     Draft,
     DungeonMasterTurn,
     Effect,
@@ -23,6 +24,7 @@ from refinesynth.trajectory import (
     MistakeKind,
     PlayerTurn,
     Requirement,
+    Script,
     Sight,
 )
 from refinesynth.world import RulebookError, World, check_solvability, plan, replay
@@ -163,9 +165,14 @@ def test_a_search_finds_toggles_sums_and_each() -> None:
     assert len(solvability.shortest or ()) == len(found)
 
 
-def test_the_documented_effects_switch_lamps_and_pay() -> None:
+def _documented(part: str) -> Any:
+    """The one example of the documentation in which this stands."""
     docs = (Path(__file__).parents[2] / "docs" / "grounded.md").read_text(encoding="utf-8")
-    (block,) = (text for text in re.findall(r"```json\n(.*?)```", docs, re.DOTALL) if '"/lamps/' in text)
+    (block,) = (text for text in re.findall(r"```json\n(.*?)```", docs, re.DOTALL) if part in text)
+    return orjson.loads(block)
+
+
+def test_the_documented_effects_switch_lamps_and_pay() -> None:
     state = {
         "lamps": {"door": "on", "desk": "off", "bed": "on"},
         "beside": {"door": ["desk", "bed"]},
@@ -173,7 +180,7 @@ def test_the_documented_effects_switch_lamps_and_pay() -> None:
         "crates": ["tea", "tea", "rum"],
         "fee": {"tea": 1, "rum": 3},
     }
-    effects = [_change(**effect) for effect in orjson.loads(block)["effects"]]
+    effects = [_change(**effect) for effect in _documented("/lamps/")["effects"]]
     after = _after(state, *effects, lamp="door")
     assert (after["lamps"], after["cash"]) == ({"door": "off", "desk": "on", "bed": "off"}, 4)
 
@@ -271,3 +278,47 @@ def test_a_play_with_a_price_is_replayed_and_told() -> None:
     assert list(Replays()(draft)) == []
     again = draft.model_copy(update={"turns": (*turns[:2], *turns[:2], *turns[:2], *turns[2:])})
     assert {violation.code for violation in Replays()(again)} == {"wrong_flags", "wrong_progress", "wrong_success"}
+
+
+def test_the_documented_safe_jams() -> None:
+    needs = [Requirement.model_validate(one) for one in _documented("/safe/tries")["requires"]]
+    turn = action_of("turn to {number}", setting("/open", value=True), needs=needs)
+    world = World(script_of(turn, environment={"safe": {"tries": 2, "number": "7"}, "open": False}))
+    texts = [ruling.text for ruling in replay(world, ["turn to 1", "turn to 2", "turn to 7"])]
+    assert texts == [*["It clicks, and does not open."] * 2, "The dial does not move any more."]
+
+
+def test_the_documented_kettle_says_how_it_is() -> None:
+    look = action_of("look").model_copy(update={"reveals": _conditional(_documented("whistles")["reveals"])})
+    heat = Effect(op=EffectOp.ADD, path="/kettle/heat", value=1, when="state.kettle.on && state.kettle.heat < 3")
+    state = {"kettle": {"on": False, "heat": 0, "place": "stove"}}
+    world = World(
+        script_of(look, action_of("light", setting("/kettle/on", value=True)), each_step=(heat,), environment=state)
+    )
+    texts = [ruling.text for ruling in replay(world, ["look", "light", "look", "look", "look"])]
+    louder = "The kettle hums louder."
+    assert texts == ["The kettle stands on the stove, cold.", "Done.", louder, louder, "The kettle whistles."]
+
+
+def _conditional(texts: list[Any]) -> tuple[ConditionalText, ...]:
+    return tuple(ConditionalText.model_validate(text) for text in texts)
+
+
+def test_observations_by_state_are_checked_and_written_as_they_were() -> None:
+    def script(*texts: dict[str, str]) -> Script:
+        look = action_of("look {p}").model_copy(update={"reveals": _conditional([*texts]), "parameters": {"p": ("a",)}})
+        return script_of(look, goal=("false",), sights=(Sight(path="/near"),), environment={"near": ["a"]})
+
+    unsure = script({"when": "state.gone", "text": "Never."}, {"when": "p in visible", "text": "{state:/lost}"}, {})
+    ruling = World(unsure).step(unsure.environment, "look a")
+    assert (ruling.text, ruling.kind) == ("nothing", None)
+    assert check_solvability(unsure).faults == (
+        "the condition of text 1 of reveals of 'look {p}' has no answer: there is no key 'gone' (tried: 'look a')",
+        "reveals of 'look {p}' looks up what was never there; mend the pointer, or put it into the state",
+    )
+    for texts in ([{"when": "true", "text": "a"}], [{"text": "a"}, {"text": "b"}]):
+        with pytest.raises(RulebookError, match="has no `when`"):
+            World(script(*texts))
+    assert Script.from_json(unsure.to_json()) == unsure
+    assert action_of("look", reveals="Dust.").model_dump(mode="json")["reveals"] == "Dust."
+    assert "reveals" not in action_of("look").model_dump(mode="json")
