@@ -112,6 +112,15 @@ class _Invariant(_Described):
     """The same in words."""
 
 
+class _Knowledge(_Described):
+    """Record of what the player has read, in the state."""
+
+    path: str
+    """JSON Pointer to a list."""
+    texts: list[str]
+    """Names or texts that are added to it once an observation mentions them."""
+
+
 class _Rulebook(_Described):
     """What makes the world executable, beside its actions."""
 
@@ -123,6 +132,7 @@ class _Rulebook(_Described):
     """What must hold whatever the player does."""
     each_step: list[_Effect] = []
     """Effects of every accepted action after its own, such as the time; without placeholders."""
+    knows: _Knowledge | None = None
     solution: list[str]
     """Action texts that reach the goal from the beginning."""
 

@@ -168,6 +168,8 @@ def _rulebook(given: dict[str, Any]) -> dict[str, Any]:
     sights = [_named(item, "path") for item in _listed(given.get("sights"))]
     given["sights"] = [_said(sight) for sight in sights]
     given["each_step"] = [_effect(item) for item in _listed(given.get("each_step"))]
+    if not _object(given.get("knows")).get("texts"):
+        given["knows"] = None
     given["invariants"] = [_named(item, "condition") for item in _listed(given.get("invariants"))]
     if isinstance(given.get("goal"), str):
         given["goal"] = [given["goal"]]

@@ -53,6 +53,8 @@ def _written(script: Script) -> Iterator[str]:
     """Texts that conditions compare with, steps of paths, and values that effects write."""
     expressions = list(script.rulebook.goal) if script.rulebook else []
     effects = list(script.rulebook.each_step) if script.rulebook else []
+    if script.rulebook and script.rulebook.knows:
+        yield from script.rulebook.knows.texts
     for action in script.actions:
         effects.extend(action.effects)
         for requirement in action.requires:

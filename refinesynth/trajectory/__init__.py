@@ -18,7 +18,16 @@ from refinesynth.trajectory.record import (
     Trajectory,
     Usage,
 )
-from refinesynth.trajectory.rulebook import ConditionalText, Effect, EffectOp, Invariant, Requirement, Rulebook, Sight
+from refinesynth.trajectory.rulebook import (
+    ConditionalText,
+    Effect,
+    EffectOp,
+    Invariant,
+    Knowledge,
+    Requirement,
+    Rulebook,
+    Sight,
+)
 from refinesynth.trajectory.script import ActionSpec, Persona, Script, ScriptedPersona
 from refinesynth.trajectory.turns import (
     EXECUTED,
@@ -52,6 +61,7 @@ __all__ = [
     "Effect",
     "EffectOp",
     "Invariant",
+    "Knowledge",
     "Liberty",
     "MalformedTurn",
     "MistakeKind",

@@ -7,6 +7,7 @@ state holds there. `refinesynth.world` executes it and says what of CEL is avail
 """
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field, JsonValue
 
@@ -21,6 +22,9 @@ MAX_PARTS = 24
 
 MAX_TEXT = 2_000
 """Longest template, in characters."""
+
+MAX_TOLD = 200
+"""Longest text of which it is kept whether the player has read it, in characters."""
 
 MAX_CEL = 1_000
 """Longest CEL expression, in characters."""
@@ -116,6 +120,18 @@ class Invariant(Value):
     """The same in words."""
 
 
+class Knowledge(Value):
+    """Record of what the player has read, which the program keeps in the state for conditions to ask."""
+
+    path: str = Field(max_length=MAX_TEXT)
+    """JSON Pointer to a list of texts in the state."""
+    texts: tuple[Annotated[str, Field(min_length=1, max_length=MAX_TOLD)], ...] = Field(
+        min_length=1, max_length=MAX_PARTS
+    )
+    """Names or other texts: each is added to the list when the observation of an accepted action mentions it, as whole
+    words and in any case, unless that action was given it as a value."""
+
+
 class Rulebook(Value):
     """Executable part of a grounded script, beside the laws of its actions (`ActionSpec.requires`, `effects`, `reveals`)."""
 
@@ -128,5 +144,7 @@ class Rulebook(Value):
     invariants: tuple[Invariant, ...] = Field(default=(), max_length=MAX_PARTS)
     each_step: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
     """Effects of every accepted action, after its own: time that passes, a kettle that comes to the boil."""
+    knows: Knowledge | None = Field(default=None, exclude_if=_unsaid)
+    """Record of what the player has read; none is kept by default."""
     solution: tuple[str, ...] = Field(default=(), max_length=MAX_SOLUTION)
     """Action texts by which its author reaches the goal from the beginning. Never shown to the player."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_form
-from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Invariant, MistakeKind
+from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Invariant, Knowledge, MistakeKind
 from refinesynth.world.condition import BEFORE, RESERVED
 from refinesynth.world.effects import ELSE, CompiledEffect, apply_effects, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import Expression, compile_expression
-from refinesynth.world.template import Template, Visible, parse_template, require_text
+from refinesynth.world.pointer import change, pointer_text
+from refinesynth.world.ruling import mentions
+from refinesynth.world.template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
 
 DONE = "Done."
 """The observation of an action that was carried out and whose `reveals` is empty."""
@@ -127,6 +129,37 @@ class CompiledAction:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledKnowledge:
+    """Record of what the player has read."""
+
+    path: Pointer
+    texts: tuple[str, ...]
+
+    def after(self, state: JsonValue, told: str, values: Mapping[str, str]) -> JsonValue:
+        """The state in which the texts are known that an observation mentions and the action's values do not.
+
+        Raises:
+            Inapplicable: There is no list at the path.
+        """
+        keys = self.path.keys(state, {})
+
+        def more(known: JsonValue) -> JsonValue:
+            if not isinstance(known, list):
+                raise Inapplicable(f"what the player knows is no list at {pointer_text(keys)}")
+            given = {value.casefold() for value in values.values()}
+            learned = {
+                text
+                for text in self.texts
+                if text not in known and text.casefold() not in given and mentions(told, text)
+            }
+            # In their own order, not in that of reading, which makes no difference to the world.
+            others = [text for text in known if text not in self.texts]
+            return [*others, *(text for text in self.texts if text in known or text in learned)] if learned else known
+
+        return change(state, keys, more)
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledInvariant:
     """One invariant whose condition is compiled."""
 
@@ -226,6 +259,18 @@ def _compile_words(
             looks_back = BEFORE not in names
             when = compile_expression(words.when, names, visible=visible, looks_back=looks_back)
         yield CompiledWords(when, parse_template(words.text or DONE, names, visible))
+
+
+def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
+    """A record whose path is parsed.
+
+    Raises:
+        RulebookError: The path cannot be read.
+    """
+    with where("knows"):
+        for text in knows.texts:
+            require_text(text)
+        return CompiledKnowledge(parse_pointer(knows.path, frozenset()), knows.texts)
 
 
 def compile_invariant(invariant: Invariant, at: int) -> CompiledInvariant:

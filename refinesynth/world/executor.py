@@ -18,11 +18,13 @@ from refinesynth.world.compiled import (
     DONE,
     CompiledAction,
     CompiledInvariant,
+    CompiledKnowledge,
     Notice,
     Unmet,
     compile_action,
     compile_each_step,
     compile_invariant,
+    compile_knowledge,
     where,
 )
 from refinesynth.world.errors import Inapplicable, RulebookError
@@ -50,6 +52,7 @@ class World:
     goal: tuple[Expression, ...] = field(init=False, repr=False)
     visibility: Visibility = field(init=False, repr=False)
     invariants: tuple[CompiledInvariant, ...] = field(init=False, repr=False)
+    knowledge: CompiledKnowledge | None = field(init=False, repr=False)
     names: frozenset[str] = field(init=False, repr=False)
     """Every name that an action can be given: the allowed values of all parameters."""
 
@@ -84,6 +87,7 @@ class World:
         object.__setattr__(self, "goal", tuple(goal))
         object.__setattr__(self, "visibility", visibility)
         object.__setattr__(self, "invariants", invariants)
+        object.__setattr__(self, "knowledge", None if rulebook.knows is None else compile_knowledge(rulebook.knows))
         object.__setattr__(self, "names", frozenset(names))
 
     def step(self, state: JsonValue, action_text: str) -> Ruling:
@@ -124,11 +128,24 @@ class World:
         Raises:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
         """
-        new = action.applied(state, values)
+        new = self.learned(state, action.applied(state, values), action, values)
         if new is not state:
             for invariant in self.invariants:
                 invariant.check(new, action.spec.name)
         return new
+
+    def learned(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
+        """The state `new`, to which an action led, with what the player reads by it.
+
+        Raises:
+            Inapplicable: The rulebook's record of it has no meaning in this state.
+        """
+        if self.knowledge is None:
+            return new
+        before, seen = self._seen(state, new)
+        appeared = tuple(name for name in seen.names if name not in before.known)
+        told = with_appeared(action.observation(state, new, values).text(new, values), appeared)
+        return self.knowledge.after(new, told, values)
 
     def after_mistake(
         self,

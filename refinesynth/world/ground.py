@@ -1,6 +1,6 @@
 """Ground actions: an action with all its parameters filled in, and what of the state it writes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
@@ -175,6 +175,8 @@ class GroundAction:
     """Places that its effects change."""
     lookups: tuple[Place, ...]
     """Places that decide where and what it writes."""
+    learned: Callable[[JsonValue, JsonValue, CompiledAction, Mapping[str, str]], JsonValue] | None = None
+    """See `World.learned`; None if the world keeps no record of what the player has read."""
     costs: tuple[Place, ...] = ()
     """Places that a refusal changes."""
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
@@ -182,7 +184,13 @@ class GroundAction:
     def relaxed(self, state: JsonValue) -> JsonValue:
         """The state after its effects as if all that they need were so."""
         self.charge_effects(state)
-        return relax_effects(self.action.effects, state, self.values)
+        after = relax_effects(self.action.effects, state, self.values)
+        if self.learned is None:
+            return after
+        try:
+            return self.learned(state, after, self.action, self.values)
+        except Inapplicable:
+            return after
 
     def charge_effects(self, state: JsonValue) -> None:
         """Charge what its effects cost in this state, as far as can be known beforehand.
@@ -191,6 +199,8 @@ class GroundAction:
             WorkLimitExceeded: The work_limit has run out.
         """
         size = self.work_limit.size
+        if self.learned is not None:
+            self.work_limit.charge(size + BASE)
         for effect in self.action.effects:
             asked = effect.expressions
             if effect.each is not None and effect.when is not None:
@@ -243,6 +253,7 @@ def ground(
     facts = facts or Facts(world.visibility, work_limit)
     found: dict[str, GroundAction] = {}
     sees = visibility_reads(world.visibility)
+    known = () if world.knowledge is None else _pointed(world.knowledge.path, {})
     for text in texts:
         read = world.read(text)
         if read is None or text in found:
@@ -257,6 +268,10 @@ def ground(
         walked = (effect.each for effect in action.effects if effect.each is not None)
         templates = [step for at in pointers for step in at.steps]
         templates += [template for effect in action.effects for template in effect.templates]
+        if known:
+            # What is told decides what is known then.
+            templates += [words.text for words in action.reveals]
+            calculations += [words.when for words in action.reveals if words.when is not None]
         found[text] = GroundAction(
             text=text,
             action=action,
@@ -264,13 +279,15 @@ def ground(
             requires=tuple(
                 facts.fact(part, values) for requirement in action.requires for part in requirement.condition.conjuncts
             ),
-            writes=tuple(place for effect in action.effects for place in _written(effect, values)),
+            writes=(*(place for effect in action.effects for place in _written(effect, values)), *known[:1]),
             lookups=(
                 *(_place(at, values) for template in templates for at in _lookups(template)),
                 *(_place(at, values) for at in walked),
                 *(place for one in calculations for place in _read(one, values)),
-                *(sees if any(one.visible is not None for one in calculations) else ()),
+                *(sees if known or any(one.visible is not None for one in calculations) else ()),
+                *known[1:],
             ),
+            learned=world.learned if known else None,
             costs=tuple(
                 place
                 for requirement in action.requires

@@ -92,6 +92,7 @@ class TestSchemas:
             "invariants",
             "goal",
             "each_step",
+            "knows",
             "solution",
         }
         assert keys(resolved(WORDS)) == ["thought", "observation"]

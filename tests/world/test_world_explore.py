@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from world_scripts import script_of
 
 from refinesynth.text.jsontext import write_json
-from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement, Script, Sight
+from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, EffectOp, Knowledge, Requirement, Script, Sight
 from refinesynth.world import World, ground_actions
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
 from refinesynth.world.ground import Item, WorkLimit, WorkLimitExceeded, overlap, some_ground_actions
@@ -122,6 +122,10 @@ def _act(name: str, needs: list[Requirement], changes: list[Effect]) -> ActionSp
         parameters={"p": NAMES},
         requires=tuple(needs),
         effects=tuple(changes),
+        reveals=(
+            ConditionalText(when="before.n < state.n || p in visible", text="{p}, {state:/n}, {state:/box}."),
+            ConditionalText(text="{visible}, {state:/at}"),
+        ),
     )
 
 
@@ -148,6 +152,7 @@ def scripts(draw: st.DrawFn) -> Script:
         sights=draw(st.lists(sights, max_size=2)),
         invariants=invariants,
         each_step=draw(changes(bare=True)),
+        knows=draw(st.sampled_from([None, Knowledge(path="/bag", texts=("b", "2"))])),
         environment=state,
     )
 

@@ -1,9 +1,9 @@
 """What rulebooks can say beyond single changes: sums, effects on each element, else, the state before, the price of
-mistakes, and words by state."""
+mistakes, words by state, and what was read."""
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -21,6 +21,7 @@ from refinesynth.trajectory import (
     DungeonMasterTurn,
     Effect,
     EffectOp,
+    Knowledge,
     MistakeKind,
     PlayerTurn,
     Requirement,
@@ -322,3 +323,77 @@ def test_observations_by_state_are_checked_and_written_as_they_were() -> None:
     assert Script.from_json(unsure.to_json()) == unsure
     assert action_of("look", reveals="Dust.").model_dump(mode="json")["reveals"] == "Dust."
     assert "reveals" not in action_of("look").model_dump(mode="json")
+
+
+def _archive(*, knows: bool = True, introduction: str = "") -> Script:
+    """A box with a number that stands on a card in a drawer."""
+    needs = (Requirement(condition="number in state.you.knows", hint="Why {number}, and not any other?"),) * knows
+    right = Requirement(condition="number == '4711'", kind=MistakeKind.PARAMETER, hint="{number} is not it.")
+    script = script_of(
+        action_of("open drawer", setting("/drawer", value=True), needs=("!state.drawer",)),
+        action_of(
+            "read {paper}", reveals="{state:/papers/{paper}}", needs=("paper in visible",), paper=("card", "bill")
+        ),
+        action_of("dial {number}", setting("/open", value=True), needs=(*needs, right), number=("4711", "1234")),
+        action_of("say {number}", reveals="You say {number}.", number=("4711", "1234")),
+        goal=("state.open",),
+        sights=(Sight(path="bill"), Sight(path="card", when="state.drawer")),
+        environment={
+            "you": {"knows": []},
+            "drawer": False,
+            "open": False,
+            "papers": {"card": "The box: 4711.", "bill": "Paid: 1234, of 47110."},
+        },
+        knows=Knowledge(path="/you/knows", texts=("4711", "1234")),
+    )
+    return script.model_copy(update={"introduction": introduction})
+
+
+def test_only_what_was_read_is_known() -> None:
+    world = World(_archive())
+    actions = ["dial 4711", "say 4711", "open drawer", "read bill", "dial 1234", "read card", "dial 4711"]
+    rulings = replay(world, actions)
+    assert [ruling.kind for ruling in rulings] == [
+        *(MistakeKind.LOGIC, None, None, None, MistakeKind.PARAMETER, None, None)
+    ]
+    known = [cast("Any", ruling.state)["you"]["knows"] for ruling in rulings]
+    assert known == [[], [], [], ["1234"], ["1234"], ["4711", "1234"], ["4711", "1234"]]
+    assert [change.path for change in rulings[3].changed] == ["/you/knows"]
+    assert rulings[-1].done
+
+
+def test_a_player_has_to_read_before_it_knows() -> None:
+    assert check_solvability(_archive(knows=False)).shortest == ("dial 4711",)
+    found = check_solvability(_archive())
+    assert (found.shortest, found.exhausted, found.faults) == (("open drawer", "read card", "dial 4711"), True, ())
+    assert found.difficulty is not None
+    assert (found.difficulty.steps, found.difficulty.hidden) == (3, 1)
+    assert plan(World(_archive()), _archive().environment) == found.shortest
+    assert Script.from_json(_archive().to_json()) == _archive()
+    assert "knows" not in script_of().model_dump(mode="json")["rulebook"]
+
+
+@pytest.mark.parametrize(
+    ("update", "fault"),
+    [
+        ({"introduction": "Somebody whispers: 4711."}, "the introduction tells what the player does not know"),
+        ({"environment": {**_archive().environment, "you": {"knows": "all"}}}, "is no list at /you/knows"),
+        ({"environment": {**_archive().environment, "you": {}}}, "there is nothing at /you/knows"),
+    ],
+)
+def test_a_record_that_cannot_be_kept_is_a_fault(update: dict[str, Any], fault: str) -> None:
+    faults = check_solvability(_archive().model_copy(update=update)).faults
+    assert fault in faults[0]
+    with pytest.raises(RulebookError, match=r"knows: .* begins with a slash"):
+        World(script_of(knows=Knowledge(path="known", texts=("a",))))
+
+
+def test_the_documented_record_is_kept() -> None:
+    rulebook = _documented("/you/knows")["rulebook"]
+    script = _archive()
+    assert script.rulebook is not None
+    knows = Knowledge.model_validate(rulebook["knows"])
+    (needs,) = _documented("/you/knows")["requires"]
+    script = script.model_copy(update={"rulebook": script.rulebook.model_copy(update={"knows": knows})})
+    assert check_solvability(script).shortest == ("open drawer", "read card", "dial 4711")
+    assert Requirement.model_validate(needs).condition == script.actions[2].requires[0].condition

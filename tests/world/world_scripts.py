@@ -5,7 +5,17 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Rulebook, Script, Sight
+from refinesynth.trajectory import (
+    ActionSpec,
+    Effect,
+    EffectOp,
+    Invariant,
+    Knowledge,
+    Requirement,
+    Rulebook,
+    Script,
+    Sight,
+)
 
 
 def script_of(
@@ -14,6 +24,7 @@ def script_of(
     sights: Sequence[Sight] = (),
     invariants: Sequence[str] = (),
     each_step: Sequence[Effect] = (),
+    knows: Knowledge | None = None,
     solution: Sequence[str] = (),
     environment: dict[str, Any] | None = None,
 ) -> Script:
@@ -28,6 +39,7 @@ def script_of(
             sights=tuple(sights),
             invariants=tuple(Invariant(condition=condition) for condition in invariants),
             each_step=tuple(each_step),
+            knows=knows,
             solution=tuple(solution),
         ),
     )
