@@ -126,8 +126,8 @@ def _action(action: Any) -> Any:
     given["requires"] = [_requirement(item) for item in _listed(given.get("requires"))]
     given["effects"] = [_effect(item) for item in _listed(given.get("effects"))]
     given["reveals"] = given.get("reveals") or ""
-    if isinstance(given["reveals"], list):
-        given["reveals"] = [_said(_named(item, "text")) for item in cast("list[Any]", given["reveals"])]
+    if isinstance(given["reveals"], list | dict):
+        given["reveals"] = [_said(_named(item, "text")) for item in _listed(given["reveals"])]
     return given
 
 

@@ -207,15 +207,32 @@ class Solvable(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class ActionsUsable(Stage, built_in=True):
-    """No action is certain never to be possible; else code `never_usable`."""
+    """No action is certain never to be possible; else code `never_usable`. No thing of the environment is certain to be
+    out of place for every action that can be given it; else `never_in_place`. Where all states are known, each effect
+    is made in one; else `never_made`.
+    """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        if never := check_solvability(script).unusable:
+        found = check_solvability(script)
+        if never := found.unusable:
             message = (
                 f"Never possible, wherever one goes and whatever one does: {listed(never, most=300)}. Mend what they require, or "
                 "leave them out."
             )
             yield "never_usable", message
+        known = frozenset(_texts(script.environment))
+        if never := [value for value in found.never_in_place if value in known]:
+            message = (
+                f"Refused as `place` by every action, wherever one goes and whatever one does: {listed(never, most=300)}. "
+                "Let them come into sight or reach, or leave the values out."
+            )
+            yield "never_in_place", message
+        if found.exhausted and (never := found.never_made):
+            message = (
+                f"Never made, in any of the states that can be reached: {', '.join(never[:_MOST])}. Mend the `when`, or leave "
+                "the effect out."
+            )
+            yield "never_made", message
 
 
 @dataclass(frozen=True, config=FIELDS)

@@ -1,6 +1,6 @@
 """The laws of an action, made ready to run."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from refinesynth.actions.matching import action_form
 from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Invariant, Knowledge, MistakeKind
 from refinesynth.world.condition import BEFORE, RESERVED
-from refinesynth.world.effects import ELSE, CompiledEffect, apply_effects, compile_effect
+from refinesynth.world.effects import ELSE, CompiledEffect, Notice, apply_effects, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import Expression, compile_expression
 from refinesynth.world.pointer import change, pointer_text
@@ -18,10 +18,6 @@ from refinesynth.world.template import Pointer, Template, Visible, parse_pointer
 
 DONE = "Done."
 """The observation of an action that was carried out and whose `reveals` is empty."""
-
-
-Notice = Callable[[str, bool | str], None]
-"""Called with the name of an effect and whether it is made, or in words why its condition has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,51 +69,23 @@ class CompiledAction:
                 return Unmet(at, requirement, fault)
         return None
 
-    def applied(
-        self, state: JsonValue, values: Mapping[str, str], notice: Notice = lambda _name, _answer: None
-    ) -> JsonValue:
+    def applied(self, state: JsonValue, values: Mapping[str, str], notice: Notice | None = None) -> JsonValue:
         """The state after all effects, without a check of requirements; the very same object if nothing changed.
 
         Raises:
             Inapplicable: An effect has no meaning in this state.
         """
-
-        def noticed(at: int, answer: bool | str) -> None:
-            notice(self.effect_name(at), answer)
-
-        return apply_effects(self.effects, state, values, self.effect_name, noticed)
-
-    def refused(
-        self,
-        state: JsonValue,
-        values: Mapping[str, str],
-        unmet: Unmet,
-        notice: Notice = lambda _name, _answer: None,
-    ) -> JsonValue:
-        """The state after the mistake that `unmet` makes of it; the very same object if nothing changed.
-
-        Raises:
-            Inapplicable: An effect of the requirement has no meaning in this state.
-        """
-
-        def named(at: int) -> str:
-            return f"effect {at + 1} of requirement {unmet.at + 1} of {self.spec.name!r}"
-
-        effects = unmet.requirement.effects
-        return apply_effects(effects, state, values, named, lambda at, answer: notice(named(at), answer))
+        return apply_effects(self.effects, state, values, self.effect_name, notice)
 
     def observation(
-        self,
-        before: JsonValue,
-        new: JsonValue,
-        values: Mapping[str, str],
-        notice: Notice = lambda _name, _answer: None,
+        self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None
     ) -> Template:
         """The text of an action that led from one state to the next: the first whose condition holds."""
         known = {BEFORE: before, **values}
         for number, words in enumerate(self.reveals, 1):
             answer = True if words.when is None else words.when.answer(new, known)
-            notice(f"text {number} of reveals of {self.spec.name!r}", answer)
+            if notice is not None:
+                notice(f"text {number} of reveals of {self.spec.name!r}", answer)
             if answer is True:
                 return words.text
         return self.reveals[-1].text
@@ -126,6 +94,20 @@ class CompiledAction:
         """Name an effect in a message, by its index: those of each step come after the action's own."""
         own = len(self.spec.effects)
         return f"effect {at + 1} of {self.spec.name!r}" if at < own else f"effect {at - own + 1} of each step"
+
+    def price_name(self, requirement: int, at: int) -> str:
+        """Name an effect of a requirement in a message, by their indices."""
+        return f"effect {at + 1} of requirement {requirement + 1} of {self.spec.name!r}"
+
+    def conditional(self) -> Iterator[str]:
+        """Names of the effects that are not made always, those of refusals included."""
+        for at, effect in enumerate(self.effects):
+            if effect.when is not None or effect.otherwise:
+                yield self.effect_name(at)
+        for number, requirement in enumerate(self.requires):
+            for at, effect in enumerate(requirement.effects):
+                if effect.when is not None or effect.otherwise:
+                    yield self.price_name(number, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,18 +177,14 @@ def where(place: str) -> Generator[None]:
         raise RulebookError(f"{place}: {error}") from None
 
 
-def compile_each_step(each_step: Iterable[Effect], visible: Visible) -> tuple[CompiledEffect, ...]:
-    """Effects of each step whose texts are parsed.
+def compile_effects(
+    effects: Iterable[Effect], names: frozenset[str], visible: Visible, *, of: str = ""
+) -> tuple[CompiledEffect, ...]:
+    """Effects whose texts are parsed; `of` says whose they are, for the message.
 
     Raises:
         RulebookError: Something in one cannot be run.
     """
-    return _compile_effects(each_step, frozenset(), visible, of=" of each step")
-
-
-def _compile_effects(
-    effects: Iterable[Effect], names: frozenset[str], visible: Visible, *, of: str = ""
-) -> tuple[CompiledEffect, ...]:
     compiled: list[CompiledEffect] = []
     for number, effect in enumerate(effects, 1):
         with where(f"effect {number}{of}"):
@@ -239,9 +217,9 @@ def compile_action(
             with where(f"requirement {number}"):
                 condition = compile_expression(requirement.condition, names, visible=visible)
                 hint = parse_template(requirement.hint, names, visible)
-                costs = _compile_effects(requirement.effects, names, visible)
+                costs = compile_effects(requirement.effects, names, visible)
                 requires.append(CompiledRequirement(condition, requirement.kind, hint, costs))
-        effects = _compile_effects(spec.effects, names, visible)
+        effects = compile_effects(spec.effects, names, visible)
         with where("reveals"):
             reveals = tuple(_compile_words(spec.reveals or DONE, names, visible))
     return CompiledAction(spec, tuple(requires), (*effects, *each_step), reveals)

@@ -55,8 +55,8 @@ ELSE = "else"
 MAX_EACH = 64
 """Most texts that an effect is made for."""
 
-Notice = Callable[[bool | str], None]
-"""Called with whether an effect is made, or in words why its condition has no answer."""
+Notice = Callable[[str, bool | str], None]
+"""Called with the name of something that has a condition and whether that holds, or in words why it has no answer."""
 
 Filled = Callable[[JsonValue, Values], JsonValue]
 """A value template, given a state and the parameters' values."""
@@ -77,6 +77,8 @@ class CompiledEffect:
     """The value, if it is a text."""
     expressions: tuple[Expression, ...] = ()
     """All expressions in the value."""
+    copies: bool = False
+    """Whether the value holds something that is looked up, which may be large."""
     any_at: int | None = None
     """The step `{any}` of the path from which something is taken out."""
     each: Pointer | None = None
@@ -99,17 +101,18 @@ class CompiledEffect:
             raise Inapplicable(f"{pointer_text(keys)} holds more than {MAX_EACH}, for each of which it would be made")
         return tuple({**values, EACH: name} for name in _elements(found))
 
-    def apply(self, state: JsonValue, values: Values, notice: Notice = lambda _answer: None) -> JsonValue:
+    def apply(self, state: JsonValue, values: Values, answers: list[bool | str] | None = None) -> JsonValue:
         """The state after this effect; the very same object if nothing changed. The old state is never changed.
 
-        A `when` without an answer counts as false; `notice` gets each answer.
+        A `when` without an answer counts as false; all of its answers are added to `answers`.
 
         Raises:
             Inapplicable: The effect has no meaning in this state, or makes it too large.
         """
         for reading in self.readings(state, values):
             answer = True if self.when is None else self.when.answer(state, reading)
-            notice(answer)
+            if answers is not None:
+                answers.append(answer)
             if answer is not True:
                 continue
             new = self._changed(state, reading)
@@ -129,7 +132,8 @@ class CompiledEffect:
         except Inapplicable:
             return state
         for reading in readings:
-            state = self._relaxed(state, reading)
+            new = self._relaxed(state, reading)
+            state = state if self.copies and not fits(new) else new
         return state
 
     def _relaxed(self, state: JsonValue, values: Values) -> JsonValue:
@@ -177,33 +181,26 @@ def apply_effects(
     state: JsonValue,
     values: Values,
     named: Callable[[int], str],
-    notice: Callable[[int, bool | str], None] = lambda _at, _answer: None,
+    notice: Notice | None = None,
 ) -> JsonValue:
     """The state after all of these, one after another; the very same object if nothing changed.
 
-    Args:
-        effects: Those of one list, or of several, one after another.
-        state: Before the action.
-        values: Of the action's parameters.
-        named: What a message calls the effect with this index.
-        notice: Called with each effect's index and whether it is made, or in words why its condition has no answer.
+    `named` is what a message calls the effect with an index, and `notice` gets the answers to the effects' conditions.
 
     Raises:
         Inapplicable: One of them has no meaning in its state.
     """
     values, held = {BEFORE: state, **values}, True
-
     for at, effect in enumerate(effects):
         if effect.otherwise and held:
-            notice(at, False)
             continue
         answers: list[bool | str] = []
         try:
-            state = effect.apply(state, values, answers.append)
+            state = effect.apply(state, values, answers)
         except Inapplicable as error:
             raise Inapplicable(f"{named(at)} cannot be applied: {error}") from None
-        for answer in answers:
-            notice(at, answer)
+        for answer in answers if notice is not None else ():
+            notice(named(at), answer)
         held = held if effect.otherwise else answers == [True]
     return state
 
@@ -292,6 +289,7 @@ def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visibl
         templates=tuple(value.templates),
         text=value.templates[0] if isinstance(effect.value, str) else None,
         expressions=tuple(value.expressions),
+        copies=any(isinstance(part, Pointer) for template in value.templates for part in template.parts),
         any_at=any_at,
         each=each,
         otherwise=otherwise,

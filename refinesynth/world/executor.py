@@ -5,6 +5,7 @@ Execution is deterministic, total and bounded, has no side effects, and never ch
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 from weakref import WeakValueDictionary
 
@@ -19,18 +20,17 @@ from refinesynth.world.compiled import (
     CompiledAction,
     CompiledInvariant,
     CompiledKnowledge,
-    Notice,
     Unmet,
     compile_action,
-    compile_each_step,
+    compile_effects,
     compile_invariant,
     compile_knowledge,
     where,
 )
+from refinesynth.world.effects import Notice, apply_effects
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, fits
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
-from refinesynth.world.template import VisibleNames
 from refinesynth.world.visibility import Visibility, compile_visibility
 
 NOTHING_HAPPENS = "Nothing happens."
@@ -71,7 +71,7 @@ class World:
             for value in spec.parameters.get(placeholder, ())
         ]
         visibility = compile_visibility(rulebook.sights, names)
-        each_step = compile_each_step(rulebook.each_step, visibility.names_in)
+        each_step = compile_effects(rulebook.each_step, frozenset(), visibility.names_in, of=" of each step")
         actions = tuple(
             compile_action(spec, at, visibility.names_in, each_step) for at, spec in enumerate(self.script.actions)
         )
@@ -99,28 +99,30 @@ class World:
         """
         if not fits(state):
             problem = f"the state is no JSON, nested too deep or larger than {MAX_STATE_BYTES:,} bytes"
-            return self._refused(state, MistakeKind.LOGIC, NOTHING_HAPPENS, problem=problem, new=state)
+            return self._ruling(state, state, NOTHING_HAPPENS, kind=MistakeKind.LOGIC, problem=problem)
         read = self.read(action_text)
         if read is None:
-            return self._refused(state, MistakeKind.PARAMETER, refusal(self.script.actions, action_text), new=state)
+            text = refusal(self.script.actions, action_text)
+            return self._ruling(state, state, text, kind=MistakeKind.PARAMETER)
         action, values = read
         unmet = action.unmet(state, values)
-        if unmet is not None:
-            kind = MistakeKind.LOGIC if unmet.problem else unmet.requirement.kind
-            hint = unmet.requirement.hint.text(state, values)
-            new, problem = state, unmet.problem
-            if unmet.requirement.effects and problem is None:
-                try:
-                    new = self.after_mistake(state, action, values, unmet)
-                except Inapplicable as error:
-                    kind, problem = MistakeKind.LOGIC, str(error)
-            text = hint if hint.strip() else NOTHING_HAPPENS
-            return self._refused(state, kind, text, read, problem, new=new)
+        new, kind, problem = state, None, None
         try:
-            new = self.after(state, action, values)
+            if unmet is None:
+                new = self.after(state, action, values)
+                text = action.observation(state, new, values).text(new, values)
+            else:
+                kind, problem = unmet.requirement.kind, unmet.problem
+                text = unmet.requirement.hint.text(state, values)
+                new = self.after_mistake(state, action, values, unmet)
         except Inapplicable as error:
-            return self._refused(state, MistakeKind.LOGIC, NOTHING_HAPPENS, read, str(error), new=state)
-        return self._accepted(state, new, action, values)
+            text, problem = NOTHING_HAPPENS, str(error)
+        if problem is not None:
+            kind = MistakeKind.LOGIC
+        if not text.strip():
+            # An empty file that is read shows nothing at all, yet an observation is never blank.
+            text = DONE if kind is None else NOTHING_HAPPENS
+        return self._ruling(state, new, text, read, kind=kind, problem=problem)
 
     def after(self, state: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
         """The state after an action, without a check of requirements; the very same object if nothing changed.
@@ -129,9 +131,7 @@ class World:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
         """
         new = self.learned(state, action.applied(state, values), action, values)
-        if new is not state:
-            for invariant in self.invariants:
-                invariant.check(new, action.spec.name)
+        self._check_invariants(state, new, action)
         return new
 
     def learned(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
@@ -142,8 +142,7 @@ class World:
         """
         if self.knowledge is None:
             return new
-        before, seen = self._seen(state, new)
-        appeared = tuple(name for name in seen.names if name not in before.known)
+        _, appeared = self._seen(state, new)
         told = with_appeared(action.observation(state, new, values).text(new, values), appeared)
         return self.knowledge.after(new, told, values)
 
@@ -153,22 +152,27 @@ class World:
         action: CompiledAction,
         values: Mapping[str, str],
         unmet: Unmet,
-        notice: Notice = lambda _name, _answer: None,
+        notice: Notice | None = None,
     ) -> JsonValue:
         """The state after a refused action; the very same object if the requirement that refuses it has no effects.
 
         Raises:
             Inapplicable: An effect has no meaning in this state, an invariant would be broken, or the goal reached.
         """
-        new = action.refused(state, values, unmet, notice)
-        if new is not state:
-            for invariant in self.invariants:
-                invariant.check(new, action.spec.name)
-            if self.done(new) and not self.done(state):
-                raise Inapplicable(
-                    f"requirement {unmet.at + 1} of {action.spec.name!r}: its effects would reach the goal by a mistake"
-                )
+        if unmet.problem is not None or not unmet.requirement.effects:
+            return state
+        named = partial(action.price_name, unmet.at)
+        new = apply_effects(unmet.requirement.effects, state, values, named, notice)
+        self._check_invariants(state, new, action)
+        if self.done(new) and not self.done(state):
+            raise Inapplicable(
+                f"requirement {unmet.at + 1} of {action.spec.name!r}: its effects would reach the goal by a mistake"
+            )
         return new
+
+    def _check_invariants(self, state: JsonValue, new: JsonValue, action: CompiledAction) -> None:
+        for invariant in self.invariants if new is not state else ():
+            invariant.check(new, action.spec.name)
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
         """The action that a text is, and its parameters' values; None if it is none."""
@@ -209,48 +213,38 @@ class World:
             changed=(),
         )
 
-    def _refused(
+    def _ruling(
         self,
         state: JsonValue,
-        kind: MistakeKind,
+        new: JsonValue,
         text: str,
         read: tuple[CompiledAction, Mapping[str, str]] | None = None,
-        problem: str | None = None,
         *,
-        new: JsonValue,
+        kind: MistakeKind | None,
+        problem: str | None = None,
     ) -> Ruling:
-        ruling = self._ruling(state, new, text, read)
-        return replace(ruling, kind=kind, problem=problem)
-
-    def _accepted(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> Ruling:
-        # An empty file that is read shows nothing at all, yet an observation is never blank.
-        revealed = action.observation(state, new, values).text(new, values)
-        return self._ruling(state, new, revealed if revealed.strip() else DONE, (action, values))
-
-    def _ruling(
-        self, state: JsonValue, new: JsonValue, text: str, read: tuple[CompiledAction, Mapping[str, str]] | None
-    ) -> Ruling:
-        """The ruling on an action that led from one state to the next, as if it were no mistake."""
         name, values = (read[0].spec.name, read[1]) if read else (None, _NAMELESS)
-        before, seen = self._seen(state, new)
-        appeared = tuple(name for name in seen.names if name not in before.known)
+        seen, appeared = self._seen(state, new)
         progress = self.progress(new)
         return Ruling(
             state=new,
-            kind=None,
+            kind=kind,
             text=with_appeared(text, appeared),
             action=name,
             values=values,
             done=progress == 1.0,
             progress=progress,
-            visible=seen.names,
+            problem=problem,
+            visible=seen,
             appeared=appeared,
             changed=() if new is state else state_changes(state, new),
         )
 
-    def _seen(self, state: JsonValue, new: JsonValue) -> tuple[VisibleNames, VisibleNames]:
+    def _seen(self, state: JsonValue, new: JsonValue) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names that are visible after an action, and those of them that were not before."""
         before = self.visibility.names_in(state)
-        return before, before if new is state else self.visibility.names_in(new)
+        seen = before if new is state else self.visibility.names_in(new)
+        return seen.names, tuple(name for name in seen.names if name not in before.known)
 
 
 def replay(world: World, actions: Iterable[str], transient: Container[int] = ()) -> list[Ruling]:

@@ -4,17 +4,20 @@ What holds in a state is carried over to the next one, except where an action wr
 state costs a fraction of asking every action again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from pydantic import JsonValue
 
-from refinesynth.world.compiled import CompiledAction, Notice
+from refinesynth.trajectory import MistakeKind
+from refinesynth.world.compiled import CompiledAction
+from refinesynth.world.effects import Notice
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground import BASE, Fact, GroundAction, Place, overlap
+from refinesynth.world.ground import BASE, Fact, GroundAction, Place, ShownFact, overlap
+from refinesynth.world.hidden import shown_anywhere
 from refinesynth.world.search import Planner
 from refinesynth.world.template import Pointer, Template
 
@@ -25,7 +28,7 @@ _MAX_FLOODED = 16
 """Most states from which it is found out whether the goal is out of reach, where mistakes change something."""
 
 _WATCHED = 8
-"""How often an action's `when`s and texts are checked."""
+"""How often an action's `when`s and texts are checked; more often where one never held."""
 
 
 class RulebookFaults:
@@ -34,6 +37,8 @@ class RulebookFaults:
     def __init__(self) -> None:
         self._messages: dict[str, str] = {}
         self._watched: dict[str, int] = {}
+        self.held: set[str] = set()
+        """Names of effects and texts whose condition held where they were watched."""
         self._looked_up: dict[tuple[str, Pointer], bool] = {}
 
     def messages(self) -> tuple[str, ...]:
@@ -70,7 +75,7 @@ class RulebookFaults:
     ) -> None:
         """Check an action that was carried out: the conditions of its effects, and the lookups of its observation."""
         times = self._watched.get(action.spec.name, 0)
-        if times >= _WATCHED:
+        if times >= _WATCHED and self.held.issuperset(action.conditional()):
             return
         self._watched[action.spec.name] = times + 1
         notice = self.noticing(text)
@@ -79,10 +84,12 @@ class RulebookFaults:
         self.fill(f"reveals of {action.spec.name!r}", words, new, values)
 
     def noticing(self, text: str) -> Notice:
-        """What notes effects and texts whose condition has no answer, when an action with this text is tried."""
+        """What notes conditions that hold, or have no answer, when an action with this text is tried."""
 
         def notice(name: str, answer: bool | str) -> None:
-            if isinstance(answer, str):
+            if answer is True:
+                self.held.add(name)
+            elif isinstance(answer, str):
                 where = f"the condition of {name}"
                 self.add(where, f"{where} has no answer: {answer} (tried: {text!r})")
 
@@ -195,7 +202,7 @@ class Explorer:
             action = self.planner.actions[number]
             self.planner.work_limit.charge(node.size + BASE)
             unmet = action.action.unmet(node.state, action.values)
-            if unmet is None or unmet.problem is not None:
+            if unmet is None:
                 continue
             self.planner.work_limit.charge(len(unmet.requirement.effects) * (node.size // 8 + BASE))
             notice = self.faults.noticing(action.text)
@@ -305,6 +312,52 @@ class Explorer:
             left = set(waiting).difference(useful)
             waiting = [at for at in waiting if at in left]
         return possible
+
+    def never_made(self) -> tuple[str, ...]:
+        """Names of effects whose condition held nowhere so far."""
+        names = dict.fromkeys(name for action in self.planner.actions for name in action.action.conditional())
+        return tuple(name for name in names if name not in self.faults.held)
+
+    def never_in_place(self, start: Node, nodes: Sequence[Node] | None) -> frozenset[str]:
+        """Values all of whose actions have a requirement of the kind `place` that holds in no state that can be reached.
+
+        Certain for the actions that are known. `nodes` are all states that can be reached, if that is known.
+        """
+        conceivable, free, fact = self._conceivable(start), set[str](), self.planner.facts.fact
+        for action in self.planner.actions:
+            places = (
+                [fact(part, action.values) for part in requirement.condition.conjuncts]
+                for requirement in action.action.requires
+                if requirement.kind is MistakeKind.PLACE
+            )
+            if not any(self._never(facts, conceivable, nodes) for facts in places):
+                free.update(action.values.values())
+        return self.planner.world.names.difference(free)
+
+    def _never(self, facts: list[Fact], conceivable: set[int], nodes: Sequence[Node] | None) -> bool:
+        """Return whether these conditions hold together in no state that can be reached."""
+        numbers = [self._numbers[fact] for fact in facts]
+        if not conceivable.issuperset(numbers) or any(map(self._never_shown, facts)):
+            return True
+        return nodes is not None and not any(
+            all(self._ask(node, number) == _HOLDS for number in numbers) for node in nodes
+        )
+
+    def _never_shown(self, fact: Fact) -> bool:
+        """Return whether it asks for a name that is nowhere where a sight may ever look, and is brought there by no action that
+        can be done without it.
+        """
+        name, sights = fact.sought, self.planner.world.visibility.sights
+        if name is None or not sights or name in shown_anywhere(self.planner.world):
+            return False
+        looked_at = [ShownFact(sight, {}, name).reads[0] for sight in sights if sight.path is not None]
+        return not any(
+            overlap(write, place)
+            for action in self.planner.actions
+            if fact not in action.requires
+            for write in (*action.writes, *action.costs)
+            for place in looked_at
+        )
 
     def unmet(self, node: Node, facts: Iterable[Fact]) -> tuple[Fact, ...]:
         """Return which of these do not hold here; they are requirements or of the goal."""

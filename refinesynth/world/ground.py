@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
+from math import prod
 
 from pydantic import JsonValue
 
@@ -92,10 +93,7 @@ def some_ground_actions(world: World, most: int) -> tuple[tuple[str, ...], bool]
 
 
 def _count(action: CompiledAction) -> int:
-    count = 1
-    for name in action.spec.placeholders:
-        count *= len(action.spec.parameters.get(name, ()))
-    return count
+    return prod(len(action.spec.parameters.get(name, ())) for name in action.spec.placeholders)
 
 
 def _fillings(action: CompiledAction) -> Iterator[str]:
@@ -130,6 +128,12 @@ class Fact:
     def question(self, state: JsonValue) -> bytes | None:
         """All that the answer depends on in this state."""
         return self.condition.question(state, self.values)
+
+    @property
+    def sought(self) -> str | None:
+        """The name of which it asks whether it can be seen, if it asks nothing else."""
+        sought = self.condition.analysis.sought
+        return self.values.get(sought.name, "") if isinstance(sought, Slot) else sought
 
     @cached_property
     def reads(self) -> tuple[Place, ...]:

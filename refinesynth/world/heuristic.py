@@ -13,7 +13,6 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from refinesynth.world.ground import Fact, Facts, GroundAction, ShownFact, overlap
-from refinesynth.world.template import Slot
 
 UNREACHED = 1_000_000
 """Distance of a goal that no actions seem to reach."""
@@ -130,10 +129,8 @@ class Heuristic:
         Only places where it is already, as far as there are any: then the sight's own conditions are all that is
         needed.
         """
-        if not isinstance(fact, Fact) or fact.visibility is None or fact.condition.analysis.sought is None:
+        if not isinstance(fact, Fact) or fact.visibility is None or (name := fact.sought) is None:
             return
-        sought = fact.condition.analysis.sought
-        name = fact.values.get(sought.name, "") if isinstance(sought, Slot) else sought
         there: list[tuple[Need, ...]] = []
         elsewhere: list[tuple[Need, ...]] = []
         for at, sight in enumerate(fact.visibility.sights):

@@ -49,6 +49,20 @@ def hidden_names(world: World) -> HiddenNames:
     return HiddenNames(where={name: frozenset(at) for name, at in where.items()}, places=frozenset(places))
 
 
+@weakly_cached
+def shown_anywhere(world: World) -> frozenset[str]:
+    """Return every name that a sight would show at the beginning, wherever it looked and whatever its conditions; all
+    names that an action can be given where a sight shows what it is read for.
+    """
+    shown = set[str]()
+    for sight in world.visibility.sights:
+        if sight.path is None:
+            shown.update(world.names if sight.each is not None else (sight.name,))
+        for names, _ in _shown(sight, world.script.environment):
+            shown.update(names)
+    return frozenset(shown)
+
+
 def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
     """Return what a sight shows at each end of its path, with the keys on the way and the texts beside them."""
     found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]

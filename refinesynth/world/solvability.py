@@ -139,6 +139,10 @@ class Solvability:
     """Whether the goal is reached before anything is done."""
     unusable: tuple[str, ...] = ()
     """Name templates of actions that can never be possible, wherever one goes: that is certain."""
+    never_in_place: tuple[str, ...] = ()
+    """Values all of whose actions are refused as `place`, wherever one goes: that is certain."""
+    never_made: tuple[str, ...] = ()
+    """Effects whose condition held in none of the states that were looked at; none in any state if `exhausted`."""
     faults: tuple[str, ...] = ()
     """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there:
     where, and how to fix it."""
@@ -174,6 +178,8 @@ class _Checker:
     shortest: tuple[GroundAction, ...] | None = None
     exhausted: bool = False
     unusable: tuple[str, ...] = ()
+    never_in_place: tuple[str, ...] = ()
+    never_made: tuple[str, ...] = ()
     difficulty: Difficulty | None = None
     faults: RulebookFaults = field(default_factory=RulebookFaults)
 
@@ -185,6 +191,8 @@ class _Checker:
             exhausted=self.exhausted,
             met_at_start=self.world.done(cast("JsonValue", self.world.script.environment)),
             unusable=self.unusable,
+            never_in_place=self.never_in_place,
+            never_made=self.never_made,
             faults=self.faults.messages(),
             difficulty=self.difficulty,
         )
@@ -216,6 +224,10 @@ class _Checker:
             lost = losable(explorer, path, self.shortest, complete=complete)
             self.difficulty = self.difficulty.model_copy(update={"losable": lost})
         self._look_for_uses(explorer, start, complete=complete)
+        self.never_made = explorer.never_made()
+        if complete:
+            never = explorer.never_in_place(start, wide.nodes if self.exhausted else None)
+            self.never_in_place = tuple(sorted(never))
 
     def _improve(self, found: Sequence[GroundAction] | None) -> None:
         if found is not None and (self.shortest is None or len(found) < len(self.shortest)):

@@ -9,7 +9,17 @@ from pydantic import JsonValue
 from world_scripts import script_of
 
 from refinesynth.text.jsontext import write_json
-from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, EffectOp, Knowledge, Requirement, Script, Sight
+from refinesynth.trajectory import (
+    ActionSpec,
+    ConditionalText,
+    Effect,
+    EffectOp,
+    Knowledge,
+    MistakeKind,
+    Requirement,
+    Script,
+    Sight,
+)
 from refinesynth.world import World, ground_actions
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
 from refinesynth.world.ground import Item, WorkLimit, WorkLimitExceeded, overlap, some_ground_actions
@@ -112,7 +122,8 @@ def changes(draw: st.DrawFn, *, bare: bool = False) -> list[Effect]:
 @st.composite
 def requirements(draw: st.DrawFn) -> Requirement:
     costs = draw(st.just([]) | changes())
-    return Requirement(condition=draw(conditions), effects=tuple(costs))
+    kind = draw(st.sampled_from([MistakeKind.LOGIC, MistakeKind.PLACE]))
+    return Requirement(condition=draw(conditions), kind=kind, effects=tuple(costs))
 
 
 def _act(name: str, needs: list[Requirement], changes: list[Effect]) -> ActionSpec:
@@ -193,6 +204,25 @@ def test_what_is_certainly_out_of_reach_is_not_reached(script: Script) -> None:
         if explorer.out_of_reach(node):
             assert explorer.breadth_first(node, 40).way is None
             assert not any(explorer.done(after) for after in _reached(explorer, node, 40))
+
+
+@given(scripts())
+def test_what_is_never_in_place_is_refused_everywhere(script: Script) -> None:
+    world = World(script)
+    explorer, start = _explorer(world)
+    around = explorer.breadth_first(start, 25)
+    for nodes in (None, around.nodes if around.exhausted and around.nodes else None):
+        never = explorer.never_in_place(start, nodes)
+        for node in _reached(explorer, start, 25) if never else ():
+            for text in ground_actions(world):
+                assert world.step(node.state, text).kind is not None or text[-1] not in never
+    made = {name for name in explorer.never_made() if around.exhausted}
+    watched = RulebookFaults()
+    for node in _reached(explorer, start, 25):
+        for action in explorer.planner.actions:
+            if world.step(node.state, action.text).kind is None:
+                action.action.applied(node.state, action.values, watched.noticing(""))
+    assert made.isdisjoint(watched.held) or explorer.done(start)
 
 
 def _reached(explorer: Explorer, start: Node, most: int) -> list[Node]:
