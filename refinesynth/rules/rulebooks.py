@@ -19,8 +19,8 @@ from refinesynth.trajectory import ActionSpec, Draft, Script
 from refinesynth.world import check_solvability
 from refinesynth.world.effects import calculated
 
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-"""A value that needs to stand nowhere in the state: it can be calculated with."""
+_TYPED = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}")
+"""A value that needs to stand nowhere in the state: a number, a date or a time."""
 _LITERAL = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
 """A text in a CEL expression."""
 
@@ -34,7 +34,7 @@ def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]
     known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
     for action in script.actions:
         for placeholder, values in action.parameters.items():
-            known_one = any(folded(value) in known or _NUMBER.fullmatch(value) for value in values)
+            known_one = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
             if values and _matters(action, placeholder) and not known_one:
                 yield action.name, placeholder, values
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from refinesynth.world.effects import EACH
 from refinesynth.world.ground import Fact, Facts, GroundAction, ShownFact, overlap
 
 UNREACHED = 1_000_000
@@ -134,7 +135,8 @@ class Heuristic:
         there: list[tuple[Need, ...]] = []
         elsewhere: list[tuple[Need, ...]] = []
         for at, sight in enumerate(fact.visibility.sights):
-            for values in sight.readings(state)[:_MAX_SIGHTINGS]:
+            readings = ({EACH: name},) if sight.named_by_each else sight.readings(state)
+            for values in readings[:_MAX_SIGHTINGS]:
                 shown = self.facts.shown(at, sight, values, name)
                 needs = (shown, *(self.facts.fact(part, values) for part in sight.asks()))
                 (there if shown.holds(state) else elsewhere).append(needs)

@@ -57,7 +57,7 @@ def shown_anywhere(world: World) -> frozenset[str]:
     shown = set[str]()
     for sight in world.visibility.sights:
         if sight.path is None:
-            shown.update(world.names if sight.each is not None else (sight.name,))
+            shown.update(world.names if sight.named_by_each else (sight.name,))
         for names, _ in _shown(sight, world.script.environment):
             shown.update(names)
     return frozenset(shown)

@@ -40,6 +40,11 @@ class CompiledSight:
     each: Pointer | None
     when: Expression | None
 
+    @property
+    def named_by_each(self) -> bool:
+        """Whether it shows the very names that it is read for."""
+        return self.path is None and self.each is not None
+
     def readings(self, state: JsonValue) -> tuple[dict[str, str], ...]:
         """Values with which it is read in this state."""
         if self.each is None:
@@ -61,6 +66,8 @@ class CompiledSight:
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
         """Return whether this name is there for one reading, without a look at `when`."""
+        if self.named_by_each:
+            return {EACH: name} in self.readings(state)
         return name in self._names(state, values)
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:

@@ -110,6 +110,14 @@ class TestValuesExist:
         )
         assert list(unknown_values(room(LAMP, say))) == []
 
+    def test_numbers_dates_and_times_need_to_stand_nowhere(self) -> None:
+        for known in ("7", "2031-05-01", "9:30"):
+            assert list(unknown_values(self._typed(known))) == []
+        assert len(list(unknown_values(self._typed("tomorrow")))) == 1
+
+    def _typed(self, value: str) -> Script:
+        return room(LAMP.model_copy(update={"parameters": {**LAMP.parameters, "thing": (value,)}}))
+
     def test_any_value_will_do_where_none_is_listed(self) -> None:
         other = LAMP.model_copy(update={"parameters": {"thing": (), "setting": ("on",)}})
         assert list(unknown_values(room(other))) == []

@@ -16,6 +16,7 @@ from refinesynth.episode.ruled import Ruled
 from refinesynth.rules import Replays
 from refinesynth.rules.words import judge_words
 from refinesynth.trajectory import (
+    ActionSpec,
     ConditionalText,
     Draft,
     DungeonMasterTurn,
@@ -397,3 +398,24 @@ def test_the_documented_record_is_kept() -> None:
     script = script.model_copy(update={"rulebook": script.rulebook.model_copy(update={"knows": knows})})
     assert check_solvability(script).shortest == ("open drawer", "read card", "dial 4711")
     assert Requirement.model_validate(needs).condition == script.actions[2].requires[0].condition
+
+
+def test_the_documented_free_value_has_the_form_of_its_group() -> None:
+    (book,) = (ActionSpec.model_validate(action) for action in _documented("book {room}")["actions"])
+    solution = ("book hall for 2031-05-01", "book hall for 2031-05-02")
+    script = script_of(
+        book,
+        goal=("size(state.booked.hall) == 2",),
+        solution=solution,
+        environment={"booked": {"hall": [], "attic": []}},
+    )
+    actions = [
+        "book hall for 2031-05-01",
+        "book hall for 2031-05-01",
+        "book hall for tomorrow",
+        "book hall for 2031-50-50",
+    ]
+    kinds = [ruling.kind for ruling in replay(World(script), actions)]
+    assert kinds == [None, MistakeKind.LOGIC, *[MistakeKind.PARAMETER] * 2]
+    found = check_solvability(script)
+    assert (found.shortest, found.exhausted, found.never_in_place) == (solution, False, ())

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from world_scripts import action_of, script_of
+from world_scripts import action_of, script_of, setting
 
 from refinesynth.actions.matching import meaning
-from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground import Facts, WorkLimit, ground
 from refinesynth.world.heuristic import UNREACHED, Heuristic
-from refinesynth.world.search import actions_left, mistakes_possible, pruned
+from refinesynth.world.search import Planner, actions_left, mistakes_possible, pruned
 from refinesynth.world.solvability import check_solvability
 
 
@@ -343,3 +343,22 @@ def test_a_guess_counts_the_actions_that_seem_needed(house: tuple[World, JsonVal
     assert heuristic.evaluate(end) == (0, ())
     nowhere = Heuristic((), goal, known)
     assert nowhere.evaluate(state) == (UNREACHED, ())
+
+
+@pytest.mark.parametrize("sight", [Sight(path="{each}", each="/near"), Sight(path="b", when="state.near[0] == 'b'")])
+def test_reasoning_backwards_brings_a_name_into_sight(sight: Sight) -> None:
+    """Each of many switches does something, one of them brings the lamp into sight."""
+    switches = tuple("abcdefgh")
+    press = action_of("press {s}", setting("/near/0", "{s}"), setting("/on/{s}", value=True), s=switches)
+    take = action_of("take {s}", setting("/taken", "{s}"), needs=("s in visible",), s=switches)
+    script = script_of(
+        press,
+        take,
+        goal=("state.taken == 'b'",),
+        sights=(sight,),
+        environment={"near": ["a"], "on": dict.fromkeys(switches, False), "taken": None},
+    )
+    planner = Planner(World(script), ground_actions(World(script)), WorkLimit())
+    found = planner.find(script.environment, planner.goal, 4, blindly=False)
+    assert found is not None
+    assert [action.text for action in found] == ["press b", "take b"]
