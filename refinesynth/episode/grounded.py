@@ -78,7 +78,7 @@ class GroundedPlay(Play):
             "features": list(settings.grounding.mix.wanted(place, settings.seed)),
             "actions": list(settings.grounding.difficulty or USUAL),
         }
-        for name, section, root in (("twist", "twists", 11), ("surface", "surfaces", 13)):
+        for name, section, root in (("twist", "twists", 11), ("surface", "surfaces", 13), ("device", "devices", 17)):
             # None of an empty block.
             if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
                 wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]

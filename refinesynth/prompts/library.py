@@ -113,7 +113,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
     "rulebook_language": {"language": frozenset()},
     "rulebook_features": {"features": frozenset()},
-    "rulebook_variety": {"twists": frozenset(), "surfaces": frozenset()},
+    "rulebook_variety": {"twists": frozenset(), "surfaces": frozenset(), "devices": frozenset()},
     "rulebook_writer": {
         "instructions": frozenset({"examples"}),
         "request": frozenset({"persona", "wanted", "previous", "violations"}),
@@ -288,7 +288,14 @@ _FULL: dict[str, object] = {
     "verified": [],
     "minimum": 2,
     "trajectory": [],
-    "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12], "twist": "sample", "surface": "sample"},
+    "wanted": {
+        "step": "all",
+        "features": ["hidden"],
+        "actions": [6, 12],
+        "twist": "sample",
+        "surface": "sample",
+        "device": "sample",
+    },
     "ruling": {"accepted": True, "mistake": None, "transient": False, "text": "sample", "done": False},
 }
 _SAMPLES: tuple[dict[str, object], ...] = (

@@ -55,29 +55,26 @@ class _Effect(_Described):
     from_path: str | None = None
     """For `move` alone: JSON Pointer to where it comes from."""
     when: str | None = None
-    """CEL expression over `state`, `visible` and the parameters, unless the effect is always wanted."""
+    """CEL expression, unless the effect is always wanted."""
     each: str | None = None
-    """JSON Pointer to an object or list, if it is made for each of its names, called `each` in the rest."""
+    """JSON Pointer to the names that it is made for."""
 
 
 class _Requirement(_Described):
-    """Something that must hold before an action; the first one that does not decides what the player is told."""
+    """Something that must hold before an action."""
 
     condition: str
     """CEL expression over `state`, `visible` and the action's parameters."""
     kind: Literal["place", "logic", "parameter"]
     """Kind of the mistake if it does not hold."""
     hint: str
-    """Text to the player then; may hold `{placeholder}`, `{state:/path}` and `{visible}`."""
+    """Template of the text to the player then."""
     effects: list[_Effect] = []
-    """Price of the mistake, if it has one: changes as those of an action."""
+    """Price of the mistake, if it has one."""
 
 
 class _ConditionalText(_Described):
-    """One of several observations."""
-
     when: str | None = None
-    """CEL expression over the state after the effects; none for the last one."""
     text: str
 
 
@@ -89,18 +86,18 @@ class _LawfulAction(_Action):
     effects: list[_Effect]
     """What it changes, in order."""
     reveals: str | list[_ConditionalText]
-    """Text of what the player perceives when it worked, or several of which the first whose `when` holds is taken; may hold `{placeholder}`, `{state:/path}` and `{visible}`, read after the effects."""
+    """Template of what the player perceives when it worked, read after the effects."""
 
 
 class _Sight(_Described):
     """Somewhere that the player sees things."""
 
     path: str
-    """JSON Pointer to a list of texts, an object or a text; may hold `{state:/path}`, and `{each}` where `each` is given. Or a name."""
+    """JSON Pointer, which may hold `{state:/path}` and `{each}`, or a name."""
     each: str | None = None
-    """JSON Pointer to a list of texts or an object: `path` and `when` are read once for each of its names."""
+    """JSON Pointer to the names that `path` and `when` are read for."""
     when: str | None = None
-    """CEL expression over `state`, and `each` where it is given."""
+    """CEL expression over `state` and `each`."""
 
 
 class _Invariant(_Described):
@@ -113,12 +110,8 @@ class _Invariant(_Described):
 
 
 class _Knowledge(_Described):
-    """Record of what the player has read, in the state."""
-
     path: str
-    """JSON Pointer to a list."""
     texts: list[str]
-    """Names or texts that are added to it once an observation mentions them."""
 
 
 class _Rulebook(_Described):
@@ -131,7 +124,7 @@ class _Rulebook(_Described):
     invariants: list[_Invariant]
     """What must hold whatever the player does."""
     each_step: list[_Effect] = []
-    """Effects of every accepted action after its own, such as the time; without placeholders."""
+    """Effects of every accepted action after its own."""
     knows: _Knowledge | None = None
     solution: list[str]
     """Action texts that reach the goal from the beginning."""

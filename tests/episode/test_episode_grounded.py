@@ -359,7 +359,7 @@ async def test_the_writer_is_told_the_features_the_length_and_what_makes_this_wo
     stage = grounded()
     await stage.play(difficulty=(2, 4), index=3)
     wanted = stage.writer.asked[0].blocks["wanted"]
-    for name, section in (("twist", "twists"), ("surface", "surfaces")):
+    for name, section in (("twist", "twists"), ("surface", "surfaces"), ("device", "devices")):
         assert wanted.pop(name) in Prompts().fill("rulebook_variety", section).splitlines()
     assert wanted == {
         "step": "all",

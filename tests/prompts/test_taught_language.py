@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any, cast
 
 import pytest
 from pydantic import JsonValue
@@ -161,3 +162,42 @@ def test_the_writer_is_told_all_of_it() -> None:
     assert TAUGHT in WRITER
     for feature in ("distractors", "irreversible", "hidden", "preconditions"):
         assert f"- `{feature}`:" in WRITER
+
+
+DEVICES = {
+    "`each_step`": {"rulebook": {"each_step": [{"op": "add", "path": "/n", "value": 1, "when": "state.n < 9"}]}},
+    "`else`": {"effects": [
+        {"op": "set", "path": "/n", "value": 5, "when": "before.n > 0"}, {"op": "set", "path": "/n", "value": 1, "when": "else"},
+    ]},
+    "`each`": {"effects": [{"op": "add", "path": "/price/{each}", "value": 1, "each": "/price"},
+                           {"op": "set", "path": "/n", "value": {"cel": "state.price.milk - before.price.milk"}}]},
+    "`.sum(": {"effects": [{"op": "set", "path": "/n", "value": {"cel": "state.cart.sum(name, state.price[name]) - 1"}}]},
+    "`effects`": {"requires": [{"condition": "state.n > 0", "effects": [{"op": "set", "path": "/n", "value": 1}]}]},
+    "`reveals`": {"effects": [{"op": "set", "path": "/n", "value": 1}],
+                  "reveals": [{"when": "before.n < state.n", "text": "It is {state:/n}."}, {"text": "Nothing."}]},
+    "`knows`": {"reveals": "The code is 7.", "effects": [{"op": "set", "path": "/n", "value": 1}],
+                "rulebook": {"knows": {"path": "/you/knows", "texts": ["7", "8"]}}},
+}  # fmt: skip
+"""A use of everything that is drawn for some worlds, which makes the number 1, by words of its line."""
+
+
+def test_each_device_that_is_drawn_works() -> None:
+    lines = Prompts().fill("rulebook_variety", "devices").strip().splitlines()
+    assert len(lines) == len(DEVICES)
+    for words, use in DEVICES.items():
+        (line,) = (
+            line
+            for line in lines
+            if line.startswith((words, f"an effect whose `when` is {words}")) or words in line[:40]
+        )
+        lines.remove(line)
+        rulebook = {"goal": ["false"], **use.get("rulebook", {})}
+        given = script(**{name: value for name, value in use.items() if name != "rulebook"}).model_dump(mode="json")
+        given["environment"] |= {"n": 0, "price": {"milk": 2}, "cart": ["milk"], "you": {"knows": []}}
+        world = World(Script.model_validate({**given, "rulebook": rulebook}))
+        ruling = world.step(world.script.environment, "use tool box")
+        state = cast("Any", ruling.state)
+        assert (ruling.problem, state["n"]) == (None, 1), line
+        assert state["you"]["knows"] == (["7"] if words == "`knows`" else [])
+        assert ruling.text == {"`reveals`": "It is 1.", "`knows`": "The code is 7."}.get(words, ruling.text)
+    assert not lines
