@@ -32,14 +32,6 @@ class CompiledRequirement:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledWords:
-    """One observation of an action whose condition is compiled."""
-
-    when: Expression | None
-    text: Template
-
-
-@dataclass(frozen=True, slots=True)
 class Unmet:
     """The first requirement that does not hold."""
 
@@ -58,7 +50,8 @@ class CompiledAction:
     requires: tuple[CompiledRequirement, ...]
     effects: tuple[CompiledEffect, ...]
     """Its own, and then those of each step."""
-    reveals: tuple[CompiledWords, ...]
+    reveals: tuple[tuple[Expression | None, Template], ...]
+    """Observations with their conditions; the last one has none."""
 
     def unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
         """The first requirement that does not hold."""
@@ -75,39 +68,26 @@ class CompiledAction:
         Raises:
             Inapplicable: An effect has no meaning in this state.
         """
-        return apply_effects(self.effects, state, values, self.effect_name, notice)
+        return apply_effects(self.effects, state, values, notice)
 
     def observation(
         self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None
     ) -> Template:
         """The text of an action that led from one state to the next: the first whose condition holds."""
         known = {BEFORE: before, **values}
-        for number, words in enumerate(self.reveals, 1):
-            answer = True if words.when is None else words.when.answer(new, known)
+        for number, (when, text) in enumerate(self.reveals, 1):
+            answer = True if when is None else when.answer(new, known)
             if notice is not None:
                 notice(f"text {number} of reveals of {self.spec.name!r}", answer)
             if answer is True:
-                return words.text
-        return self.reveals[-1].text
-
-    def effect_name(self, at: int) -> str:
-        """Name an effect in a message, by its index: those of each step come after the action's own."""
-        own = len(self.spec.effects)
-        return f"effect {at + 1} of {self.spec.name!r}" if at < own else f"effect {at - own + 1} of each step"
-
-    def price_name(self, requirement: int, at: int) -> str:
-        """Name an effect of a requirement in a message, by their indices."""
-        return f"effect {at + 1} of requirement {requirement + 1} of {self.spec.name!r}"
+                return text
+        return self.reveals[-1][1]
 
     def conditional(self) -> Iterator[str]:
         """Names of the effects that are not made always, those of refusals included."""
-        for at, effect in enumerate(self.effects):
+        for effect in (*self.effects, *(effect for requirement in self.requires for effect in requirement.effects)):
             if effect.when is not None or effect.otherwise:
-                yield self.effect_name(at)
-        for number, requirement in enumerate(self.requires):
-            for at, effect in enumerate(requirement.effects):
-                if effect.when is not None or effect.otherwise:
-                    yield self.price_name(number, at)
+                yield effect.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +158,17 @@ def where(place: str) -> Generator[None]:
 
 
 def compile_effects(
-    effects: Iterable[Effect], names: frozenset[str], visible: Visible, *, of: str = ""
+    effects: Iterable[Effect], names: frozenset[str], visible: Visible, of: str
 ) -> tuple[CompiledEffect, ...]:
-    """Effects whose texts are parsed; `of` says whose they are, for the message.
+    """Effects whose texts are parsed; `of` says whose they are.
 
     Raises:
         RulebookError: Something in one cannot be run.
     """
     compiled: list[CompiledEffect] = []
     for number, effect in enumerate(effects, 1):
-        with where(f"effect {number}{of}"):
-            one = compile_effect(effect, names, visible)
+        with where(f"effect {number}"):
+            one = compile_effect(effect, names, visible, f"effect {number} of {of}")
             last = compiled[-1] if compiled else None
             if one.otherwise and (last is None or not (last.otherwise or (last.when and last.each is None))):
                 raise RulebookError(
@@ -217,9 +197,9 @@ def compile_action(
             with where(f"requirement {number}"):
                 condition = compile_expression(requirement.condition, names, visible=visible)
                 hint = parse_template(requirement.hint, names, visible)
-                costs = compile_effects(requirement.effects, names, visible)
+                costs = compile_effects(requirement.effects, names, visible, f"requirement {number} of {spec.name!r}")
                 requires.append(CompiledRequirement(condition, requirement.kind, hint, costs))
-        effects = compile_effects(spec.effects, names, visible)
+        effects = compile_effects(spec.effects, names, visible, repr(spec.name))
         with where("reveals"):
             reveals = tuple(_compile_words(spec.reveals or DONE, names, visible))
     return CompiledAction(spec, tuple(requires), (*effects, *each_step), reveals)
@@ -227,7 +207,7 @@ def compile_action(
 
 def _compile_words(
     reveals: str | tuple[ConditionalText, ...], names: frozenset[str], visible: Visible
-) -> Iterator[CompiledWords]:
+) -> Iterator[tuple[Expression | None, Template]]:
     several = (ConditionalText(text=reveals),) if isinstance(reveals, str) else reveals
     for number, words in enumerate(several, 1):
         if (words.when is None) != (number == len(several)):
@@ -236,7 +216,7 @@ def _compile_words(
         if words.when is not None:
             looks_back = BEFORE not in names
             when = compile_expression(words.when, names, visible=visible, looks_back=looks_back)
-        yield CompiledWords(when, parse_template(words.text or DONE, names, visible))
+        yield (when, parse_template(words.text or DONE, names, visible))
 
 
 def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:

@@ -71,6 +71,8 @@ class CompiledEffect:
     value: Filled | None
     from_path: Pointer | None
     when: Expression | None
+    name: str
+    """What a message calls it, such as `effect 2 of 'go to {place}'`."""
     templates: tuple[Template, ...] = ()
     """All templates in the value."""
     text: Template | None = None
@@ -99,7 +101,9 @@ class CompiledEffect:
             raise Inapplicable(f"what is at {pointer_text(keys)} is neither a list nor an object")
         if len(found) > MAX_EACH:
             raise Inapplicable(f"{pointer_text(keys)} holds more than {MAX_EACH}, for each of which it would be made")
-        return tuple({**values, EACH: name} for name in _elements(found))
+        texts = sorted(found) if isinstance(found, dict) else found
+        named = texts if all(isinstance(text, str) for text in texts) else map(str, range(len(texts)))
+        return tuple({**values, EACH: name} for name in named)
 
     def apply(self, state: JsonValue, values: Values, answers: list[bool | str] | None = None) -> JsonValue:
         """The state after this effect; the very same object if nothing changed. The old state is never changed.
@@ -177,30 +181,25 @@ class CompiledEffect:
 
 
 def apply_effects(
-    effects: Sequence[CompiledEffect],
-    state: JsonValue,
-    values: Values,
-    named: Callable[[int], str],
-    notice: Notice | None = None,
+    effects: Sequence[CompiledEffect], state: JsonValue, values: Values, notice: Notice | None = None
 ) -> JsonValue:
-    """The state after all of these, one after another; the very same object if nothing changed.
-
-    `named` is what a message calls the effect with an index, and `notice` gets the answers to the effects' conditions.
+    """The state after all of these, one after another; the very same object if nothing changed. `notice` gets the answers
+    to the effects' conditions.
 
     Raises:
         Inapplicable: One of them has no meaning in its state.
     """
     values, held = {BEFORE: state, **values}, True
-    for at, effect in enumerate(effects):
+    for effect in effects:
         if effect.otherwise and held:
             continue
         answers: list[bool | str] = []
         try:
             state = effect.apply(state, values, answers)
         except Inapplicable as error:
-            raise Inapplicable(f"{named(at)} cannot be applied: {error}") from None
+            raise Inapplicable(f"{effect.name} cannot be applied: {error}") from None
         for answer in answers if notice is not None else ():
-            notice(named(at), answer)
+            notice(effect.name, answer)
         held = held if effect.otherwise else answers == [True]
     return state
 
@@ -221,14 +220,6 @@ def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: V
     return state
 
 
-def _elements(found: dict[str, JsonValue] | list[JsonValue]) -> list[str]:
-    """Keys of an object, in the alphabet's order; texts of a list that holds nothing else, or its indices."""
-    if isinstance(found, dict):
-        return sorted(found)
-    texts = [item for item in found if isinstance(item, str)]
-    return texts if len(texts) == len(found) else [str(at) for at in range(len(found))]
-
-
 def _holding(
     value: JsonValue, pointer: Pointer, at: int, state: JsonValue, values: Values
 ) -> Iterator[tuple[str, ...]]:
@@ -246,7 +237,9 @@ def _holding(
             yield keys
 
 
-def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visible | None = None) -> CompiledEffect:
+def compile_effect(
+    effect: Effect, parameters: AbstractSet[str], visible: Visible | None = None, name: str = "the effect"
+) -> CompiledEffect:
     """Parse an effect's texts; its `when` may ask for what is visible, if that is given.
 
     Raises:
@@ -286,6 +279,7 @@ def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visibl
         value=filled if needs_value or effect.value is not None else None,
         from_path=from_path,
         when=when,
+        name=name,
         templates=tuple(value.templates),
         text=value.templates[0] if isinstance(effect.value, str) else None,
         expressions=tuple(value.expressions),

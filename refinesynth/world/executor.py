@@ -5,7 +5,6 @@ Execution is deterministic, total and bounded, has no side effects, and never ch
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import cast
 from weakref import WeakValueDictionary
 
@@ -71,7 +70,8 @@ class World:
             for value in spec.parameters.get(placeholder, ())
         ]
         visibility = compile_visibility(rulebook.sights, names)
-        each_step = compile_effects(rulebook.each_step, frozenset(), visibility.names_in, of=" of each step")
+        with where("each step"):
+            each_step = compile_effects(rulebook.each_step, frozenset(), visibility.names_in, "each step")
         actions = tuple(
             compile_action(spec, at, visibility.names_in, each_step) for at, spec in enumerate(self.script.actions)
         )
@@ -161,8 +161,7 @@ class World:
         """
         if unmet.problem is not None or not unmet.requirement.effects:
             return state
-        named = partial(action.price_name, unmet.at)
-        new = apply_effects(unmet.requirement.effects, state, values, named, notice)
+        new = apply_effects(unmet.requirement.effects, state, values, notice)
         self._check_invariants(state, new, action)
         if self.done(new) and not self.done(state):
             raise Inapplicable(

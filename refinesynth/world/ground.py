@@ -189,10 +189,8 @@ class GroundAction:
         """The state after its effects as if all that they need were so."""
         self.charge_effects(state)
         after = relax_effects(self.action.effects, state, self.values)
-        if self.learned is None:
-            return after
         try:
-            return self.learned(state, after, self.action, self.values)
+            return after if self.learned is None else self.learned(state, after, self.action, self.values)
         except Inapplicable:
             return after
 
@@ -274,8 +272,8 @@ def ground(
         templates += [template for effect in action.effects for template in effect.templates]
         if known:
             # What is told decides what is known then.
-            templates += [words.text for words in action.reveals]
-            calculations += [words.when for words in action.reveals if words.when is not None]
+            templates += [text for _, text in action.reveals]
+            calculations += [when for when, _ in action.reveals if when is not None]
         found[text] = GroundAction(
             text=text,
             action=action,

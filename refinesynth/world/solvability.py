@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import Difficulty, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
-from refinesynth.world.compiled import CompiledKnowledge
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World, world_or_problem
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
@@ -238,18 +237,14 @@ class _Checker:
             if broken := invariant.broken(start.state):
                 self.faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
         self.faults.check_sights(self.world, start.state)
-        if self.world.knowledge is not None:
-            self._check_introduction(self.world.knowledge, start)
-
-    def _check_introduction(self, knowledge: CompiledKnowledge, start: Node) -> None:
+        if self.world.knowledge is None:
+            return
         try:
-            learned = knowledge.after(start.state, self.world.script.introduction, {})
+            if self.world.knowledge.after(start.state, self.world.script.introduction, {}) is not start.state:
+                what = "the introduction tells what the player does not know at the beginning"
+                self.faults.add("knows", f"knows: {what}; put it into the list")
         except Inapplicable as error:
             self.faults.add("knows", f"knows: {error}; put an empty list there")
-            return
-        if learned is not start.state:
-            what = "the introduction tells what the player does not know at the beginning by the record of `knows`"
-            self.faults.add("knows", f"knows: {what}; put it into the list there")
 
     def _own_solution(
         self, explorer: Explorer, start: Node, solution: Sequence[str]

@@ -390,7 +390,7 @@ def test_a_fault_of_what_happens_after_each_step_is_named() -> None:
     assert script.rulebook is not None
     for effect, problem in (
         (Effect(op=EffectOp.ADD, path="/missing", value=1), "effect 1 of each step cannot be applied"),
-        (Effect(op=EffectOp.SET, path="/n", value="{item}"), "effect 1 of each step: '{item}' uses {item}"),
+        (Effect(op=EffectOp.SET, path="/n", value="{item}"), "each step: effect 1: '{item}' uses {item}"),
     ):
         broken = script.model_copy(update={"rulebook": script.rulebook.model_copy(update={"each_step": (effect,)})})
         if "uses" in problem:
