@@ -198,8 +198,9 @@ def apply_effects(
             state = effect.apply(state, values, answers)
         except Inapplicable as error:
             raise Inapplicable(f"{effect.name} cannot be applied: {error}") from None
-        for answer in answers if notice is not None else ():
-            notice(effect.name, answer)
+        if notice is not None:
+            for answer in answers:
+                notice(effect.name, answer)
         held = held if effect.otherwise else answers == [True]
     return state
 

@@ -164,7 +164,7 @@ def test_the_writer_is_told_all_of_it() -> None:
         assert f"- `{feature}`:" in WRITER
 
 
-DEVICES = {
+DEVICES: dict[str, dict[str, Any]] = {
     "`each_step`": {"rulebook": {"each_step": [{"op": "add", "path": "/n", "value": 1, "when": "state.n < 9"}]}},
     "`else`": {"effects": [
         {"op": "set", "path": "/n", "value": 5, "when": "before.n > 0"}, {"op": "set", "path": "/n", "value": 1, "when": "else"},
