@@ -162,7 +162,7 @@ DIGEST = "f92d56dc9a1ee888d5841f7d3c7ac14e4ad494166d693566bb559b18ac9b46ac"
 purpose."""
 
 
-GROUNDED_DIGEST = "5d844089dfcbe42cc8e60ea6dc620c0ef86da7e3499f88cf686f57d8ab987a79"
+GROUNDED_DIGEST = "a23b02aec86e4a25d57cd6df57dbf2cb79ed7a1ae34c35018766e99c42d8a4af"
 """The same of grounded play."""
 
 
