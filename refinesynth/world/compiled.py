@@ -74,14 +74,14 @@ class CompiledAction:
         self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None
     ) -> Template:
         """The text of an action that led from one state to the next: the first whose condition holds."""
-        known = {BEFORE: before, **values}
-        for number, (when, text) in enumerate(self.reveals, 1):
-            answer = True if when is None else when.answer(new, known)
+        known, (*several, last) = {BEFORE: before, **values}, self.reveals
+        for number, (when, text) in enumerate(several, 1):
+            answer = when is None or when.answer(new, known)
             if notice is not None:
                 notice(f"text {number} of reveals of {self.spec.name!r}", answer)
             if answer is True:
                 return text
-        return self.reveals[-1][1]
+        return last[1]
 
     def conditional(self) -> Iterator[str]:
         """Names of the effects that are not made always, those of refusals included."""

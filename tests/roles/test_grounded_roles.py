@@ -18,7 +18,7 @@ from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.roles.answers import GROUNDED_SCRIPT, WORDS
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules import Violation
-from refinesynth.trajectory import Persona, Script
+from refinesynth.trajectory import Knowledge, Persona, Script
 
 PERSONA = Persona(text="a joiner")
 WANTED: dict[str, JsonValue] = {"features": ["hidden"], "actions": [3, 5]}
@@ -162,6 +162,31 @@ class TestReading:
         assert script.rulebook.goal == ("true",)
         assert [sight.path for sight in script.rulebook.sights] == ["/things", "/player/holding"]
         assert script.rulebook.solution == ("open box", "take key")
+
+    def test_slips_in_what_is_rarely_used_are_mended(self) -> None:
+        cost = {"op": "REPLACE", "path": "/tries", "value": 1, "each": ""}
+        first = {
+            **JSON["actions"][0],
+            "requires": [{"condition": "true", "effects": cost}, {"condition": "true", "effects": []}],
+            "reveals": [{"when": "true", "text": "It opens.", "why": "dropped"}, "It does not."],
+        }
+        second = {**JSON["actions"][1], "reveals": {"text": "You have it.", "when": ""}}
+        rulebook = {**JSON["rulebook"], "knows": {"path": "/player/knows", "texts": []}, "each_step": cost}
+        script = read_grounded(changed(actions=[first, second], rulebook=rulebook))
+        assert [text.model_dump() for text in cast("Any", script.actions[0].reveals)] == [
+            {"when": "true", "text": "It opens."},
+            {"text": "It does not."},
+        ]
+        assert [text.model_dump() for text in cast("Any", script.actions[1].reveals)] == [{"text": "You have it."}]
+        assert script.rulebook is not None
+        assert script.rulebook.knows is None
+        effects = [*script.actions[0].requires[0].effects, *script.rulebook.each_step]
+        assert [(effect.op, effect.each) for effect in effects] == [("set", None)] * 2
+        assert script.actions[0].requires[1].effects == ()
+        rulebook["knows"] = {"path": "/player/knows", "texts": ["key"]}
+        again = read_grounded(changed(rulebook=rulebook))
+        assert again.rulebook is not None
+        assert again.rulebook.knows == Knowledge(path="/player/knows", texts=("key",))
 
     def test_actions_by_name_are_read_too(self) -> None:
         by_name = {action["name"]: {**action, "name": action["name"]} for action in JSON["actions"]}

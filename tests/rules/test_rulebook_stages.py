@@ -11,6 +11,7 @@ from refinesynth.trajectory import (
     Draft,
     Effect,
     EffectOp,
+    Knowledge,
     MistakeKind,
     Requirement,
     Rulebook,
@@ -114,6 +115,15 @@ class TestValuesExist:
         for known in ("7", "2031-05-01", "9:30"):
             assert list(unknown_values(self._typed(known))) == []
         assert len(list(unknown_values(self._typed("tomorrow")))) == 1
+
+    def test_a_value_that_is_calculated_with_or_told_of_is_known(self) -> None:
+        other = self._typed("tomorrow")
+        assert other.rulebook is not None
+        told = other.rulebook.model_copy(update={"knows": Knowledge(path="/seen", texts=("tomorrow",))})
+        assert list(unknown_values(other.model_copy(update={"rulebook": told}))) == []
+        asks = Effect(op=EffectOp.SET, path="/seen", value={"cel": "thing == 'tomorrow' ? 1 : 2"})
+        action = other.actions[0].model_copy(update={"effects": (*other.actions[0].effects, asks)})
+        assert list(unknown_values(other.model_copy(update={"actions": (action,)}))) == []
 
     def _typed(self, value: str) -> Script:
         return room(LAMP.model_copy(update={"parameters": {**LAMP.parameters, "thing": (value,)}}))

@@ -94,6 +94,13 @@ def test_what_an_effect_is_made_for_is_bounded_and_there() -> None:
     assert _after(state, _change(path="/n", value=1, each="/all", when=costly)) == state, "it has no answer"
 
 
+def test_a_search_passes_over_an_effect_for_each_of_nothing() -> None:
+    each = _change(path="/lamps/{each}", value=True, each="/lamps")
+    world = World(script_of(action_of("do", each), goal=("state.lamps.a",), environment={"n": 1}))
+    assert plan(world, {"n": 1}) is None
+    assert plan(world, {"lamps": {"a": False}}) == ("do",)
+
+
 def test_an_effect_is_made_where_the_one_before_it_is_not() -> None:
     effects = (
         _change(path="/lamp", value="on", when="state.lamp == 'off'"),
