@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from math import isfinite
 from typing import cast
 
@@ -211,12 +210,10 @@ def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: V
     A `when` is asked only where the effect after it is made otherwise: else the latter would undo the former.
     """
     values, held = {BEFORE: state, **values}, True
-    for effect, following in zip_longest(effects, effects[1:]):
-        if following is not None and following.otherwise and effect.when is not None:
-            held = effect.when.answer(state, values) is True
-            made = held
-        else:
-            made = not (effect.otherwise and held)
+    for at, effect in enumerate(effects, 1):
+        made = not (effect.otherwise and held)
+        if effect.when is not None and at < len(effects) and effects[at].otherwise:
+            made = held = effect.when.answer(state, values) is True
         state = effect.relaxed(state, values) if made else state
     return state
 

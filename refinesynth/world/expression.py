@@ -125,7 +125,7 @@ class Expression:
         analysis = self.analysis
         if len(analysis.work) == 1:
             return analysis.work[0] * size
-        widest = max(_widest(shown), _widest(given.get(VISIBLE)), _widest(given.get(BEFORE)))
+        widest = max(_widest(shown), *(_widest(given[name]) for name in (VISIBLE, BEFORE) if name in given), 0)
         rounds = max(widest, 1) * analysis.longest if analysis.longest else widest
         return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))
 

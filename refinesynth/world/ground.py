@@ -203,15 +203,16 @@ class GroundAction:
         size = self.work_limit.size
         if self.learned is not None:
             self.work_limit.charge(size + BASE)
+        self.work_limit.charge(len(self.action.effects) * (size // 8 + BASE))
         for effect in self.action.effects:
-            asked = effect.expressions
-            if effect.each is not None and effect.when is not None:
-                asked = (*asked, effect.when)
-            try:
-                readings = effect.readings(state, self.values)
-            except Inapplicable:
-                readings = (self.values,)
-            self.work_limit.charge(max(len(readings), 1) * (size // 8 + BASE))
+            asked, readings = effect.expressions, (self.values,)
+            if effect.each is not None:
+                asked = asked if effect.when is None else (*asked, effect.when)
+                try:
+                    readings = effect.readings(state, self.values)
+                except Inapplicable:
+                    continue
+                self.work_limit.charge(len(readings) * (size // 8 + BASE))
             for values in readings if asked else ():
                 self.work_limit.charge(sum(one.work(state, values, size) for one in asked))
 
