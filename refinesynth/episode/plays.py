@@ -57,7 +57,7 @@ def find(name: str) -> "Play":
 
 
 def checked(name: str) -> EntryPoint:
-    """Where the play of that name is; nothing is loaded.
+    """Return the location of the play of that name; nothing is loaded.
 
     Raises:
         InputError: No such play.
