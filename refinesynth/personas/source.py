@@ -1,4 +1,4 @@
-"""Personas as they are needed, from every kind of source: a path, an iterable, an async iterable, a Hugging Face dataset."""
+"""Personas for a run, read lazily from a path, an iterable, an async iterable or a Hugging Face dataset."""
 
 from collections.abc import (
     AsyncGenerator,
@@ -25,7 +25,7 @@ from refinesynth.trajectory import Persona
 
 
 class Personas:
-    """An async iterator of `(index, persona)`; bad rows get no index. Close it, or use it in `async with`."""
+    """Async iterator of `(index, persona)`; bad rows get no index. Use it in `async with`, or close it."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Personas:
         *,
         count: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Number the personas among `rows`; `count` says how many rows there are at most."""
+        """`count` returns an upper bound of the number of rows."""
         self._count = count
         self._rows = rows
         self._opened = [rows]
@@ -42,11 +42,11 @@ class Personas:
         self._first, self._step = 0, 1
         self._read_ahead: Persona | None = None
         self.description = description
-        """What they are read from, in words."""
+        """Description of the source for messages."""
         self.bad = 0
-        """Rows so far that are no personas."""
+        """Rows without a persona so far."""
         self.problems: tuple[BadRow, ...] = ()
-        """The first few of them."""
+        """The first few bad rows."""
         self.on_problem: Callable[[BadRow], None] | None = None
         """Called with each row that joins `problems`."""
 
@@ -54,10 +54,10 @@ class Personas:
         return self
 
     async def __anext__(self) -> tuple[int, Persona]:
-        """The next persona and its position among the readable ones, from 0.
+        """Return the next persona with its index, from 0.
 
         Raises:
-            InputError: The source cannot be read, or there is not one persona in it.
+           InputError: The source cannot be read, or holds no persona.
         """
         persona, self._read_ahead = self._read_ahead, None
         if persona is None:
@@ -75,15 +75,15 @@ class Personas:
         self._opened.append(self._rows)
 
     async def at_most(self) -> int | None:
-        """Upper bound of the number of personas; None where it is unknown before a stream or large files are read."""
+        """Upper bound of the number of personas; None for streams and large files."""
         count = await anyio.to_thread.run_sync(self._count, abandon_on_cancel=True)
         return None if count is None else len(range(self._first, count, self._step))
 
     async def look(self) -> None:
-        """See that there is at least one persona, which stays to be taken.
+        """Read the first persona without taking it.
 
         Raises:
-            InputError: There is none, or the source cannot be read.
+           InputError: There is none, or the source cannot be read.
         """
         if self._read_ahead is None and self._next == 0:
             self._read_ahead = await self._read()
@@ -118,7 +118,6 @@ class Personas:
         return f"no personas: none of the {self.bad:,} rows of {self.description} is one. {first}"
 
     async def aclose(self) -> None:
-        """Let go of the source."""
         for rows in reversed(self._opened):
             await rows.aclose()
 
@@ -144,25 +143,23 @@ class PersonaDataset(Protocol):
 PersonaSource: TypeAlias = (
     str | PathLike[str] | Persona | Iterable[PersonaRow] | AsyncIterable[PersonaRow] | PersonaDataset
 )
-"""A path (also as text), one persona, an iterable or async iterable of rows, a Hugging Face dataset among them."""
+"""A path, one persona, an iterable or async iterable of rows, or a Hugging Face dataset."""
 
 _ROWS_AT_ONCE = 64
-"""Rows that a thread reads before it comes back, and that an iterable gives before other tasks have their turn."""
+"""Rows per batch of a reading thread, and per turn of the event loop for iterables."""
 
 _EXPECTED = "a path, an iterable or async iterable of texts, or a Hugging Face dataset"
 
 
 def open_personas(source: PersonaSource | None = None, *, column: str | None = None) -> Personas:
-    """Personas from `source`, read lazily; those that ship with the package if it is None.
+    """Open personas to be read lazily; the ones that ship with the package if `source` is None.
 
-    `column` names where they stand in a row of a file, a dataset or an iterable, if not in `persona` or `text`.
-
-    A row that is no persona is counted (`Personas.bad`), for every kind of fault. Files and datasets are read in a
-    thread; an iterable is asked on the event loop, row by row, and a blocking one blocks it.
+    `column` holds a row's persona, by default `persona` or `text`. Bad rows are counted (`Personas.bad`). Files and datasets
+    are read in a thread; iterables on the event loop.
 
     Raises:
-        InputError: There is no such file, its suffix is unknown, or `source` is nothing to read personas from. That it
-            is empty, or lacks a column for personas, shows when it is read.
+       InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type. An empty source or a
+           missing column is reported on reading.
     """
     if source is None:
         personas = shipped()
