@@ -1,7 +1,6 @@
 """The application: its commands, and the one place where exceptions become messages and exit codes.
 
-A command's module is imported when the command is called, so that `--help` is quick. Only litellm, torch and what else
-takes seconds is imported inside functions.
+A command's module is imported when the command is called, so `--help` stays quick.
 """
 
 import sys
@@ -26,9 +25,7 @@ _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see
 
 
 class CommandLine(TyperGroup):
-    """A group of commands that ends with one message on standard error, and with a traceback only when asked for
-    one.
-    """
+    """Group of commands that ends with one message on standard error; `--debug` adds the traceback."""
 
     def main(
         self,
@@ -165,7 +162,7 @@ _SETTINGS: Mapping[str, tuple[str, Collection[str] | None]] = {
 
 @cache
 def _loaded(name: str) -> Any:
-    """The command of that name; its module is imported here, when it is called or asked for help."""
+    """The command of that name; its module is imported here."""
     place = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
     command: Any = resolve_name(f"refinesynth.cli.{place}")
     if isinstance(command, typer.Typer):

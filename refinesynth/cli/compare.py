@@ -99,7 +99,7 @@ def _grid(table: "Table", *, apart: int) -> "RenderableType":
 
 
 def _list(table: "Table") -> "RenderableType":
-    """Each row as its names, and its figures below."""
+    """Each row as its names, with its figures below."""
     from rich.console import Group
 
     from refinesynth.cli.terminal import labelled, styled

@@ -17,7 +17,7 @@ LOG_EVERY = 10.0
 """Seconds between log lines where there is no terminal."""
 
 WINDOW = 60.0
-"""Seconds that the rate looks back over: long enough for slow models, short enough to notice a stall."""
+"""Seconds that the rate looks back over."""
 
 _RULES_SHOWN = 6
 """Rules that the board lists before the rest is summed up."""
@@ -27,9 +27,7 @@ _SHOWN = 200
 
 
 class Display:
-    """Shows a run's progress: a board on a terminal that can redraw, so that the clock moves while the models think;
-    else log lines.
-    """
+    """Progress of a run: a board on a terminal that can redraw, else log lines."""
 
     def __init__(self, console: Console) -> None:
         self._pace = Pace()
@@ -39,27 +37,24 @@ class Display:
         self._screen = Screen(console, self._draw)
 
     def open(self) -> None:
-        """Begin."""
         self._screen.open()
 
     def update(self, moment: Progress) -> None:
-        """Take a new moment; cheap, called for every one."""
+        """Take a new moment; called for every one."""
         self._latest = moment
         self._clock.set(moment.elapsed)
         self._pace.observe(moment)
 
     def tick(self) -> None:
-        """Called about every `LOG_EVERY` seconds, whether anything happened or not."""
+        """Log a line where nothing is redrawn; called every `LOG_EVERY` seconds."""
         if self._latest is not None and not self._screen.redraws:
             self._logged = self._latest
             self.say(in_a_line(self._latest, self._pace, self._clock.now()))
 
     def say(self, text: str) -> None:
-        """Show a remark once."""
         self._screen.say(text)
 
     def close(self) -> None:
-        """End; the last moment stays visible."""
         self._screen.close()
         if self._logged is not self._latest:
             self.tick()
@@ -71,14 +66,13 @@ class Display:
 
 
 class Pace:
-    """Watches the moments of one run. Time is the run's own (`Progress.elapsed`); no clock is read."""
+    """Rate of accepted trajectories. Time is the run's own (`Progress.elapsed`)."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
         self._latest: Progress | None = None
 
     def observe(self, moment: Progress) -> None:
-        """Take note of a moment; moments come in order."""
         if not self._seen:
             self._seen.append((0.0, moment.accepted_before))
         self._seen.append((moment.elapsed, moment.gained))
@@ -168,7 +162,7 @@ def _accepted(moment: Progress) -> str:
 
 
 def _kept(moment: Progress, before: str) -> str:
-    """What waits for an earlier episode, or was in flight when the last one that was needed came in."""
+    """Trajectories that wait for an earlier episode, or came after the last one that was needed."""
     return f"{before}{moment.kept:,} kept for later" if moment.kept else ""
 
 
@@ -188,7 +182,7 @@ def _rules(by_rule: Mapping[str, int]) -> str:
 
 
 def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int) -> list[str]:
-    """Of the episodes without a trajectory, the most frequent reason and the last, as far as they are known."""
+    """The most frequent and the last reason of the episodes without a trajectory."""
     found: list[str] = []
     if commonest is not None:
         reason, count = commonest
@@ -214,9 +208,7 @@ def cost(moment: Progress, around: Surroundings) -> str:
 
 
 def tokens(moment: Progress, around: Surroundings) -> str:
-    """The bill in tokens: `1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and of a budget in tokens what `cost` says of
-    dollars.
-    """
+    """The bill in tokens: `1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and the share of a token budget."""
     usage = around.paid.usage
     cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
     text = (
@@ -236,7 +228,7 @@ def tokens(moment: Progress, around: Surroundings) -> str:
 
 
 def _each(moment: Progress, spent: float | None) -> float | None:
-    """Finished episodes alone count: what is in flight has been paid in part, and has given nothing yet."""
+    """Cost per trajectory over finished episodes; episodes in flight are paid in part and have given nothing yet."""
     return None if spent is None or not moment.gained else spent / moment.gained
 
 

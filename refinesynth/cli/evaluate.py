@@ -79,7 +79,7 @@ class _Board:
         self.interrupted = "interrupted before an episode was played"
 
     def show(self, now: "Progress") -> None:
-        """Say the first line, or the state, at most every ten seconds."""
+        """Print tasks and bounds first, then the state at most every `_EVERY` seconds."""
         from refinesynth.cli.terminal import notes
         from refinesynth.text.figures import counted, duration
 
@@ -95,7 +95,7 @@ class _Board:
 
 
 def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
-    """Say what came of it, and what failed, if anything did: Inspect's own exit code does not."""
+    """Print failed instances and the next commands, and return the exit code."""
     from inspect_ai.log import read_eval_log_sample_summaries
 
     from refinesynth.cli.terminal import notes, output

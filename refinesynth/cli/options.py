@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 
 def chain(option: str, text: str) -> "Rule":
-    """A rule chain by its expression.
-
-    Raises:
-        ConfigurationError: It names no rule, or a rule's settings are wrong; the message begins with the option.
-    """
+    """A rule chain from its expression; raises ConfigurationError that begins with the option."""
     from refinesynth import rules
 
     try:
@@ -24,11 +20,10 @@ def chain(option: str, text: str) -> "Rule":
 
 
 def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print every setting of a run, what it decides and which of the layers it comes from, as a file that `--config`
-    reads.
+    """Print every setting of a run, its meaning and the layer it comes from, as a file for `--config`.
 
     Raises:
-        ConfigurationError: A value that a setting does not take.
+       ConfigurationError: A setting does not take its value.
     """
     from refinesynth.cli.terminal import output
     from refinesynth.files.settings_file import explained
@@ -46,7 +41,7 @@ def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[st
 
 
 def _plain(value: object) -> object:
-    """As a file can say it: what a rule or a budget is read from, for a backend what was set."""
+    """The value as JSON: rules and budgets as text, of a backend what was set."""
     from pydantic import BaseModel
 
     from refinesynth.backends import Backend

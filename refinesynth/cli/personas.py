@@ -146,15 +146,11 @@ _Result = TypeVar("_Result")
 
 
 class _Stopped(BaseException):
-    """A signal came. Not an `Exception`, so that nothing on its way up takes it for its own."""
+    """A signal came. Not an `Exception`, so no handler on the way catches it."""
 
 
 def _until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
-    """Result of `work(report)`, called in this thread; `report(rows)` shows how many rows were read.
-
-    Raises:
-        typer.Exit: A signal came, with its exit code; `work` was left in the middle.
-    """
+    """Result of `work(report)`, where `report` shows the rows read; exits with the signal's code if one came."""
     with interruptible() as interrupt, progress_line() as report:
         try:
             interrupt.stops(_stop)
@@ -168,11 +164,10 @@ def _stop() -> NoReturn:
 
 
 _LISTED = 10
-"""Most frequent domains that people are shown; JSON has all."""
+"""Most frequent domains that are printed; JSON has all."""
 
 
 def _show_stats(found: PersonaStats, *, json: bool) -> None:
-    """Print what `stats` found."""
     if json:
         print_json(found.as_json())
         return
@@ -194,7 +189,6 @@ def _show_stats(found: PersonaStats, *, json: bool) -> None:
 
 
 def _show_dedup(report: DedupReport, *, json: bool) -> None:
-    """Print what `dedup` did."""
     if json:
         print_json({**asdict(report), "output": str(report.output)})
         return
@@ -206,7 +200,6 @@ def _show_dedup(report: DedupReport, *, json: bool) -> None:
 
 
 def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
-    """Print what `sample` drew."""
     if json:
         facts = {"output": str(path), "drawn": len(drawn.records)}
         names = ("read", "bad", "problems", "duplicates", "domains")

@@ -93,7 +93,7 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
 
 
 def _parts(request: dict[str, Any]) -> list[tuple[str, str]]:
-    """What goes out, each part with a title."""
+    """Parts of the request with titles."""
 
     def indented(value: object) -> str:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

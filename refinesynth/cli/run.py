@@ -164,7 +164,7 @@ def run(
 
 
 def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with those that were typed under a former name, each of which gives a note."""
+    """Settings, with those typed under a former name, which print a note."""
     from refinesynth.cli.fields import flag
     from refinesynth.cli.terminal import notes
     from refinesynth.settings.run import FORMER
@@ -182,7 +182,7 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    """Settings of a file, with a note for each former name in it."""
+    """Settings of a file; former names print a note."""
     from refinesynth.cli.terminal import notes
     from refinesynth.synthesis.configured import settings_of
 
@@ -195,7 +195,7 @@ def _of_file(path: Path) -> dict[str, Any]:
 
 
 def _refuse_lost_spans() -> None:
-    """Raises: ConfigurationError: Nothing is set up that spans could be sent to."""
+    """Raise ConfigurationError if no exporter of spans is set up."""
     from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
     if isinstance(get_tracer_provider(), ProxyTracerProvider):
@@ -206,10 +206,10 @@ def _refuse_lost_spans() -> None:
 
 
 def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were typed, those of grounded play over those of the file.
+    """The settings that were typed; those of grounded play are laid over those of the file.
 
     Raises:
-        ConfigurationError: One is given without what it belongs to, or a chain of rules cannot be read.
+       ConfigurationError: An option is given without the one it needs, or a chain of rules cannot be read.
     """
     from refinesynth.cli.fields import flag, given
     from refinesynth.cli.options import chain
@@ -237,11 +237,7 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
 
 
 def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
-    """Refuse a preset whose bound on completions cannot do for the play that overrides its own.
-
-    Raises:
-        ConfigurationError: The play goes turn by turn, and every episode would end at the preset's bound.
-    """
+    """Raise ConfigurationError for a preset whose bound on completions is too low for the given play."""
     if name is None or typed.get("play") in {None, settings["play"]} or "attempts" in typed:
         return
     calls = settings["attempts"].calls

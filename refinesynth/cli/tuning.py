@@ -38,16 +38,16 @@ Set = Annotated[
 _SETTING = re.compile(r"(?:(?P<role>[a-z_-]+)\.)?(?P<name>[a-z_]+)\s*=(?P<value>.*)", re.DOTALL | re.IGNORECASE)
 
 _ROLE = re.compile(r"([A-Za-z][A-Za-z_-]*)=(.*)", re.DOTALL)
-"""`player=gpt-4o`; the part before the sign is a word, which no model string with a provider is."""
+"""`player=gpt-4o`; no model string with a provider matches."""
 
 
 def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | None:
-    """`--backend`, given any number of times: one for all roles, or `ROLE=SPEC`; None if it was not given.
+    """`--backend`, given any number of times: one for all roles, or by role; None if it was not given.
 
-    A role that is named more than once has several, which take turns.
+    A role that is named more than once has several backends, which take turns.
 
     Raises:
-        ConfigurationError: No such role, or two for all roles. Whether the backends exist is not looked at.
+       ConfigurationError: No such role, or two backends for all roles.
     """
     from refinesynth.backends.role import Role
 
@@ -80,11 +80,10 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
 def tuned(
     spec: "str | Mapping[str, str | Sequence[str]]", settings: Sequence[str]
 ) -> "str | Mapping[str, str | Sequence[str] | Backend]":
-    """`spec` with `[ROLE.]SETTING=VALUE` applied: without a role to every backend, then by role, to all that take turns
-    in it.
+    """`spec` with `[ROLE.]SETTING=VALUE` applied: settings without a role to all backends, then those of roles.
 
     Raises:
-        ConfigurationError: No such role or setting, or a value that it does not take.
+       ConfigurationError: No such role or setting, or a value that it does not take.
     """
     if not settings:
         return spec
@@ -111,7 +110,7 @@ FALLBACK = "fallback"
 
 
 def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The settings of the fallback (`fallback.SETTING=VALUE`, without that prefix), and the others."""
+    """Settings of the fallback (`fallback.SETTING=VALUE`, without the prefix), and the others."""
     begins = f"{FALLBACK}."
     of_fallback = [text for text in settings if text.strip().casefold().startswith(begins)]
     others = [text for text in settings if text not in of_fallback]
@@ -119,11 +118,7 @@ def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend | None":
-    """The fallback with its settings; None if there is none.
-
-    Raises:
-        ConfigurationError: There are settings and no fallback, or one of them cannot be.
-    """
+    """The fallback with its settings; raises ConfigurationError for settings without a fallback."""
     if name is None:
         if settings:
             raise ConfigurationError("--set fallback.SETTING=VALUE is given without --fallback NAME; name one")
@@ -135,7 +130,7 @@ def tuned_backend(name: "str | Backend", settings: Sequence[str]) -> "Backend":
     """One backend, for all roles, with its settings.
 
     Raises:
-        ConfigurationError: There is no such backend or setting.
+       ConfigurationError: There is no such backend or setting.
     """
     from refinesynth.backends import resolve
 
@@ -160,7 +155,7 @@ def _parse(text: str) -> tuple[str | None, str, object]:
 
 
 def value_of(text: str) -> object:
-    """JSON where it is JSON, else the text itself, which needs no quotes."""
+    """JSON, or the text itself if it is not JSON."""
     import orjson
 
     try:
