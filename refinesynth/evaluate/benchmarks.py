@@ -1,6 +1,4 @@
-"""The table of benchmarks: those that come with the package, and those of installed packages (entry points of the group
-`refinesynth.benchmarks`).
-"""
+"""The table of benchmarks: those of the package and those of installed packages."""
 
 import json
 from collections import Counter
@@ -15,7 +13,7 @@ from refinesynth.evaluate.comparing.published import HELD_OUT
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Compat, Instance, Source
 
 GROUP = "refinesynth.benchmarks"
-"""Entry-point group: `mine = "my_package.mine:BENCHMARK"`, an object of `Benchmark` whose name is `mine`."""
+"""Entry-point group: `mine = "my_package.mine:BENCHMARK"`, a `Benchmark` of that name."""
 
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes")
 
@@ -28,17 +26,13 @@ _BUILT_IN = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """A benchmark as a user named it."""
+    """A benchmark with its data."""
 
     benchmark: Benchmark
     source: Source
 
     def instances(self) -> Sequence[Instance]:
-        """All of them, in their fixed order.
-
-        Raises:
-            InputError: The data is missing or cannot be used; the message says what is expected where.
-        """
+        """All instances in their fixed order; raises InputError if the data is missing or unusable."""
         name = self.benchmark.name
         try:
             found = tuple(self.benchmark.instances(self.source))
@@ -57,17 +51,13 @@ class Chosen:
 
 
 def choose(name: str, *, data: Path | None = None, argument: str = "", compat: Compat = "agentboard") -> Chosen:
-    """The benchmark of that name, with the data that it is to read.
-
-    Raises:
-        InputError: No such benchmark, or what its package registers is none.
-    """
+    """The benchmark of that name with its data; raises InputError for an unknown name."""
     found = find(name)
     return Chosen(found, Source(None if data is None else data.resolve(), argument, compat))
 
 
 def known() -> dict[str, EntryPoint]:
-    """All benchmarks by name: those of the package, then those that installed packages register."""
+    """All benchmarks by name, built-in ones first."""
     installed = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
     return {**_BUILT_IN, **{entry.name: entry for entry in installed if entry.name not in _BUILT_IN}}
 
@@ -91,10 +81,10 @@ def find(name: str) -> Benchmark:
 
 
 def named(tasks: str) -> list[tuple[str, str]]:
-    """Names and arguments from `babyai,pddl`, `held-out` or `worlds:runs/held-out`, each once, in that order.
+    """Names and arguments of `babyai,pddl`, `held-out` or `worlds:runs/held-out`, each once, in order.
 
     Raises:
-        InputError: One names no benchmark, or nothing is named.
+       InputError: One names no benchmark, or nothing is named.
     """
     found: dict[tuple[str, str], None] = {}
     for part in filter(None, (part.strip() for part in tasks.split(","))):

@@ -15,7 +15,7 @@ __all__ = ["TASKS", "Control", "OwnBackend", "episode"]
 
 
 def registered(name: str) -> Callable[..., Task]:
-    """The function that Inspect calls for the task of that name."""
+    """The function that makes the task of that name, for Inspect."""
 
     @task(name=name)
     def of_benchmark(
@@ -35,4 +35,4 @@ def registered(name: str) -> Callable[..., Task]:
 
 
 TASKS = {name: registered(name) for name in known()}
-"""The tasks, by benchmark, those of installed packages included; no package is imported for its name."""
+"""Tasks by benchmark, those of installed packages included; nothing of them is imported."""

@@ -123,7 +123,7 @@ _REPAIRED: Mapping[str, str] = {
     "to level {}",
 }
 _HOLDING = "{0} is holding {1}. "
-"""Where a hand is named that holds; AgentBoard names only the hand, as what is held."""
+"""Sentence of a hand that holds; AgentBoard names only the hand, as what is held."""
 
 
 def sentence(name: str, objects: Sequence[str], *, repaired: bool) -> str:
@@ -231,7 +231,6 @@ class Pddl:
     """One problem after another; see `TextEnvironment`. What pddlgym writes lies in a folder that goes with the problem."""
 
     def __init__(self, *, compat: Compat) -> None:
-        """Pddlgym is imported here."""
         from pddlgym import spaces
         from pddlgym.core import PDDLEnv
 
@@ -324,7 +323,7 @@ class Pddl:
         return Step(text, self._progress, self._done, self._done, refused=refused)
 
     def _read(self, text: str) -> Any:
-        """The first word that names an action valid now, of some objects, and as many of the objects that are named."""
+        """The first word that names a valid action, with as many of the named objects as it takes."""
         predicates = {action.predicate.name.lower(): action.predicate for action in self._valid.values()}
         objects = {str(one.name): one for one in self._state.objects}
         words = [word[0] for word in _WORD.finditer(text)]
@@ -345,7 +344,7 @@ class Pddl:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """One a row; the n-th of a domain has its n-th problem, by name of the file."""
+    """One per row; the n-th row of a domain has its n-th problem by file name."""
     folder = source.folder("pddl", holds=_HOLDS)
     seen: Counter[str] = Counter()
     found: list[Instance] = []
