@@ -1,6 +1,4 @@
-"""Grounded worlds as a package that `openenv` 0.10 validates, builds and pushes; `refinesynth.environments.openenv` is
-its server. Written without OpenEnv.
-"""
+"""Grounded worlds as a package for `openenv` 0.10, served by `refinesynth.environments.openenv`."""
 
 from os import PathLike
 from pathlib import Path
@@ -11,9 +9,9 @@ from refinesynth.errors import InputError
 from refinesynth.text.jsontext import write_json
 
 SPLIT = "train"
-"""What a package calls its worlds."""
+"""Split that holds the worlds."""
 WORLDS = "worlds.jsonl"
-"""Of a package: a line of JSON for each world, its `id` and `script`."""
+"""File with one line of JSON per world, its `id` and `script`."""
 
 
 def write_package(
@@ -26,13 +24,13 @@ def write_package(
     """Write the worlds of a run as a package for `openenv validate`, `build` and `push`.
 
     Args:
-        source: A run folder of grounded play, or a file of its trajectories.
-        folder: A new one.
-        name: The environment's, on a hub.
-        steps: Actions until a play is over.
+       source: A run folder of grounded play, or a file of its trajectories.
+       folder: A new folder.
+       name: Name of the environment on a hub.
+       steps: Most actions of a play.
 
     Raises:
-        InputError: `source` cannot be read or holds no world, or `folder` is there.
+       InputError: `source` cannot be read or holds no world, or `folder` exists.
     """
     folder = Path(folder)
     worlds = list(read_worlds(source))

@@ -1,4 +1,4 @@
-"""The smallest JSON value that a simple JSON schema allows, for requests that are not known here."""
+"""The smallest JSON value that a simple JSON schema allows, for requests of unknown roles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ _DEEPEST = 24
 """Levels of schemas within schemas that are followed."""
 
 _MOST_VALUES = 2_000
-"""Values made for one schema: a schema that refers to itself may ask for any number."""
+"""Values made for one schema, which may refer to itself."""
 
 _LONGEST = 1_000
-"""Longest text that is made up, in characters."""
+"""Longest text, in characters."""
 
 _MOST_ITEMS = 100
-"""Longest list that is made up."""
+"""Longest list."""
 
 _GREATEST = 2**53
-"""Greatest number in a schema that is taken seriously."""
+"""Greatest number of a schema that is respected."""
 
 _TEXT = "rehearsal"
 
 
 def instance(schema: object) -> Any:
-    """A value for this schema. Best effort: patterns, formats and conditions are not looked at. Never raises."""
+    """A value for this schema; patterns, formats and conditions are ignored. Never raises."""
     return _Maker(schema).value(schema, 0)
 
 
