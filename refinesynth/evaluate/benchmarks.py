@@ -4,24 +4,23 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import cast
 
+from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.published import HELD_OUT
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Compat, Instance, Source
 
-GROUP = "refinesynth.benchmarks"
-"""Entry-point group: `mine = "my_package.mine:BENCHMARK"`, a `Benchmark` of that name."""
-
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes")
 
-_BUILT_IN = {
-    name: EntryPoint(name, f"refinesynth.evaluate.environments.{place}", GROUP)
-    for name in NAMES
-    for place in ("worlds:MISTAKES" if name == "mistakes" else f"{name}:BENCHMARK",)
-}
+_OBJECTS = {name: "worlds:MISTAKES" if name == "mistakes" else f"{name}:BENCHMARK" for name in NAMES}
+
+TABLE = Table(
+    "benchmark",
+    "refinesynth.benchmarks",
+    {name: f"refinesynth.evaluate.environments.{place}" for name, place in _OBJECTS.items()},
+)
+"""Entry points: `mine = "my_package.mine:BENCHMARK"`, a `Benchmark` of that name."""
 
 
 @dataclass(frozen=True)
@@ -56,28 +55,13 @@ def choose(name: str, *, data: Path | None = None, argument: str = "", compat: C
     return Chosen(found, Source(None if data is None else data.resolve(), argument, compat))
 
 
-def known() -> dict[str, EntryPoint]:
-    """All benchmarks by name, built-in ones first."""
-    installed = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    return {**_BUILT_IN, **{entry.name: entry for entry in installed if entry.name not in _BUILT_IN}}
-
-
 def find(name: str) -> Benchmark:
-    """The benchmark of that name.
-
-    Raises:
-        InputError: No such benchmark, or what its package registers cannot be loaded or is none.
-    """
-    entry = known().get(name)
-    if entry is None:
-        raise InputError(f"there is no benchmark {name!r}; expected held-out, or some of {', '.join(known())}")
-    try:
-        found = cast("object", entry.load())
-    except Exception as error:  # Whatever another package's import raises.
-        raise InputError(f"the benchmark {name!r} cannot be loaded from {entry.value!r}: {error!r}") from error
-    if not isinstance(found, Benchmark) or found.name != name:
-        raise InputError(f"{entry.value!r} is {found!r}; a Benchmark of the name {name!r} is expected")
-    return found
+    """The benchmark of that name; raises InputError for an unknown or unusable one."""
+    return TABLE.load(
+        name,
+        lambda found: isinstance(found, Benchmark) and found.name == name,
+        f"a Benchmark of the name {name!r}",
+    )
 
 
 def named(tasks: str) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from inspect_ai import Task, task
 
 from refinesynth.evaluate.agent import Control
-from refinesynth.evaluate.benchmarks import known
+from refinesynth.evaluate.benchmarks import TABLE
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.models import OwnBackend
 from refinesynth.evaluate.settings import TaskSettings
@@ -34,5 +34,5 @@ def registered(name: str) -> Callable[..., Task]:
     return of_benchmark
 
 
-TASKS = {name: registered(name) for name in known()}
+TASKS = {name: registered(name) for name in TABLE.entries()}
 """Tasks by benchmark, those of installed packages included; nothing of them is imported."""

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.chat import to_messages, to_tool_messages
+from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
 from refinesynth.export import shapes
 from refinesynth.export.atif import AtifFormat
@@ -230,7 +231,10 @@ TOKENS = "tokens"
 """Format of token ids and labels, which only training can write."""
 
 FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL})
-"""Every format by its name."""
+"""Formats of the package by name."""
+
+INSTALLED = Table("export format", "refinesynth.formats")
+"""Entry points: `mine = "my_package.formats:MINE"`, an object of `Format` whose name is `mine`."""
 
 
 def find_format(name: str | Format, form: str = "react") -> Format:
@@ -248,9 +252,17 @@ def find_format(name: str | Format, form: str = "react") -> Format:
             f"the format {TOKENS!r} needs a model's tokenizer: `refinesynth export --format {TOKENS} --model NAME`, or "
             "`refinesynth.train.write_tokens`"
         )
-    near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS), n=1)
+    if name in (installed := INSTALLED.entries()):
+        found = INSTALLED.load(name, lambda found: _is_format(found, name), "a Format of this name")
+        return found if form == "react" else _with_calls(found)
+    near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS, *installed), n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
-    raise InputError(f"there is no export format {name!r}{meant} Choose one of: {', '.join(FORMATS)}, or {TOKENS}.")
+    known = ", ".join([*FORMATS, *installed])
+    raise InputError(f"there is no export format {name!r}{meant} Choose one of: {known}, or {TOKENS}.")
+
+
+def _is_format(found: object, name: str) -> bool:
+    return all(hasattr(found, part) for part in ("reader", "advice", "records")) and getattr(found, "name", "") == name
 
 
 def _with_calls(found: Format) -> Format:
