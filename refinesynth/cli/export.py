@@ -175,12 +175,7 @@ def export(
         console.print(report.advice, soft_wrap=True)
         if card and licence is not None:
             facts = CardFacts(
-                title or source.resolve().name,
-                licence,
-                tally,
-                language=languages,
-                held_out=held,
-                **_of_run(source),
+                title or source.resolve().name, licence, tally, language=languages, held_out=held, **_of_run(source)
             )
             console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
         _tell_spoilt(spoilt)

@@ -13,11 +13,7 @@ from types import FrameType
 
 from refinesynth.cli.exits import ExitCode
 
-EXIT_CODES = {
-    signal.SIGINT: ExitCode.INTERRUPTED,
-    signal.SIGTERM: ExitCode.TERMINATED,
-    signal.SIGHUP: ExitCode.HUNG_UP,
-}
+EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 """Signals that end a run, with their exit codes."""
 
 

@@ -34,8 +34,7 @@ def _prompts() -> None:
 @prompts.command(cls=ListsPlays)
 def show(
     role: Annotated[
-        str,
-        typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator or judge."),
+        str, typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator or judge.")
     ],
     *,
     play: PlayOption = None,

@@ -81,10 +81,7 @@ DryRun = Annotated[
 Sample = Annotated[
     int | None,
     typer.Option(
-        "--sample",
-        min=1,
-        help="With --dry-run: how many personas to play, by default 8.",
-        rich_help_panel=ADVANCED,
+        "--sample", min=1, help="With --dry-run: how many personas to play, by default 8.", rich_help_panel=ADVANCED
     ),
 ]
 

@@ -25,10 +25,7 @@ from refinesynth.trajectory.positions import lopsided
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
-Contaminating = Annotated[
-    list[Path] | None,
-    typer.Option("--contamination", hidden=True),
-]
+Contaminating = Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)]
 
 _MANY_IN_FLIGHT = 8
 """Episodes in flight that are listed."""

@@ -58,9 +58,7 @@ def choose(name: str, *, data: Path | None = None, argument: str = "", compat: C
 def find(name: str) -> Benchmark:
     """The benchmark of that name; raises InputError for an unknown or unusable one."""
     return TABLE.load(
-        name,
-        lambda found: isinstance(found, Benchmark) and found.name == name,
-        f"a Benchmark of the name {name!r}",
+        name, lambda found: isinstance(found, Benchmark) and found.name == name, f"a Benchmark of the name {name!r}"
     )
 
 

@@ -22,15 +22,7 @@ from anyio import to_thread
 from inspect_ai.util import concurrency
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.environments.environment import (
-    Action,
-    Benchmark,
-    Compat,
-    Exchange,
-    Instance,
-    Start,
-    Step,
-)
+from refinesynth.evaluate.environments.environment import Action, Benchmark, Compat, Exchange, Instance, Start, Step
 from refinesynth.evaluate.environments.worker import Served
 
 T = TypeVar("T")

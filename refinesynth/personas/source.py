@@ -1,15 +1,6 @@
 """Personas for a run, read lazily from a path, an iterable, an async iterable or a Hugging Face dataset."""
 
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sized,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from itertools import islice
 from os import PathLike
@@ -28,11 +19,7 @@ class Personas:
     """Async iterator of `(index, persona)`; bad rows get no index. Use it in `async with`, or close it."""
 
     def __init__(
-        self,
-        rows: AsyncGenerator[Row, None],
-        description: str,
-        *,
-        count: Callable[[], int | None] = lambda: None,
+        self, rows: AsyncGenerator[Row, None], description: str, *, count: Callable[[], int | None] = lambda: None
     ) -> None:
         """`count` returns an upper bound of the number of rows."""
         self._count = count

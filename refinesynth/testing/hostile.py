@@ -8,15 +8,7 @@ from pydantic import JsonValue
 
 from refinesynth.testing.drawing import pick_some, whether
 from refinesynth.testing.valid import valid_drafts, valid_scripts
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DungeonMasterTurn,
-    MalformedTurn,
-    PlayerTurn,
-    Script,
-    read_turn,
-)
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Script, read_turn
 
 AWKWARD_TEXTS = (
     "", " ", "\n", "\x00", "Task Succeed", "task succeed", "Thought: Action:", "{item}", "{}", "{{ 7 * 7 }}", "</persona>",

@@ -175,9 +175,5 @@ def _instances(source: Source) -> list[Instance]:
 
 
 BENCHMARK = Benchmark(
-    name="jericho",
-    environment=f"{__name__}:Jericho",
-    instances=_instances,
-    extra="refinesynth[jericho]",
-    memory_mb=256,
+    name="jericho", environment=f"{__name__}:Jericho", instances=_instances, extra="refinesynth[jericho]", memory_mb=256
 )
