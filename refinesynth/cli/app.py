@@ -5,6 +5,7 @@ A command's module is imported when the command is called, so `--help` stays qui
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from io import TextIOWrapper
 from pkgutil import resolve_name
@@ -17,11 +18,21 @@ from typer.core import TyperGroup
 from refinesynth._version import __version__
 from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
-from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.plays import ListsPlays
 from refinesynth.cli.supervised import report_end
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
+
+
+@dataclass
+class Invocation:
+    """State of one invocation, passed to commands as `ctx.obj`."""
+
+    debug: bool = False
+    arguments: list[str] = field(default_factory=list[str])
+    """As typed, without the program's name."""
+    own_process: bool = False
+    """True if the process was started for this command; false if a program calls it."""
 
 
 class CommandLine(TyperGroup):

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.fields import given
+from refinesynth.cli.interrupt import ended_within, interruptible
+from refinesynth.cli.terminal import notes, output
 from refinesynth.cli.tuning import value_of
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.text.figures import counted, duration
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog
@@ -44,10 +48,6 @@ def evaluate(*, python: Python = None, set_: Set = None, **typed: Any) -> None:
     The same command again keeps what is finished. `refinesynth compare` and `refinesynth view` read the folder.
     """
     check_installed("evaluate", "inspect_ai", "numpy")
-    from refinesynth.cli.fields import given
-    from refinesynth.cli.interrupt import ended_within, interruptible
-    from refinesynth.cli.terminal import notes
-
     board = _Board()
     with ended_within(_ENDS, lambda: notes().print(board.interrupted, soft_wrap=True)) as end:
         with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
@@ -80,9 +80,6 @@ class _Board:
 
     def show(self, now: "Progress") -> None:
         """Print tasks and bounds first, then the state at most every `_EVERY` seconds."""
-        from refinesynth.cli.terminal import notes
-        from refinesynth.text.figures import counted, duration
-
         done = f"{now.finished:,} of {counted(now.of, 'episode')}"
         self.interrupted = f"interrupted: {done} finished, kept in {now.folder}; the same command goes on"
         if now.seconds_left is None:
@@ -98,7 +95,6 @@ def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
     """Print failed instances and the next commands, and return the exit code."""
     from inspect_ai.log import read_eval_log_sample_summaries
 
-    from refinesynth.cli.terminal import notes, output
     from refinesynth.evaluate.comparing.published import INSTANCES
 
     code = ExitCode.OK

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
@@ -27,6 +26,7 @@ from refinesynth.export import (
     AtifFormat,
     CardFacts,
     ExportReport,
+    Form,
     Masking,
     Tally,
     check_languages,
@@ -83,15 +83,8 @@ MaskingOption = Annotated[
 ]
 
 
-class FormName(StrEnum):
-    """How a conversation is written."""
-
-    react = "react"
-    tools = "tools"
-
-
-FormNameOption = Annotated[
-    FormName, typer.Option("--form", help="Turns as ReAct text, or with actions as tool calls; not every format can.")
+FormOption = Annotated[
+    Form, typer.Option("--form", help="Turns as ReAct text, or with actions as tool calls; not every format can.")
 ]
 Card = Annotated[
     bool, typer.Option("--card", help="Also write a dataset card, README.md beside FILE; needs --license.")
@@ -126,7 +119,7 @@ def export(
     format_name: FormatOption,
     output: Output = None,
     masking: MaskingOption = None,
-    form: FormNameOption = FormName.react,
+    form: FormOption = "react",
     held_out: HeldOut = None,
     card: Card = False,
     license_id: License = None,
@@ -210,13 +203,13 @@ def _writer(
     assignments: list[str],
     schema_version: str | None,
     *,
-    form: FormName,
+    form: Form,
 ) -> _Writes:
     """The writer of that format; raises InputError for settings that the format does not have."""
     plain_name = format_name.strip().casefold()
     if schema_version is not None and plain_name != "atif":
         raise InputError("--schema-version is for --format atif alone; leave it out, or give that format")
-    if plain_name in {TOKENS, "atif"} and form is not FormName.react:
+    if plain_name in {TOKENS, "atif"} and form != "react":
         raise InputError(f"--form {form} is not for --format {format_name}; leave it out")
     if plain_name == TOKENS:
         return _writer_of_tokens(settings, assignments, masking)
@@ -224,7 +217,7 @@ def _writer(
     if named := [*named, *(["--set"] if assignments else [])]:
         raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
     named_format = format_name if schema_version is None else AtifFormat(schema_version)
-    return partial(write_export, format=named_format, masking=masking, form=form.value)
+    return partial(write_export, format=named_format, masking=masking, form=form)
 
 
 _NOT_SET = frozenset({"data", "output", "path", "overwrite"})

@@ -1,18 +1,22 @@
 """Rule chains as they are typed, and all settings of a run as a file."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from pydantic import BaseModel
+
+from refinesynth import rules
+from refinesynth.backends import Backend
+from refinesynth.cli.terminal import output
 from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.files.settings_file import explained
+from refinesynth.run import stable_repr
+from refinesynth.settings import RunSettings
+from refinesynth.text.printable import printable
 
-if TYPE_CHECKING:
-    from refinesynth.rules import Rule
 
-
-def chain(option: str, text: str) -> "Rule":
+def chain(option: str, text: str) -> rules.Rule:
     """A rule chain from its expression; raises ConfigurationError that begins with the option."""
-    from refinesynth import rules
-
     try:
         return rules.parse(text)
     except InputError as error:
@@ -23,13 +27,8 @@ def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[st
     """Print every setting of a run, its meaning and the layer it comes from, as a file for `--config`.
 
     Raises:
-       ConfigurationError: A setting does not take its value.
+        ConfigurationError: A setting does not take its value.
     """
-    from refinesynth.cli.terminal import output
-    from refinesynth.files.settings_file import explained
-    from refinesynth.settings import RunSettings
-    from refinesynth.text.printable import printable
-
     settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
     values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
     if "grounding" not in settings.model_fields_set:
@@ -42,11 +41,6 @@ def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[st
 
 def _plain(value: object) -> object:
     """The value as JSON: rules and budgets as text, of a backend what was set."""
-    from pydantic import BaseModel
-
-    from refinesynth.backends import Backend
-    from refinesynth.run import stable_repr
-
     if isinstance(value, Backend):
         return value.model_dump(mode="json", exclude_defaults=True)
     if isinstance(value, BaseModel):

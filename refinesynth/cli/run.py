@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from refinesynth.cli.invocation import Invocation
+from refinesynth.cli.app import Invocation
 from refinesynth.cli.plays import PlayOption
 from refinesynth.cli.supervised import supervise
 from refinesynth.cli.tuning import BackendOption, Set
@@ -206,7 +206,7 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
     """The settings that were typed; those of grounded play are laid over those of the file.
 
     Raises:
-       ConfigurationError: An option is given without the one it needs, or a chain of rules cannot be read.
+        ConfigurationError: An option is given without the one it needs, or a chain of rules cannot be read.
     """
     from refinesynth.cli.fields import flag, given
     from refinesynth.cli.options import chain

@@ -92,7 +92,7 @@ def import_backends(asked: Mapping[str, Any]) -> None:
     """Import what the backends need before signals are handled: importing litellm takes seconds.
 
     Raises:
-       ConfigurationError: There is no such backend.
+        ConfigurationError: There is no such backend.
     """
     for name in ("refinesynth.episode", "refinesynth.client.session"):
         import_module(name)

@@ -74,7 +74,7 @@ def lines(path: Path) -> Iterator[Line]:
     In a run folder, only lines that the journal counts: others are being written, or were when the process was killed.
 
     Raises:
-       StorageError: The journal cannot be read.
+        StorageError: The journal cannot be read.
     """
     if not path.exists():
         return

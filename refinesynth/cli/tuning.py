@@ -47,7 +47,7 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
     A role that is named more than once has several backends, which take turns.
 
     Raises:
-       ConfigurationError: No such role, or two backends for all roles.
+        ConfigurationError: No such role, or two backends for all roles.
     """
     from refinesynth.backends.role import Role
 
@@ -83,7 +83,7 @@ def tuned(
     """`spec` with `[ROLE.]SETTING=VALUE` applied: settings without a role to all backends, then those of roles.
 
     Raises:
-       ConfigurationError: No such role or setting, or a value that it does not take.
+        ConfigurationError: No such role or setting, or a value that it does not take.
     """
     if not settings:
         return spec
@@ -130,7 +130,7 @@ def tuned_backend(name: "str | Backend", settings: Sequence[str]) -> "Backend":
     """One backend, for all roles, with its settings.
 
     Raises:
-       ConfigurationError: There is no such backend or setting.
+        ConfigurationError: There is no such backend or setting.
     """
     from refinesynth.backends import resolve
 

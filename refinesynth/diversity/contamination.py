@@ -57,8 +57,8 @@ class Contamination:
         """Read the files (`evaluation.texts_of`); of a folder, all files in it.
 
         Raises:
-           InputError: A file cannot be read or is too long, or all hold more than `MAX_RUNS` runs.
-           ConfigurationError: A package is missing (extra `diversity`).
+            InputError: A file cannot be read or is too long, or all hold more than `MAX_RUNS` runs.
+            ConfigurationError: A package is missing (extra `diversity`).
         """
         check_installed("diversity", "datasketch", "numpy")
         if words < 1:
@@ -120,7 +120,7 @@ def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
     """Files of evaluation sets; of a folder, all files in it.
 
     Raises:
-       InputError: A folder holds none.
+        InputError: A folder holds none.
     """
     return tuple(path for each in given for path in _files(Path(each)))
 
@@ -129,7 +129,7 @@ def digest_of(given: Iterable[str | Path]) -> str:
     """SHA-256 of the contents of evaluation sets, in hexadecimal, independent of names and order.
 
     Raises:
-       InputError: One of them cannot be read.
+        InputError: One of them cannot be read.
     """
     digests: list[bytes] = []
     for path in files_of(given):
@@ -205,7 +205,7 @@ class RunIndex:
         """Add texts, each with the numbers of its file and its entry.
 
         Raises:
-           InputError: They hold more than `MAX_RUNS` distinct runs.
+            InputError: They hold more than `MAX_RUNS` distinct runs.
         """
         import numpy as np
 

@@ -36,7 +36,7 @@ def texts_of(path: Path) -> Iterator[Text]:
     Of JSON, all texts except keys. What is not JSON counts as plain text, line by line.
 
     Raises:
-       InputError: The file cannot be read, or is longer than `MAX_BYTES`.
+        InputError: The file cannot be read, or is longer than `MAX_BYTES`.
     """
     from zstandard import ZstdError
 

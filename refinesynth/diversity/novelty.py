@@ -108,8 +108,8 @@ class Novelty:
         """Refuse scripts of at least this similarity, above 0 and at most 1.
 
         Raises:
-           InputError: `threshold` is out of range.
-           ConfigurationError: A package is missing (extra `diversity`).
+            InputError: `threshold` is out of range.
+            ConfigurationError: A package is missing (extra `diversity`).
         """
         check_installed("diversity", "datasketch", "numpy")
         if not 0 < threshold <= 1:

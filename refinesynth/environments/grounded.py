@@ -35,7 +35,7 @@ def read_worlds(source: str | PathLike[str]) -> Iterator[NamedWorld]:
     """Yield the worlds of a run folder or a file of trajectories in order; scripts without a rulebook are skipped.
 
     Raises:
-       InputError: It cannot be read; or, at the end, no script is grounded.
+        InputError: It cannot be read; or, at the end, no script is grounded.
     """
     none = True
     for one in one_of_each_script(stored_trajectories(source)):
@@ -52,7 +52,7 @@ def find_world(source: str | PathLike[str], wanted: str | None = None) -> NamedW
     """The world of a trajectory, or the first one.
 
     Raises:
-       InputError: `source` cannot be read, there is no such trajectory, or its script is not grounded.
+        InputError: `source` cannot be read, there is no such trajectory, or its script is not grounded.
     """
     if wanted is None:
         return next(read_worlds(source))
@@ -82,13 +82,13 @@ class GroundedEnvironment:
         """Compile the world.
 
         Args:
-           script: A grounded one, such as `trajectory.script`.
-           steps: Most actions of a play, refused ones included.
-           slips: Share of right actions that fail for a moment, drawn by the seed.
+            script: A grounded one, such as `trajectory.script`.
+            steps: Most actions of a play, refused ones included.
+            slips: Share of right actions that fail for a moment, drawn by the seed.
 
         Raises:
-           RulebookError: The script's world cannot be executed.
-           ValueError: `steps` is below 1, or `slips` is not in [0, 1).
+            RulebookError: The script's world cannot be executed.
+            ValueError: `steps` is below 1, or `slips` is not in [0, 1).
         """
         if steps < 1 or not 0 <= slips < 1:
             raise ValueError(f"steps is {steps} and slips {slips}; expected 1 or more, and at least 0 and below 1")

@@ -33,7 +33,7 @@ class TextWorld:
         """`slips` is the share of right actions that slip, `reward` the weights of `GroundedEnvironment.reward`.
 
         Raises:
-           ConfigurationError: A number out of its range, or an unknown weight.
+            ConfigurationError: A number out of its range, or an unknown weight.
         """
         _check(steps, slips, reward)
         self._make = partial(GroundedEnvironment, steps=steps, slips=slips)
@@ -44,8 +44,8 @@ class TextWorld:
         """Begin a play in a row's world and return the task, which TRL puts after the row's prompt.
 
         Raises:
-           InputError: `script` is not a script as JSON text.
-           RulebookError: Its world cannot be executed.
+            InputError: `script` is not a script as JSON text.
+            RulebookError: Its world cannot be executed.
         """
         try:
             read = Script.model_validate_json(script)
@@ -101,8 +101,8 @@ def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **rew
     Names reserved by Python or TRL get a `_` at the end: the placeholder `from`, the action `reset`.
 
     Raises:
-       RulebookError: The script's world cannot be executed.
-       ConfigurationError: A number out of its range, or an unknown weight.
+        RulebookError: The script's world cannot be executed.
+        ConfigurationError: A number out of its range, or an unknown weight.
     """
     _check(steps, slips, reward)
     GroundedEnvironment(script, steps=steps, slips=slips)

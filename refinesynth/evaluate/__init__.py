@@ -136,11 +136,11 @@ def compare(folders: Sequence[str | PathLike[str]], *, paper: bool = False) -> "
     """Compare evaluations with the first of them: tables of scores, differences and rates.
 
     Args:
-       folders: At least one, each written by `evaluate`.
-       paper: Include the paper's published rows.
+        folders: At least one, each written by `evaluate`.
+        paper: Include the paper's published rows.
 
     Raises:
-       InputError: A folder is missing, given twice, or holds no logs or one that cannot be read or used.
+        InputError: A folder is missing, given twice, or holds no logs or one that cannot be read or used.
     """
     from pathlib import Path
 

@@ -180,11 +180,11 @@ def player(
     """Play each sample's instance.
 
     Args:
-       pool: Processes of the environment.
-       instances: By id, which is that of the sample.
-       steps: Most actions of an attempt.
-       reflexion: Most attempts; after a failed one the model writes a note for the next (Shinn et al., 2023). Controls have one.
-       shots: 1 puts a worked example into the first message, except for controls.
+        pool: Processes of the environment.
+        instances: By id, which is that of the sample.
+        steps: Most actions of an attempt.
+        reflexion: Most attempts; after a failed one the model writes a note for the next (Shinn et al., 2023). Controls have one.
+        shots: 1 puts a worked example into the first message, except for controls.
     """
     solved: dict[str, str] = {}
 

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from refinesynth.entry_points import Table
@@ -23,36 +22,27 @@ TABLE = Table(
 """Entry points: `mine = "my_package.mine:BENCHMARK"`, a `Benchmark` of that name."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A benchmark with its data."""
+def read_instances(
+    name: str, *, data: Path | None = None, argument: str = "", compat: Compat = "agentboard"
+) -> Sequence[Instance]:
+    """All instances of the benchmark of that name, in their fixed order.
 
-    benchmark: Benchmark
-    source: Source
-
-    def instances(self) -> Sequence[Instance]:
-        """All instances in their fixed order; raises InputError if the data is missing or unusable."""
-        name = self.benchmark.name
-        try:
-            found = tuple(self.benchmark.instances(self.source))
-            json.dumps([one.data for one in found])
-        except BadInstance as error:
-            raise InputError(str(error)) from error
-        except Exception as error:  # Whatever another package's code raises.
-            raise InputError(
-                f"the instances of {name} cannot be read: {error!r}; expected JSON in their data"
-            ) from error
-        if not found:
-            raise InputError(f"{name} has no instances in what was named")
-        if again := [id_ for id_, count in Counter(one.id for one in found).items() if count > 1]:
-            raise InputError(f"{name} has more than one instance {again[0]!r}; expected a different id for each")
-        return found
-
-
-def choose(name: str, *, data: Path | None = None, argument: str = "", compat: Compat = "agentboard") -> Chosen:
-    """The benchmark of that name with its data; raises InputError for an unknown name."""
-    found = find(name)
-    return Chosen(found, Source(None if data is None else data.resolve(), argument, compat))
+    Raises:
+        InputError: No such benchmark, or its data is missing or unusable.
+    """
+    benchmark = find(name)
+    try:
+        found = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument, compat)))
+        json.dumps([one.data for one in found])
+    except BadInstance as error:
+        raise InputError(str(error)) from error
+    except Exception as error:  # Whatever another package's code raises.
+        raise InputError(f"the instances of {name} cannot be read: {error!r}; expected JSON in their data") from error
+    if not found:
+        raise InputError(f"{name} has no instances in what was named")
+    if again := [id_ for id_, count in Counter(one.id for one in found).items() if count > 1]:
+        raise InputError(f"{name} has more than one instance {again[0]!r}; expected a different id for each")
+    return found
 
 
 def find(name: str) -> Benchmark:
@@ -66,7 +56,7 @@ def named(tasks: str) -> list[tuple[str, str]]:
     """Names and arguments of `babyai,pddl`, `held-out` or `worlds:runs/held-out`, each once, in order.
 
     Raises:
-       InputError: One names no benchmark, or nothing is named.
+        InputError: One names no benchmark, or nothing is named.
     """
     found: dict[tuple[str, str], None] = {}
     for part in filter(None, (part.strip() for part in tasks.split(","))):

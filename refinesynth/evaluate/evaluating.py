@@ -55,10 +55,10 @@ def evaluate(
     `display` is Inspect's; `on_progress` is called before the first episode and after each.
 
     Raises:
-       InputError: An option cannot be used; nothing was played.
-       RunFolderError: Another evaluation uses the folder.
-       StorageError: The folder cannot be written.
-       KeyboardInterrupt: It was interrupted; finished episodes are kept.
+        InputError: An option cannot be used; nothing was played.
+        RunFolderError: Another evaluation uses the folder.
+        StorageError: The folder cannot be written.
+        KeyboardInterrupt: It was interrupted; finished episodes are kept.
     """
     # Inspect says there which hooks it has, and at the end that all is well, also where it was interrupted.
     console = rich.get_console()
@@ -191,7 +191,7 @@ def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[
     """Names of `P1`, `P2,P4` or `P1..P5`, each with its benchmarks.
 
     Raises:
-       InputError: There is no such perturbation, or none of the benchmarks has it.
+        InputError: There is no such perturbation, or none of the benchmarks has it.
     """
     found: list[str] = []
     known = list(PERTURBATIONS)

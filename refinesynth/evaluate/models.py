@@ -65,7 +65,7 @@ class OwnBackend(ModelAPI):
         """Resolve the backend without opening it.
 
         Raises:
-           ConfigurationError: No such backend or setting.
+            ConfigurationError: No such backend or setting.
         """
         if api_key is not None:
             raise ConfigurationError("an API key is given as an argument; name its variable instead: api_key_env=NAME")
@@ -93,8 +93,8 @@ class OwnBackend(ModelAPI):
         """Answer in text.
 
         Raises:
-           RunStopped: The backend cannot be used, or the budget is spent; later calls raise it too.
-           EpisodeAbandoned: This request cannot be answered.
+            RunStopped: The backend cannot be used, or the budget is spent; later calls raise it too.
+            EpisodeAbandoned: This request cannot be answered.
         """
         del tool_choice
         if tools:
@@ -182,13 +182,13 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     """Open a model.
 
     Args:
-       name: A folder with weights, a control, `hf/NAME`, `vllm/NAME` (a running server) or a backend.
-       temperature: 0 is greedy, which transformers needs as a setting.
-       settings: Settings of `Backend` or of Inspect's provider.
-       budget: `5usd`, `2Mtok`; for our backends.
+        name: A folder with weights, a control, `hf/NAME`, `vllm/NAME` (a running server) or a backend.
+        temperature: 0 is greedy, which transformers needs as a setting.
+        settings: Settings of `Backend` or of Inspect's provider.
+        budget: `5usd`, `2Mtok`; for our backends.
 
     Raises:
-       InputError: There is no such model, or it cannot be opened.
+        InputError: There is no such model, or it cannot be opened.
     """
     bare = name.removeprefix(f"{agent.PROVIDER}/")
     local = Path(name)

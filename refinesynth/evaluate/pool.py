@@ -94,8 +94,8 @@ class EnvironmentProcess:
         """Import the environment's package, once.
 
         Raises:
-           InputError: The package is missing, or the environment cannot be made.
-           EnvironmentFault: The process died or did not answer in time.
+            InputError: The package is missing, or the environment cannot be made.
+            EnvironmentFault: The process died or did not answer in time.
         """
         if not self._opened:
             self.solves = bool(self._ask(self._opening, self.benchmark.reset_seconds)["solves"])
@@ -250,8 +250,8 @@ class EnvironmentPool:
         """Open one process, which is kept.
 
         Raises:
-           InputError: The package or interpreter is missing, or `solves` and the environment has no solutions.
-           EnvironmentFault: The environment cannot be made, or the process died.
+            InputError: The package or interpreter is missing, or `solves` and the environment has no solutions.
+            EnvironmentFault: The environment cannot be made, or the process died.
         """
         process = self.taken()
         try:
@@ -322,8 +322,8 @@ class Episode:
         """Begin, or begin again.
 
         Raises:
-           InputError: The instance cannot be used, or the environment's package is missing.
-           EnvironmentLost: It cannot be started.
+            InputError: The instance cannot be used, or the environment's package is missing.
+            EnvironmentLost: It cannot be started.
         """
         self._taken = []
         start = await self._asked(lambda process: process.reset(self.instance), again=False)
@@ -334,8 +334,8 @@ class Episode:
         """Take one action.
 
         Raises:
-           EnvironmentLost: The action ends the process each time, or takes too long.
-           EnvironmentChanged: The process was lost, and the replay differs.
+            EnvironmentLost: The action ends the process each time, or takes too long.
+            EnvironmentChanged: The process was lost, and the replay differs.
         """
         step = await self._asked(lambda process: process.step(action))
         self._taken.append((action, step.observation))

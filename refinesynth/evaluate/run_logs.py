@@ -243,9 +243,9 @@ def write_logs(path: Path, tell: Callable[[Progress], None] = lambda _: None) ->
     """Write the parts that have no log yet, up to what the journal counts, and return the folder.
 
     Raises:
-       RunFolderError: There is no run, a line is not a run's, or another process writes these logs.
-       InputError: The run has no records.
-       StorageError, OSError: The journal cannot be read, or the logs cannot be written.
+        RunFolderError: There is no run, a line is not a run's, or another process writes these logs.
+        InputError: The run has no records.
+        StorageError, OSError: The journal cannot be read, or the logs cannot be written.
     """
     run = RunFolder.open(path)
     counted = run.counted()

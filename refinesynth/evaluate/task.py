@@ -14,7 +14,7 @@ from inspect_ai.solver import TaskState
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.agent import RESULT, player
-from refinesynth.evaluate.benchmarks import Chosen, choose
+from refinesynth.evaluate.benchmarks import find, read_instances
 from refinesynth.evaluate.environments.environment import Benchmark
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.measures import SCORE, Counts
@@ -90,12 +90,12 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     """Task of a benchmark with its pool of processes, one of which is started as a check outside of `placed`.
 
     Raises:
-       InputError: No such benchmark, missing data or packages.
+        InputError: No such benchmark, missing data or packages.
     """
-    chosen = choose(name, data=options.data, argument=options.argument, compat=options.compat)
-    _check(chosen, options)
-    instances = {instance.id: instance for instance in chosen.instances()}
-    benchmark = chosen.benchmark
+    benchmark = find(name)
+    _check(benchmark, options)
+    found = read_instances(name, data=options.data, argument=options.argument, compat=options.compat)
+    instances = {instance.id: instance for instance in found}
     steps = options.steps or benchmark.steps
     pool = _pool_of.get()(benchmark, options)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion", "shots")}
@@ -125,11 +125,11 @@ def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else {}
 
 
-def _check(chosen: Chosen, options: TaskSettings) -> None:
+def _check(benchmark: Benchmark, options: TaskSettings) -> None:
     if options.perturb:
         known = PERTURBATIONS.get(options.perturb)
-        if known is None or chosen.benchmark.name not in known.benchmarks:
-            possible = [key for key, one in PERTURBATIONS.items() if chosen.benchmark.name in one.benchmarks]
+        if known is None or benchmark.name not in known.benchmarks:
+            possible = [key for key, one in PERTURBATIONS.items() if benchmark.name in one.benchmarks]
             raise InputError(
-                f"{chosen.benchmark.name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}"
+                f"{benchmark.name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}"
             )

@@ -59,13 +59,13 @@ def export(
     """Yield records in the named format, lazily and in order.
 
     Args:
-       trajectories: Trajectories, read once; or the path of a run folder or of a JSONL file.
-       format: A name in `FORMATS`, or a format with settings of its own, such as `AtifFormat("1.7")`.
-       masking: `flag`, `split` or `drop` (see `Masking`); the format's default if None.
-       form: `react`, or `tools` for tool calls.
+        trajectories: Trajectories, read once; or the path of a run folder or of a JSONL file.
+        format: A name in `FORMATS`, or a format with settings of its own, such as `AtifFormat("1.7")`.
+        masking: `flag`, `split` or `drop` (see `Masking`); the format's default if None.
+        form: `react`, or `tools` for tool calls.
 
     Raises:
-       InputError: Unknown format, unsupported masking or form, or an unreadable path; raised at once.
+        InputError: Unknown format, unsupported masking or form, or an unreadable path; raised at once.
     """
     found = find_format(format, form)
     mask = find_masking(found, masking)
@@ -93,7 +93,7 @@ def write_export(
     or `.zst`.
 
     Raises:
-       InputError: As `export`; or the file exists, cannot be written, or would be empty.
+        InputError: As `export`; or the file exists, cannot be written, or would be empty.
     """
     path = Path(path)
     found = find_format(format, form)
@@ -179,7 +179,7 @@ class DatasetInfo:
         """Prepare the entry for the export at `path`.
 
         Raises:
-           InputError: The file is not a JSON object, has another entry of this name, is no regular file, or is the export itself.
+            InputError: The file is not a JSON object, has another entry of this name, is no regular file, or is the export itself.
         """
         if path.name == FILE_NAME:
             raise InputError(f"{path} is where LLaMA-Factory looks for its data sets' names; choose another name")
@@ -234,7 +234,7 @@ def one_side(trajectories: Iterable[Trajectory], side: Side, *, held_out: float,
     grows. Either side may be empty if there are few groups.
 
     Raises:
-       InputError: `held_out` is not in (0, 1); raised at once.
+        InputError: `held_out` is not in (0, 1); raised at once.
     """
     if not 0 < held_out < 1:
         raise InputError(

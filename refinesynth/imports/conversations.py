@@ -42,7 +42,7 @@ class Functions:
         """Functions of `tools` and of right calls; `answers` if there are messages without a call.
 
         Raises:
-           ValueError: A call cannot be written as text and parsed back, or there are too many functions.
+            ValueError: A call cannot be written as text and parsed back, or there are too many functions.
         """
         self._properties = {tool["function"]["name"]: properties_of(tool["function"]) for tool in tools}
         self._descriptions = {tool["function"]["name"]: tool["function"].get("description") for tool in tools}
@@ -133,7 +133,7 @@ def read_conversation(record: Mapping[str, Any], where: str) -> Played:
     If only some messages have a flag, the others are right.
 
     Raises:
-       InputError: They are not an agent's turns; the message begins with `where`.
+        InputError: They are not an agent's turns; the message begins with `where`.
     """
     found = read_record(record, where, unflagged=True)
     if any(turn.label is TurnLabel.HISTORY for turn in found.turns):
@@ -214,7 +214,7 @@ def _turns(
     """Player's turns with their answers; consecutive messages are one observation.
 
     Raises:
-       ValueError: A turn cannot be parsed; `first` is the number of the first message in the record.
+        ValueError: A turn cannot be parsed; `first` is the number of the first message in the record.
     """
     if task.opening is not None:
         yield _answer(task.opening)

@@ -50,7 +50,7 @@ def records(source: Path) -> Iterator[Raw]:
     """Yield the lines of a file, or the document or list items of `.json` files, for a folder in the order of names.
 
     Raises:
-       InputError: It is missing, or cannot be read.
+        InputError: It is missing, or cannot be read.
     """
     files = [source]
     if source.is_dir():
@@ -107,15 +107,15 @@ async def import_trajectories(
     takes records added at the end of the file.
 
     Args:
-       source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
-       format: `agentinstruct`, `openai`, `atif` or `paper`.
-       output: The run folder; None for the next free `runs/NNN`.
-       fresh: Move an existing run aside and begin anew.
-       on_progress: Called with the number of records read.
+        source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
+        format: `agentinstruct`, `openai`, `atif` or `paper`.
+        output: The run folder; None for the next free `runs/NNN`.
+        fresh: Move an existing run aside and begin anew.
+        on_progress: Called with the number of records read.
 
     Raises:
-       InputError: Unknown format, unreadable file, no record of that format (nothing is written), or another run's folder.
-       StorageError: The folder cannot be written.
+        InputError: Unknown format, unreadable file, no record of that format (nothing is written), or another run's folder.
+        StorageError: The folder cannot be written.
     """
     path, folder = Path(source), None if output is None else Path(output)
     find(format)
@@ -139,7 +139,7 @@ async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[
     """Number of records, after reading all of the file.
 
     Raises:
-       InputError: None of them can be read, or they differ from those read before.
+        InputError: None of them can be read, or they differ from those read before.
     """
     count, first, readable = 0, "there are none", False
     for count, raw in enumerate(records(path), start=1):

@@ -108,7 +108,7 @@ def read_record(record: object, format: str, where: str, *, index: int = 0) -> T
     """A record as a trajectory; `index` is its position in the file, for an id if it has none.
 
     Raises:
-       InputError: Unknown format or invalid record; the message begins with `where`.
+        InputError: Unknown format or invalid record; the message begins with `where`.
     """
     read = find(format)
     if not isinstance(record, Mapping):

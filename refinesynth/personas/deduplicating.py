@@ -50,17 +50,17 @@ def dedup(
     the output again removes nothing more. Rows are read once and not held in memory.
 
     Args:
-       source: Personas to read; the ones that ship with the package if None.
-       column: Column or key of a row's persona; `persona` or `text` if None.
-       output: File to write, compressed if its name ends in `.gz` or `.zst`.
-       similar: Definition of a near-duplicate; Persona Hub's settings if None.
-       removed: File that lists each row left out, the row that it repeats, and their similarity. Row numbers begin at 1.
-       overwrite: Replace existing files.
-       on_progress: Called now and then with the number of rows read.
+        source: Personas to read; the ones that ship with the package if None.
+        column: Column or key of a row's persona; `persona` or `text` if None.
+        output: File to write, compressed if its name ends in `.gz` or `.zst`.
+        similar: Definition of a near-duplicate; Persona Hub's settings if None.
+        removed: File that lists each row left out, the row that it repeats, and their similarity. Row numbers begin at 1.
+        overwrite: Replace existing files.
+        on_progress: Called now and then with the number of rows read.
 
     Raises:
-       InputError: A file cannot be read or written, exists, or holds no persona; a setting is out of range.
-       ConfigurationError: datasketch is not installed.
+        InputError: A file cannot be read or written, exists, or holds no persona; a setting is out of range.
+        ConfigurationError: datasketch is not installed.
     """
     target, listing = Path(output), None if removed is None else Path(removed)
     for path in filter(None, (target, listing)):
@@ -102,7 +102,7 @@ def check_output(path: Path, source: RecordSource | None, *, overwrite: bool) ->
     """Refuse an output file before anything is read.
 
     Raises:
-       InputError: `path` is a folder, exists and `overwrite` is false, or is one of the files of `source`.
+        InputError: `path` is a folder, exists and `overwrite` is false, or is one of the files of `source`.
     """
     refuse_existing(path, overwrite=overwrite)
     given: Iterable[object] = (

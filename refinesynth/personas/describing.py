@@ -66,15 +66,15 @@ def stats(
     """Read all personas once and describe them.
 
     Args:
-       source: Personas to read; the ones that ship with the package if None.
-       column: Column or key of a row's persona; `persona` or `text` if None.
-       similar: Definition of a near-duplicate; Persona Hub's settings if None.
-       near: Search near-duplicates. This takes most of the time, an index in memory and datasketch.
-       on_progress: Called now and then with the number of rows read.
+        source: Personas to read; the ones that ship with the package if None.
+        column: Column or key of a row's persona; `persona` or `text` if None.
+        similar: Definition of a near-duplicate; Persona Hub's settings if None.
+        near: Search near-duplicates. This takes most of the time, an index in memory and datasketch.
+        on_progress: Called now and then with the number of rows read.
 
     Raises:
-       InputError: A file cannot be read, or there is no persona.
-       ConfigurationError: datasketch is not installed.
+        InputError: A file cannot be read, or there is no persona.
+        ConfigurationError: datasketch is not installed.
     """
     records = Records(source, column=column, on_progress=on_progress)
     index = NearDuplicates(similar) if near else None

@@ -46,8 +46,8 @@ class PersonaFile:
         """Check the path; `column` holds a row's persona, by default `persona` or `text`.
 
         Raises:
-           InputError: There is no such file, or its suffix is unknown.
-           ConfigurationError: A package that it needs is not installed.
+            InputError: There is no such file, or its suffix is unknown.
+            ConfigurationError: A package that it needs is not installed.
         """
         self.path = path = Path(path)
         self.column = column
@@ -78,7 +78,7 @@ class PersonaFile:
         """Yield every row in order.
 
         Raises:
-           InputError: There is no column for personas, a line is too long, or the file cannot be read.
+            InputError: There is no column for personas, a line is too long, or the file cannot be read.
         """
         for found in self._found():
             yield found if isinstance(found, BadRow) else read_row(found[1], found[0], self.column)

@@ -33,8 +33,8 @@ class Records:
         `column` holds a row's persona, by default `persona` or `text`. `on_progress` gets the number of rows read so far.
 
         Raises:
-           InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type.
-           ConfigurationError: A package that a file needs is not installed.
+            InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type.
+            ConfigurationError: A package that a file needs is not installed.
         """
         self.read = 0
         """Rows with a persona so far."""
@@ -101,7 +101,7 @@ def write_records(records: Iterable[Record], output: str | PathLike[str], *, ove
     """Write rows as JSONL, whole or not at all, and return their number.
 
     Raises:
-       InputError: The file exists, or cannot be written.
+        InputError: The file exists, or cannot be written.
     """
     written = 0
     with output_file(Path(output), overwrite=overwrite) as file:

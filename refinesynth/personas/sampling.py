@@ -108,16 +108,16 @@ def sample(
     The source is read once, and at most 3 `n` rows are held.
 
     Args:
-       source: Personas to read; the ones that ship with the package if None.
-       n: Size of the sample.
-       column: Column or key of a row's persona; `persona` or `text` if None.
-       seed: Seed of the sample.
-       balance_by: `domain` (Persona Hub's fields and a few others) or the name of a field; None does not balance.
-       similar: Leave near-duplicates out, as `dedup` does; the index needs memory for every row.
-       on_progress: Called now and then with the number of rows read.
+        source: Personas to read; the ones that ship with the package if None.
+        n: Size of the sample.
+        column: Column or key of a row's persona; `persona` or `text` if None.
+        seed: Seed of the sample.
+        balance_by: `domain` (Persona Hub's fields and a few others) or the name of a field; None does not balance.
+        similar: Leave near-duplicates out, as `dedup` does; the index needs memory for every row.
+        on_progress: Called now and then with the number of rows read.
 
     Raises:
-       InputError: `n` is not positive, a file cannot be read, it holds no persona, or no row has the field.
+        InputError: `n` is not positive, a file cannot be read, it holds no persona, or no row has the field.
     """
     if n < 1:
         raise InputError(f"a sample has at least one persona, got n={n}")

@@ -24,7 +24,6 @@ class Personas:
         """`count` returns an upper bound of the number of rows."""
         self._count = count
         self._rows = rows
-        self._opened = [rows]
         self._next = self._place = 0
         self._first, self._step = 0, 1
         self._read_ahead: Persona | None = None
@@ -44,7 +43,7 @@ class Personas:
         """Return the next persona with its index, from 0.
 
         Raises:
-           InputError: The source cannot be read, or holds no persona.
+            InputError: The source cannot be read, or holds no persona.
         """
         persona, self._read_ahead = self._read_ahead, None
         if persona is None:
@@ -54,12 +53,11 @@ class Personas:
         return index, persona
 
     def only_every(self, step: int, *, first: int) -> None:
-        """From now on, give every `step`-th persona alone, beginning with number `first`, from 0; to be called once,
-        before any is taken. What is given is numbered from 0 without gaps.
+        """Give every `step`-th persona only, beginning with number `first`, and number them from 0 without gaps.
+
+        To be called once, before any is taken.
         """
         self._first, self._step = first, step
-        self._rows = self._picked(self._rows)
-        self._opened.append(self._rows)
 
     async def at_most(self) -> int | None:
         """Upper bound of the number of personas; None for streams and large files."""
@@ -70,7 +68,7 @@ class Personas:
         """Read the first persona without taking it.
 
         Raises:
-           InputError: There is none, or the source cannot be read.
+            InputError: There is none, or the source cannot be read.
         """
         if self._read_ahead is None and self._next == 0:
             self._read_ahead = await self._read()
@@ -78,7 +76,10 @@ class Personas:
     async def _read(self) -> Persona:
         async for row in self._rows:
             if isinstance(row, Record):
-                return row.persona
+                place, self._place = self._place, self._place + 1
+                if place % self._step == self._first:
+                    return row.persona
+                continue
             self.bad += 1
             if len(self.problems) < REPORTED_ROWS:
                 self.problems = (*self.problems, row)
@@ -87,14 +88,6 @@ class Personas:
         if self._next == 0:
             raise InputError(self._empty())
         raise StopAsyncIteration
-
-    async def _picked(self, rows: AsyncGenerator[Row, None]) -> AsyncGenerator[Row, None]:
-        async for row in rows:
-            if isinstance(row, Record):
-                place, self._place = self._place, self._place + 1
-                if place % self._step != self._first:
-                    continue
-            yield row
 
     def _empty(self) -> str:
         if self._place:
@@ -105,8 +98,7 @@ class Personas:
         return f"no personas: none of the {self.bad:,} rows of {self.description} is one. {first}"
 
     async def aclose(self) -> None:
-        for rows in reversed(self._opened):
-            await rows.aclose()
+        await self._rows.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -145,8 +137,8 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
     are read in a thread; iterables on the event loop.
 
     Raises:
-       InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type. An empty source or a
-           missing column is reported on reading.
+        InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type. An empty source or a
+            missing column is reported on reading.
     """
     if source is None:
         personas = shipped()

@@ -98,7 +98,7 @@ def act(*actions: str) -> Says:
 
 
 def test_each_grounded_world_of_a_run_is_one_instance(worlds: Path):
-    found = benchmarks.choose("worlds", argument=str(worlds)).instances()
+    found = benchmarks.read_instances("worlds", argument=str(worlds))
     assert [one.id for one in found] == [SHED_GROUNDED.digest]
 
 
@@ -183,7 +183,7 @@ def test_what_failed_by_chance_is_not_carried_out_when_a_play_goes_on(tmp_path: 
     turns = (player("open box"), slipped, player("take key"), dm(refused.text, refused.kind))
     file = tmp_path / "slipped.jsonl"
     file.write_bytes(trajectory(*turns, script=SHED_GROUNDED).to_json() + b"\n")
-    (instance,) = benchmarks.choose("mistakes", argument=str(file)).instances()
+    (instance,) = benchmarks.read_instances("mistakes", argument=str(file))
     environment = GroundedWorld(compat="repaired")
     assert len(environment.reset(instance).history) == 2
     assert environment.step("take key").refused
@@ -211,7 +211,7 @@ def test_a_share_that_slips_is_a_share(mistaken: Path, task: str, slips: object)
     first = json.loads(mistaken.read_bytes().splitlines()[0])
     mistaken.write_text(json.dumps({**first, "slips": slips}) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"line 1 .* has the slips .* at least 0 and below 1"):
-        benchmarks.choose(task, argument=str(mistaken)).instances()
+        benchmarks.read_instances(task, argument=str(mistaken))
 
 
 def test_no_record_is_dropped_for_the_name_of_another(mistaken: Path):
@@ -219,7 +219,7 @@ def test_no_record_is_dropped_for_the_name_of_another(mistaken: Path):
     first = json.loads(mistaken.read_bytes().splitlines()[0])
     records = [first, {**first, "slips": 0.0}, {**first, "slips": 0.5}]
     mistaken.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
-    assert [len(benchmarks.choose(task, argument=str(mistaken)).instances()) for task in ("worlds", "mistakes")] == [
+    assert [len(benchmarks.read_instances(task, argument=str(mistaken))) for task in ("worlds", "mistakes")] == [
         2,
         3,
     ]
@@ -235,7 +235,7 @@ def test_a_run_without_mistakes_has_none_to_go_on_from(mistaken: Path):
     clean = mistaken.with_name("clean.jsonl")
     clean.write_bytes(mistaken.read_bytes().splitlines(keepends=True)[1])
     with pytest.raises(InputError, match=r"no trajectory in .* has a mistake to begin behind"):
-        benchmarks.choose("mistakes", argument=str(clean)).instances()
+        benchmarks.read_instances("mistakes", argument=str(clean))
 
 
 def test_what_slips_is_no_mistake_and_succeeds_on_another_try():
@@ -430,7 +430,7 @@ def test_wrong_input_is_said_before_anything_is_played(
 def test_a_file_that_holds_no_worlds_is_said(tmp_path: Path, line: str, message: str):
     (tmp_path / "trajectories.jsonl").write_text(f"{line}\n", encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        benchmarks.choose("worlds", argument=str(tmp_path)).instances()
+        benchmarks.read_instances("worlds", argument=str(tmp_path))
 
 
 def register(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None:
@@ -446,9 +446,9 @@ def register(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None
     def find(name: str) -> Benchmark:
         return found if name == "chaos" else usual(name)
 
-    monkeypatch.setattr(benchmarks, "find", find)
+    for module in (benchmarks, task):
+        monkeypatch.setattr(module, "find", find)
     monkeypatch.setitem(registry.TASKS, "chaos", registry.registered("chaos"))
-    assert task.choose is benchmarks.choose
 
 
 def test_an_interrupted_evaluation_ends_with_130(worlds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.benchmarks import choose
+from refinesynth.evaluate.benchmarks import find
 from refinesynth.evaluate.environments.environment import Instance
 from refinesynth.evaluate.pool import EnvironmentProcess
 
@@ -53,7 +53,7 @@ PROBLEM = """
 def test_the_search_solves_levels_of_minigrid(level: str):
     """Repaired, as AgentBoard's success wants subgoals, which stand in its labels."""
     pytest.importorskip("minigrid", reason="needs the extra babyai")
-    benchmark = replace(choose("babyai").benchmark, environment="solving_environments:SolvingBabyAI")
+    benchmark = replace(find("babyai"), environment="solving_environments:SolvingBabyAI")
     process = EnvironmentProcess(benchmark, compat="repaired", perturb="", python=None)
     start = process.reset(Instance(level, {"level": level, "seed": 7, "subgoals": [["never seen"]]}))
     assert start.goal

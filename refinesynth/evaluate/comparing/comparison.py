@@ -172,7 +172,7 @@ def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
     """Read evaluations and compare each with the first; `paper` adds the published rows and related warnings.
 
     Raises:
-       InputError: A folder is missing, given twice, or holds no logs or one that cannot be read or used.
+        InputError: A folder is missing, given twice, or holds no logs or one that cannot be read or used.
     """
     paths = [folder.resolve() for folder in folders]
     if again := next((str(path) for path in paths if paths.count(path) > 1), None):

@@ -76,7 +76,7 @@ def read_evaluation(folder: Path) -> list[Played]:
     """Tasks in a folder of logs, by name; of several logs of a task the newest finished one, else the newest.
 
     Raises:
-       InputError: There is no folder, no log, no scored episode, or a log that cannot be read or is not ours.
+        InputError: There is no folder, no log, no scored episode, or a log that cannot be read or is not ours.
     """
     if not folder.is_dir():
         raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")

@@ -69,7 +69,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
     """Write (or replace) the four files; no picture if no task is finished.
 
     Raises:
-       StorageError: One cannot be written.
+        StorageError: One cannot be written.
     """
     paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
     scores = next((table for table in comparison.tables if table.name == "scores"), None)

@@ -1,6 +1,6 @@
 """The process of an environment: one JSON request per line on standard input, one answer per line on standard output.
 
-   python -m refinesynth.evaluate.environments.worker
+    python -m refinesynth.evaluate.environments.worker
 
 Needs only the standard library and the environment's package. The environment's own output goes to standard error. The
 process ends with its input.
