@@ -8,11 +8,16 @@ from typing import Annotated, Any, Literal, cast
 import typer
 
 from refinesynth.cli.app import Invocation
+from refinesynth.cli.fields import flag, given, typed_names
 from refinesynth.cli.plays import PlayOption
 from refinesynth.cli.supervised import supervise
-from refinesynth.cli.tuning import BackendOption, Set
+from refinesynth.cli.terminal import notes
+from refinesynth.cli.tuning import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
+from refinesynth.settings import RunSettings
+from refinesynth.settings.presets import paper
+from refinesynth.settings.run import FORMER
 
 Personas = Annotated[
     str | None,
@@ -113,14 +118,10 @@ def run(
     the folder cannot be written, 130 after Ctrl-C.
     """
     from refinesynth.cli import options
-    from refinesynth.cli.fields import typed_names
     from refinesynth.cli.running import run_and_report
-    from refinesynth.cli.tuning import backend_spec, split_fallback, tuned, tuned_fallback
     from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
-    from refinesynth.settings import RunSettings
-    from refinesynth.settings.presets import paper
 
     settings = _present(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
     of_file = {} if config is None else _of_file(config)
@@ -162,10 +163,6 @@ def run(
 
 def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
     """Settings, with those typed under a former name, which print a note."""
-    from refinesynth.cli.fields import flag
-    from refinesynth.cli.terminal import notes
-    from refinesynth.settings.run import FORMER
-
     found = dict(settings)
     for name, value in former.items():
         if value is None:
@@ -180,7 +177,6 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
 
 def _of_file(path: Path) -> dict[str, Any]:
     """Settings of a file; former names print a note."""
-    from refinesynth.cli.terminal import notes
     from refinesynth.synthesis.configured import settings_of
 
     with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as told:
@@ -208,10 +204,8 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
     Raises:
         ConfigurationError: An option is given without the one it needs, or a chain of rules cannot be read.
     """
-    from refinesynth.cli.fields import flag, given
     from refinesynth.cli.options import chain
     from refinesynth.episode import plays
-    from refinesynth.settings import RunSettings
 
     own = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}
     found = given(RunSettings, typed) | own

@@ -3,15 +3,17 @@
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import orjson
 import typer
 
+from refinesynth.backends import Backend, Role, resolve, resolve_roles
+from refinesynth.backends.backend import RETIRED, Mixed
+from refinesynth.backends.names import resolve_mixture
+from refinesynth.cli.terminal import notes
 from refinesynth.errors import ConfigurationError
 from refinesynth.option import MODEL
-
-if TYPE_CHECKING:
-    from refinesynth.backends import Backend
 
 BackendOption = Annotated[
     list[str] | None,
@@ -49,8 +51,6 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
     Raises:
         ConfigurationError: No such role, or two backends for all roles.
     """
-    from refinesynth.backends.role import Role
-
     known = ["default", *(role.value for role in Role)]
     chosen: dict[str, list[str]] = {}
     for text in given:
@@ -78,8 +78,8 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
 
 
 def tuned(
-    spec: "str | Mapping[str, str | Sequence[str]]", settings: Sequence[str]
-) -> "str | Mapping[str, str | Sequence[str] | Backend]":
+    spec: str | Mapping[str, str | Sequence[str]], settings: Sequence[str]
+) -> str | Mapping[str, str | Sequence[str] | Backend]:
     """`spec` with `[ROLE.]SETTING=VALUE` applied: settings without a role to all backends, then those of roles.
 
     Raises:
@@ -87,9 +87,6 @@ def tuned(
     """
     if not settings:
         return spec
-    from refinesynth.backends import Role, resolve_roles
-    from refinesynth.backends.names import resolve_mixture
-
     named = {"default": spec} if isinstance(spec, str) else spec
     tuned = {role: resolve_mixture(role, given) for role, given in named.items()}
     parsed = [_parse(text) for text in settings]
@@ -117,7 +114,7 @@ def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     return [text.strip()[len(begins) :] for text in of_fallback], others
 
 
-def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend | None":
+def tuned_fallback(name: str | None, settings: Sequence[str]) -> str | Backend | None:
     """The fallback with its settings; raises ConfigurationError for settings without a fallback."""
     if name is None:
         if settings:
@@ -126,14 +123,12 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend 
     return tuned_backend(name, settings) if settings else name
 
 
-def tuned_backend(name: "str | Backend", settings: Sequence[str]) -> "Backend":
+def tuned_backend(name: str | Backend, settings: Sequence[str]) -> Backend:
     """One backend, for all roles, with its settings.
 
     Raises:
         ConfigurationError: There is no such backend or setting.
     """
-    from refinesynth.backends import resolve
-
     found = resolve(name)
     for text in settings:
         role, setting, value = _parse(text)
@@ -156,23 +151,16 @@ def _parse(text: str) -> tuple[str | None, str, object]:
 
 def value_of(text: str) -> object:
     """JSON, or the text itself if it is not JSON."""
-    import orjson
-
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
 
 
-def _with(backend: "Backend", name: str, value: object) -> "Backend":
-    from refinesynth.backends import Backend
-    from refinesynth.backends.backend import RETIRED, Mixed
-
+def _with(backend: Backend, name: str, value: object) -> Backend:
     if len(backend.each) > 1:
         return Mixed.of([_with(one, name, value) for one in backend.each])
     if name in RETIRED:
-        from refinesynth.cli.terminal import notes
-
         notes().print(f"--set {name} has no effect any more; {RETIRED[name]}", style="yellow")
         return backend
     known = [field for field in Backend.model_fields if field not in {"model", "name"}]
@@ -194,8 +182,6 @@ def _with(backend: "Backend", name: str, value: object) -> "Backend":
 
 
 def _what(value: object) -> str:
-    import orjson
-
     if isinstance(value, str):
         try:
             orjson.loads(value)
