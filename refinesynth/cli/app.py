@@ -198,7 +198,6 @@ for panel, commands in _COMMANDS.items():
 
 
 def main() -> None:
-    """The entry point of the process."""
     for stream in (sys.stdout, sys.stderr):
         # What their encoding lacks is written as an escape instead of failing.
         if isinstance(stream, TextIOWrapper):

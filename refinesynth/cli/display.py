@@ -23,7 +23,6 @@ _RULES_SHOWN = 6
 """Rules that the board lists before the rest is summed up."""
 
 _SHOWN = 200
-"""Characters of a reason that are shown."""
 
 
 class Display:
@@ -97,8 +96,6 @@ class Pace:
 
 
 class _Clock:
-    """Seconds of the run between two moments."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._offset = 0.0
@@ -111,7 +108,6 @@ class _Clock:
 
 
 def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
-    """A moment as one log line."""
     around = moment.look()
     bound = f" (bound by {moment.bound})" if moment.bound and moment.in_flight else ""
     return "; ".join(

@@ -55,7 +55,6 @@ def _print(console: Console, found: Estimate, *, json: bool) -> None:
 
 
 def _too_few(found: Estimate) -> str | None:
-    """Warning that the source holds fewer personas than `n` takes."""
     if found.available is None or found.available >= found.personas.low:
         return None
     return (

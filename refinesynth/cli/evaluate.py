@@ -72,8 +72,6 @@ def evaluate(*, python: Python = None, set_: Set = None, **typed: Any) -> None:
 
 
 class _Board:
-    """Progress lines of an evaluation: tasks and bounds first, then finished episodes and the time left."""
-
     def __init__(self) -> None:
         self._shown: float | None = None
         self.interrupted = "interrupted before an episode was played"
@@ -92,7 +90,6 @@ class _Board:
 
 
 def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
-    """Print failed instances and the next commands, and return the exit code."""
     from inspect_ai.log import read_eval_log_sample_summaries
 
     from refinesynth.evaluate.comparing.published import INSTANCES

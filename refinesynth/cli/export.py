@@ -274,7 +274,6 @@ def _advice_on_tokens(template: str | None, settings: Iterable[str]) -> str:
 
 
 def _written_out(write: _Writes, trajectories: Iterator[Trajectory]) -> ExportReport:
-    """Write an export to standard output once it is complete."""
     with TemporaryDirectory() as folder:
         report = write(trajectories, Path(folder) / "export.jsonl", overwrite=False)
         with report.path.open("rb") as file:

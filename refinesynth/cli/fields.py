@@ -139,5 +139,4 @@ def _by_name(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _escaped(text: str) -> str:
-    """Escape brackets, in which rich would read a style."""
     return text.replace("[", "\\[")

@@ -74,7 +74,6 @@ def contamination(count: int) -> str:
 
 
 def _passed(result: SynthesisResult) -> str:
-    """Share of scripts that passed, if any were refused."""
     figures = result.figures
     if not result.scripts_refused or not figures.written:
         return ""
@@ -82,7 +81,6 @@ def _passed(result: SynthesisResult) -> str:
 
 
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
-    """Commands to run next."""
     run = shlex.quote(str(path))
     commands: list[str] = []
     if accepted:

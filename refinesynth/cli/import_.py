@@ -67,7 +67,6 @@ def import_(
 async def _until_stopped(
     work: Callable[[], Awaitable[SynthesisResult]], interrupt: Interrupt
 ) -> SynthesisResult | None:
-    """Result of `work`; None if a signal came first."""
     loop = asyncio.get_running_loop()
     with CancelScope() as scope:
         # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.

@@ -24,11 +24,7 @@ def chain(option: str, text: str) -> rules.Rule:
 
 
 def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print every setting of a run, its meaning and the layer it comes from, as a file for `--config`.
-
-    Raises:
-        ConfigurationError: A setting does not take its value.
-    """
+    """Print every setting, its meaning and origin, as a file for `--config`; raises ConfigurationError."""
     settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
     values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
     if "grounding" not in settings.model_fields_set:

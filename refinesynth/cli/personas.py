@@ -58,9 +58,12 @@ def stats(
         bool, typer.Option("--near/--no-near", help="Look for near-duplicates, which takes most of the time.")
     ] = True,
     threshold: Threshold = 0.9,
+    by: Annotated[str | None, typer.Option("--by", hidden=True)] = None,
     json: AsJson = False,
 ) -> None:
     """Say what personas there are: how many, how long, how much alike."""
+    if by is not None:
+        notes().print("! --by is gone and does nothing: the statistics have no domains", soft_wrap=True)
     similar = Similar(threshold=threshold)
     found = _until_stopped(
         lambda tell: describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
@@ -164,7 +167,6 @@ def _stop() -> NoReturn:
 
 
 _LISTED = 10
-"""Most frequent domains that are printed; JSON has all."""
 
 
 def _show_stats(found: PersonaStats, *, json: bool) -> None:

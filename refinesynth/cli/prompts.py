@@ -92,7 +92,6 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
 
 
 def _parts(request: dict[str, Any]) -> list[tuple[str, str]]:
-    """Parts of the request with titles."""
 
     def indented(value: object) -> str:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

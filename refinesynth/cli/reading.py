@@ -102,7 +102,6 @@ def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
 
 
 def _refused(item: Refused, *, full: bool) -> RenderableType:
-    """The draft with each violation below its turn."""
     title = Text.assemble(styled(one_line(item.episode), "bold"), f"  refused · {item.stage}, attempt {item.attempt}")
     parts: list[RenderableType] = [title, ""]
     evidence = item.evidence()

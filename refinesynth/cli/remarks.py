@@ -19,7 +19,6 @@ _SAID = frozenset(
         "tool_parser",
     }
 )
-"""Events that are shown."""
 
 
 @contextmanager

@@ -176,7 +176,6 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    """Settings of a file; former names print a note."""
     from refinesynth.synthesis.configured import settings_of
 
     with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as told:
@@ -199,11 +198,7 @@ def _refuse_lost_spans() -> None:
 
 
 def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were typed; those of grounded play are laid over those of the file.
-
-    Raises:
-        ConfigurationError: An option is given without the one it needs, or a chain of rules cannot be read.
-    """
+    """Settings that were typed, with those of grounded play over the file's; raises ConfigurationError."""
     from refinesynth.cli.options import chain
     from refinesynth.episode import plays
 

@@ -80,7 +80,6 @@ def run_and_report(
 
 
 def _accepted_in(folder: Path) -> int | None:
-    """Number of accepted trajectories; None if there is no run that can be read."""
     try:
         return RunFolder.open(folder).totals().accepted
     except RefinesynthError:
@@ -89,11 +88,7 @@ def _accepted_in(folder: Path) -> int | None:
 
 
 def import_backends(asked: Mapping[str, Any]) -> None:
-    """Import what the backends need before signals are handled: importing litellm takes seconds.
-
-    Raises:
-        ConfigurationError: There is no such backend.
-    """
+    """Import what the backends need before signals are handled; raises ConfigurationError for unknown ones."""
     for name in ("refinesynth.episode", "refinesynth.client.session"):
         import_module(name)
     if any(chosen.path == "litellm" for chosen in _chosen(asked)):
@@ -206,7 +201,6 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
 
 
 def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json: bool) -> None:
-    """Report on an unfinished run, if there is one."""
     try:
         result = SynthesisResult.open(folder)
     except RunFolderError:

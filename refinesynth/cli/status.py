@@ -28,14 +28,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 Contaminating = Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)]
 
 _MANY_IN_FLIGHT = 8
-"""Episodes in flight that are listed."""
 
 _STOPPED = {
     "personas_ran_out": "stopped: the personas ran out; the same command with more of them at the end goes on with it",
     "budget_spent": "stopped: the budget is spent; the same command with a larger one goes on with it",
     "nothing_accepted": "stopped early: nothing was accepted; `show --refused` says why, the same command with --early-stop 0 goes on",
 }
-"""Reasons for an end before `n`."""
 
 
 _MANY, _TOO_CLEAN = 20, 0.15
@@ -222,7 +220,6 @@ def _paid(found: RunStatus) -> RenderableType | None:
 
 
 def _went(found: RunStatus) -> RenderableType | None:
-    """Outcome of the spending."""
     spending = found.spending
     if not found.spent:
         return None

@@ -26,7 +26,6 @@ class Unreadable:
 
     path: Path
     number: int
-    """Counted from 1."""
     problem: str
 
     def __str__(self) -> str:
@@ -39,7 +38,6 @@ class Line:
 
     path: Path
     number: int
-    """Counted from 1."""
     data: bytes
 
     def read(self) -> Trajectory | Refused | Unreadable:
@@ -112,10 +110,8 @@ def _record(data: bytes) -> Trajectory | Refused:
 
 
 _NAMED = 5
-"""Candidates listed for an ambiguous id."""
 
 _DIGITS = 6
-"""Digits at the beginning of episode ids."""
 
 
 def key(record: Trajectory | Refused) -> str:

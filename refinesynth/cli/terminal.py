@@ -14,9 +14,7 @@ from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import printable
 
 _NARROWEST = 20
-"""Least usable number of columns."""
 _USUAL = 80
-"""Columns if their number is unknown."""
 
 
 class SafeConsole(Console):

@@ -80,11 +80,7 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
 def tuned(
     spec: str | Mapping[str, str | Sequence[str]], settings: Sequence[str]
 ) -> str | Mapping[str, str | Sequence[str] | Backend]:
-    """`spec` with `[ROLE.]SETTING=VALUE` applied: settings without a role to all backends, then those of roles.
-
-    Raises:
-        ConfigurationError: No such role or setting, or a value that it does not take.
-    """
+    """`spec` with `[ROLE.]SETTING=VALUE` applied, those without a role first; raises ConfigurationError."""
     if not settings:
         return spec
     named = {"default": spec} if isinstance(spec, str) else spec
@@ -124,11 +120,7 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> str | Backend |
 
 
 def tuned_backend(name: str | Backend, settings: Sequence[str]) -> Backend:
-    """One backend, for all roles, with its settings.
-
-    Raises:
-        ConfigurationError: There is no such backend or setting.
-    """
+    """One backend, for all roles, with its settings; raises ConfigurationError."""
     found = resolve(name)
     for text in settings:
         role, setting, value = _parse(text)

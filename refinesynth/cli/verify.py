@@ -74,8 +74,6 @@ def verify(
 
 @dataclass(frozen=True)
 class _Checked:
-    """One record, then and now."""
-
     id: str
     stage: _Stage
     accepted_then: bool
@@ -86,10 +84,7 @@ class _Checked:
 
 @dataclass
 class _Recount:
-    """Counts over everything that was checked."""
-
     seen: Counter[_Stage] = field(default_factory=Counter[_Stage])
-    """Records by stage."""
     changed: Counter[_Stage] = field(default_factory=Counter[_Stage])
     """Records by stage with another verdict now."""
     by_rule: Counter[str] = field(default_factory=Counter[str])
@@ -97,7 +92,6 @@ class _Recount:
     warnings: Counter[str] = field(default_factory=Counter[str])
     """Rule name to the number of records that it warns of now."""
     unreadable: int = 0
-    """Lines that are not records."""
 
     def add(self, checked: _Checked) -> None:
         self.seen[checked.stage] += 1

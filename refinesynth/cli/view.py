@@ -112,7 +112,6 @@ def _is_run(folder: Path) -> bool:
 
 
 def _written(folder: Path) -> Path:
-    """Write a run's logs under a progress bar."""
     from refinesynth.evaluate.run_logs import Progress, write_logs
 
     last = Progress(0, 1, 0)

@@ -27,7 +27,6 @@ WORDS = 13
 """Default length of a run of words that counts as an overlap."""
 
 _QUOTED = 300
-"""Characters of an overlap that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +36,8 @@ class Overlap:
     where: str
     """Text of the trajectory: `goal`, `turn 4 observation`, ..."""
     start: int
-    """Index of its first word."""
     words: int
-    """Number of words."""
     text: str
-    """The words, shortened."""
     source: str
     """File and entry of the evaluation set that hold its beginning: `test.jsonl:17`; of several, the first."""
 
@@ -117,20 +113,12 @@ class Contamination:
 
 
 def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
-    """Files of evaluation sets; of a folder, all files in it.
-
-    Raises:
-        InputError: A folder holds none.
-    """
+    """Files of evaluation sets; of a folder, all files in it. Raises InputError for an empty folder."""
     return tuple(path for each in given for path in _files(Path(each)))
 
 
 def digest_of(given: Iterable[str | Path]) -> str:
-    """SHA-256 of the contents of evaluation sets, in hexadecimal, independent of names and order.
-
-    Raises:
-        InputError: One of them cannot be read.
-    """
+    """SHA-256 of the contents, in hexadecimal, independent of names and order; raises InputError for unreadable files."""
     digests: list[bytes] = []
     for path in files_of(given):
         try:
@@ -193,7 +181,6 @@ MAX_RUNS = 20_000_000
 """Most distinct runs, 16 bytes each."""
 
 _PENDING = 1 << 20
-"""Runs that are gathered before they are merged."""
 
 _ENTRY_BITS = 40
 
@@ -202,16 +189,11 @@ class RunIndex:
     """Sorted hashes of runs of `length` words, and of shorter texts with at least `SHORTEST` words."""
 
     def __init__(self, length: int, texts: Iterable[tuple[int, int, str]]) -> None:
-        """Add texts, each with the numbers of its file and its entry.
-
-        Raises:
-            InputError: They hold more than `MAX_RUNS` distinct runs.
-        """
+        """Add texts with the numbers of their file and entry; raises InputError for more than `MAX_RUNS` distinct runs."""
         import numpy as np
 
         self.length = length
         self.lengths: set[int] = set()
-        """Lengths of the runs that are indexed."""
         self._runs = np.empty(0, dtype=np.uint64)
         self._sources = np.empty(0, dtype=np.uint64)
         pending: list[tuple[NDArray[np.uint64], int]] = []

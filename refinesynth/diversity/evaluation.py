@@ -9,6 +9,7 @@ import orjson
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
+from refinesynth.files.atomic_write import COMPRESSED
 from refinesynth.files.compressed import open_binary
 
 MAX_BYTES = 1 << 30
@@ -17,14 +18,11 @@ MAX_BYTES = 1 << 30
 MAX_DOCUMENT = 1 << 26
 """Longest JSON document or line, in bytes (its values take some 20 times the memory). Longer lines are split into plain texts."""
 
-_COMPRESSIONS = (".gz", ".zst")
 _LINES = (".jsonl", ".ndjson")
 _SEPARATORS = b"\n\r\t ,"
 
 
 class Text(NamedTuple):
-    """A text of an evaluation set."""
-
     entry: int
     """Line of the file, or item of a JSON list, from 1."""
     text: str
@@ -41,7 +39,7 @@ def texts_of(path: Path) -> Iterator[Text]:
     from zstandard import ZstdError
 
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = suffixes.pop() if suffixes and suffixes[-1] in _COMPRESSIONS else None
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else None
     document: JsonValue = None
     try:
         if not suffixes or suffixes[-1] not in _LINES:

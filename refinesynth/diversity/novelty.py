@@ -87,7 +87,6 @@ class NearDuplicate:
     """The most similar script that was admitted before; of several, the first."""
 
     of: str
-    """Name of the other script."""
     similarity: float
     """0 to 1, the mean of world, actions and goal, weighted 8 : 5 : 3."""
     world: float

@@ -20,13 +20,11 @@ NAME = "<name>"
 """Placeholder for a name in a text."""
 
 ACTIONS_COMPARED = 100
-"""Actions that are looked at."""
 
 _MAX_VALUES = 500
 """Values of one parameter that are names."""
 
 _MAX_NAME = 200
-"""Longest name, in characters."""
 
 _MAX_TEXT = 8_000
 """Characters of one text that are looked at."""
@@ -96,7 +94,6 @@ _MAX_FACTS = 2_000
 """Facts of an environment that are looked at, in its own order."""
 
 _MAX_DEPTH = 32
-"""Keys on the way to a fact."""
 
 _MAX_LITERAL = 32
 """Longest text of a fact that is compared, in characters."""
@@ -126,8 +123,6 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A key, list item or value on the path to a fact."""
-
     text: str
     name: str | None
     """The name that it is, if any."""

@@ -20,7 +20,6 @@ from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
 
 _NAMED = 3
-"""Trajectories listed in a message."""
 
 
 class NamedWorld(NamedTuple):
@@ -49,11 +48,7 @@ def read_worlds(source: str | PathLike[str]) -> Iterator[NamedWorld]:
 
 
 def find_world(source: str | PathLike[str], wanted: str | None = None) -> NamedWorld:
-    """The world of a trajectory, or the first one.
-
-    Raises:
-        InputError: `source` cannot be read, there is no such trajectory, or its script is not grounded.
-    """
+    """The world of a trajectory, or the first one; raises InputError if there is none."""
     if wanted is None:
         return next(read_worlds(source))
     names: list[str] = []
@@ -72,7 +67,6 @@ STEPS = 30
 """Default limit of actions, that of the paper's evaluation (section 4)."""
 
 OVER = "It is over; nothing more can be done."
-"""Answer to an action after the end."""
 
 
 class GroundedEnvironment:
@@ -108,9 +102,7 @@ class GroundedEnvironment:
         self.success = False
         """True once the goal is reached."""
         self.taken = 0
-        """Actions so far."""
         self.mistakes = 0
-        """Actions so far that the world refused."""
         return render_task(self.script) if form == "react" else render_tool_task(self.script)
 
     @property

@@ -24,8 +24,6 @@ from refinesynth.trajectory import Script
 
 
 class WorldAction(Action):
-    """An action of a player."""
-
     action: str
 
 
@@ -36,8 +34,6 @@ class WorldObservation(Observation):
 
 
 class WorldState(State):
-    """State of a play."""
-
     world: str = ""
     progress: float = 0.0
     success: bool = False
@@ -45,8 +41,6 @@ class WorldState(State):
 
 
 class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
-    """Plays one of the worlds at a time."""
-
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self, worlds: list[NamedWorld], *, steps: int = STEPS) -> None:

@@ -25,8 +25,6 @@ class WorldsConfig(vf.TasksetConfig):
 
 
 class WorldData(vf.TaskData):
-    """A task on the wire."""
-
     script: dict[str, Any]
 
 
@@ -81,12 +79,7 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
                 if world.done:
                     break
                 segment = await play.turn(observation)
-        weights = {
-            "success": asked.success,
-            "progress": asked.progress,
-            "mistake": asked.mistake,
-            "length": asked.length,
-        }
+        weights = {name: getattr(asked, name) for name in ("success", "progress", "mistake", "length")}
         play.trace.record_reward("world", world.reward(**weights), 1.0)
         play.trace.record_metrics(
             {

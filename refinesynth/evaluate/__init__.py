@@ -37,8 +37,6 @@ class TaskScore:
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Result of an evaluation."""
-
     model: str
     folder: str
     """Folder of the logs, for `compare` and `refinesynth view`."""

@@ -40,7 +40,7 @@ Act = Callable[[list[ChatMessage], Episode], Awaitable[ModelOutput]]
 
 
 def control_of(state: TaskState) -> Act | None:
-    """The control that plays this sample; None if a model does."""
+    """The control that plays this sample; None for a model."""
     if state.model.api.rpartition("/")[2] != PROVIDER:
         return None
     # The same choices for the same sample and epoch.
@@ -80,7 +80,6 @@ class _Oracle:
 
 
 def _acting(name: str, action: str | None) -> ModelOutput:
-    """The action as a player's message; an empty output if there is none."""
     if action is None:
         return ModelOutput(model=f"{PROVIDER}/{name}")
     message = render_player(PlayerTurn(thought="This is a control, which does not think.", action=action))
@@ -134,8 +133,6 @@ _REFLECTIONS = "What you noted after your earlier attempts at this task:\n{notes
 
 @dataclass
 class Played:
-    """One attempt at one instance."""
-
     moves: list[Move] = field(default_factory=list[Move])
     progress: float = 0.0
     success: bool = False
@@ -234,7 +231,6 @@ async def _example(
 
 
 async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
-    """The oracle's solution as a player's text; empty if it fails."""
     async with pool.episode(instance) as episode:
         try:
             start = await episode.reset()

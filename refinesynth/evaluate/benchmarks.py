@@ -25,11 +25,7 @@ TABLE = Table(
 def read_instances(
     name: str, *, data: Path | None = None, argument: str = "", compat: Compat = "agentboard"
 ) -> Sequence[Instance]:
-    """All instances of the benchmark of that name, in their fixed order.
-
-    Raises:
-        InputError: No such benchmark, or its data is missing or unusable.
-    """
+    """All instances of a benchmark in their fixed order; raises InputError if it is unknown or its data unusable."""
     benchmark = find(name)
     try:
         found = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument, compat)))
@@ -53,11 +49,7 @@ def find(name: str) -> Benchmark:
 
 
 def named(tasks: str) -> list[tuple[str, str]]:
-    """Names and arguments of `babyai,pddl`, `held-out` or `worlds:runs/held-out`, each once, in order.
-
-    Raises:
-        InputError: One names no benchmark, or nothing is named.
-    """
+    """Names and arguments of `babyai,pddl`, `held-out` or `worlds:runs/held-out`, each once; raises InputError."""
     found: dict[tuple[str, str], None] = {}
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")

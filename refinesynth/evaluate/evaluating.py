@@ -29,8 +29,6 @@ Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """State of an evaluation."""
-
     model: str
     folder: Path
     """Folder of the logs."""
@@ -41,7 +39,6 @@ class Progress:
     finished: int
     """Finished episodes, those of earlier calls included."""
     of: int
-    """All episodes."""
     seconds_left: float | None
     """At the pace of this call; None before its first episode ends."""
 
@@ -188,11 +185,7 @@ def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Disp
 
 
 def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[str]]:
-    """Names of `P1`, `P2,P4` or `P1..P5`, each with its benchmarks.
-
-    Raises:
-        InputError: There is no such perturbation, or none of the benchmarks has it.
-    """
+    """Names of `P1`, `P2,P4` or `P1..P5`, each with its benchmarks; raises InputError for unknown or unused ones."""
     found: list[str] = []
     known = list(PERTURBATIONS)
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -10,8 +10,6 @@ SCORE = "episode"
 
 
 class Move(NamedTuple):
-    """One turn of an episode."""
-
     action: str
     """Text of the action; empty if the message held none."""
     failed: bool

@@ -72,7 +72,6 @@ class OwnBackend(ModelAPI):
         super().__init__(model_name, base_url, None, [], config or GenerateConfig())
         self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
         self.budget = Budget.of(budget)
-        """Read when the first request is made."""
         self._model: LiteLLMModel | None = None
         self._tracker: BudgetTracker | None = None
         self._stopped: RunStopped | None = None

@@ -33,7 +33,6 @@ _TRIES = 2
 """Tries of an action or a start; the second one in a new process."""
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
-"""Most bytes of one answer."""
 _CHUNK = 1 << 16
 _GRACE = 1.0
 """Seconds for a process to end by itself."""
@@ -44,8 +43,6 @@ class EnvironmentFault(Exception):
 
 
 class EnvironmentProcess:
-    """A process with one environment."""
-
     def __init__(self, benchmark: Benchmark, *, compat: Compat, perturb: str, python: str | None) -> None:
         """Start the process without waiting for its imports; raises InputError for an unusable interpreter."""
         self._describe(benchmark, compat, perturb)
@@ -80,7 +77,6 @@ class EnvironmentProcess:
     def _describe(self, benchmark: Benchmark, compat: Compat, perturb: str) -> None:
         self.benchmark = benchmark
         self.episodes = 0
-        """Episodes begun in it."""
         self.solves = False
         """True if the environment has `solution()`; known once it was opened."""
         self._opening = {"do": "open", "environment": benchmark.environment, "compat": compat, "perturb": perturb}
@@ -247,12 +243,7 @@ class EnvironmentPool:
         atexit.register(self.close)
 
     def check(self, *, solves: bool = False) -> None:
-        """Open one process, which is kept.
-
-        Raises:
-            InputError: The package or interpreter is missing, or `solves` and the environment has no solutions.
-            EnvironmentFault: The environment cannot be made, or the process died.
-        """
+        """Open one process, which is kept; raises what its `open` raises, and InputError without a needed solution."""
         process = self.taken()
         try:
             process.open()
@@ -295,7 +286,6 @@ class EnvironmentPool:
             self._idle.append(process)
 
     def close(self) -> None:
-        """End the idle processes."""
         for process in self._idle:
             process.let_end()
         while self._idle:
@@ -310,33 +300,21 @@ class Episode:
     pool: EnvironmentPool
     instance: Instance
     faults: list[str] = field(default_factory=list[str])
-    """Failures of its processes."""
     slipped: bool = False
     """True if the last action was right and failed for a moment."""
     _process: EnvironmentProcess | None = None
     _taken: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Actions with their observations."""
     _start: str = ""
 
     async def reset(self) -> Start:
-        """Begin, or begin again.
-
-        Raises:
-            InputError: The instance cannot be used, or the environment's package is missing.
-            EnvironmentLost: It cannot be started.
-        """
+        """Begin, or begin again; raises InputError for an unusable instance, EnvironmentLost if it cannot be started."""
         self._taken = []
         start = await self._asked(lambda process: process.reset(self.instance), again=False)
         self._start = start.observation
         return start
 
     async def step(self, action: str) -> Step:
-        """Take one action.
-
-        Raises:
-            EnvironmentLost: The action ends the process each time, or takes too long.
-            EnvironmentChanged: The process was lost, and the replay differs.
-        """
+        """Take one action; raises EnvironmentLost if it fails each time, EnvironmentChanged if the replay differs."""
         step = await self._asked(lambda process: process.step(action))
         self._taken.append((action, step.observation))
         self.slipped = step.slipped

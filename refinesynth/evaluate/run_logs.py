@@ -153,7 +153,6 @@ def _unreadable(verdict: Score) -> list[ChatMessage]:
 
 
 def _blocks(turn: DraftTurn, notes: Sequence[str]) -> list[Content]:
-    """Thought, and text with notes below."""
     blocks: list[Content] = []
     if isinstance(turn, MalformedTurn):
         said = f"✗ malformed turn: {turn.problem}\n{turn.raw}"
@@ -208,11 +207,8 @@ _LONGEST_ID: Final = 80
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of the writing."""
-
     done: int
     of: int
-    """Bytes of the run's files."""
     samples: int
     """Records in logs so far."""
 
@@ -221,9 +217,7 @@ class Progress:
 class _Part:
     kind: type[Trajectory] | type[Refused]
     number: int
-    """From 1."""
     first: int
-    """Number of its first line, from 1."""
     lines: Sequence[bytes]
 
     @property
@@ -337,7 +331,6 @@ def _id(record: Trajectory | Refused, used: Counter[str]) -> str:
 
 
 def _times(run: RunFolder) -> tuple[str, str]:
-    """Times of the first and last event, or of the configuration."""
     written = datetime.fromtimestamp(run.config_file.stat().st_mtime, UTC).isoformat()
     first = next(read_lines(run.events_file), None)
     times = [_time(line, written) for line in (first, last_line(run.events_file) if first else None)]

@@ -47,7 +47,6 @@ def episode() -> Scorer:
 
 
 MAX_TOKENS = 1_024
-"""Default limit of one answer."""
 
 
 def _checked_pool(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
@@ -87,11 +86,7 @@ FACTS = "refinesynth"
 
 
 def benchmark_task(name: str, options: TaskSettings) -> Task:
-    """Task of a benchmark with its pool of processes, one of which is started as a check outside of `placed`.
-
-    Raises:
-        InputError: No such benchmark, missing data or packages.
-    """
+    """Task of a benchmark with its pool, of which one process is opened unless within `placed`; raises InputError."""
     benchmark = find(name)
     _check(benchmark, options)
     found = read_instances(name, data=options.data, argument=options.argument, compat=options.compat)
@@ -115,7 +110,6 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
 
 
 def task_name(benchmark: str, perturb: str) -> str:
-    """Name of a task in logs."""
     return f"{benchmark}-{perturb}" if perturb else benchmark
 
 

@@ -97,14 +97,11 @@ class Tally:
 
     @property
     def size_category(self) -> str:
-        """Size category of the Hub."""
         return next((name for below, name in _SIZES if self.figures.trajectories < below), "n>10M")
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """Contents of a dataset card."""
-
     title: str
     licence: str
     """Identifier as on the Hugging Face Hub; the user must choose it."""
@@ -116,7 +113,6 @@ class CardFacts:
     held_out: ExportReport | None = None
     """Report of the second file, with the scripts that are not in the first."""
     tags: tuple[str, ...] = ()
-    """Further tags."""
     personas: str = ""
     """Source and licence of the personas, in the user's words."""
     estimated: bool = False

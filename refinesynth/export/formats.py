@@ -227,7 +227,6 @@ TOKENS = "tokens"
 """Format of token ids and labels, which only training can write."""
 
 FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL})
-"""Formats of the package by name."""
 
 INSTALLED = Table("export format", "refinesynth.formats")
 """Entry points: `mine = "my_package.formats:MINE"`, an object of `Format` whose name is `mine`."""

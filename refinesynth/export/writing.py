@@ -27,13 +27,10 @@ from refinesynth.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class ExportReport:
-    """Result of an export."""
-
     path: Path
     format: str
     masking: Masking
     trajectories: int
-    """Trajectories read."""
     left_out: int
     """Trajectories without a record."""
     records: int
@@ -176,11 +173,7 @@ class DatasetInfo:
     """The `dataset_info.json` beside a ShareGPT file, read at once to report errors early; other entries are kept."""
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
-        """Prepare the entry for the export at `path`.
-
-        Raises:
-            InputError: The file is not a JSON object, has another entry of this name, is no regular file, or is the export itself.
-        """
+        """Prepare the entry for the export at `path`; raises InputError for an unusable file or another entry."""
         if path.name == FILE_NAME:
             raise InputError(f"{path} is where LLaMA-Factory looks for its data sets' names; choose another name")
         self.path = path.with_name(FILE_NAME)
@@ -197,7 +190,6 @@ class DatasetInfo:
         self._entry = {name: entry}
 
     def write(self) -> Path:
-        """Add the entry to the current file and return its path."""
         with alone_with(self.path, wait=_WAIT), output_file(self.path, overwrite=True) as file:
             entries = _read(self.path) | self._entry
             file.write(orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

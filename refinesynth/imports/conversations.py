@@ -39,11 +39,7 @@ class Functions:
     """
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall], *, answers: bool) -> None:
-        """Functions of `tools` and of right calls; `answers` if there are messages without a call.
-
-        Raises:
-            ValueError: A call cannot be written as text and parsed back, or there are too many functions.
-        """
+        """`answers` if there are messages without a call; raises ValueError for calls that do not parse back."""
         self._properties = {tool["function"]["name"]: properties_of(tool["function"]) for tool in tools}
         self._descriptions = {tool["function"]["name"]: tool["function"].get("description") for tool in tools}
         for call in calls:
@@ -211,11 +207,7 @@ def _told(asked: Sequence[Turn]) -> tuple[str, str]:
 def _turns(
     task: Task, played: Sequence[Turn], read: _Reader, *, first: int
 ) -> Iterator[PlayerTurn | DungeonMasterTurn]:
-    """Player's turns with their answers; consecutive messages are one observation.
-
-    Raises:
-        ValueError: A turn cannot be parsed; `first` is the number of the first message in the record.
-    """
+    """Player's turns, each with the messages after it as its answer; raises ValueError with a message's number."""
     if task.opening is not None:
         yield _answer(task.opening)
     for at, speaker, heard in _exchanges(played):
@@ -230,7 +222,6 @@ def _turns(
 
 
 def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]:
-    """Each assistant turn at its index, with the messages after it."""
     starts = [at for at, turn in enumerate(played) if turn.role == "assistant"]
     for at, stop in zip(starts, [*starts[1:], len(played)], strict=True):
         yield at, played[at], list(played[at + 1 : stop])

@@ -29,10 +29,7 @@ from refinesynth.trajectory import Persona
 
 
 class Raw(NamedTuple):
-    """A record that is not parsed yet."""
-
     where: str
-    """File and line for messages."""
     line: bytes
     """Empty where it is too long."""
 
@@ -47,11 +44,7 @@ class Raw(NamedTuple):
 
 
 def records(source: Path) -> Iterator[Raw]:
-    """Yield the lines of a file, or the document or list items of `.json` files, for a folder in the order of names.
-
-    Raises:
-        InputError: It is missing, or cannot be read.
-    """
+    """Yield the lines of a file, or the document or list items of `.json` files in the order of names; raises InputError."""
     files = [source]
     if source.is_dir():
         files = sorted(found for found in source.glob("*.json") if found.is_file())
@@ -88,7 +81,6 @@ def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
 
 
 _AT_ONCE: Final = 64
-"""Most records of one commit."""
 
 _NOBODY: Final = Persona(text="Nobody: the record could not be read.")
 
@@ -130,17 +122,12 @@ async def import_trajectories(
 
 
 def _known(folder: Path) -> Iterator[str]:
-    """Digests of the records that an earlier import read into this folder, in order."""
     if (folder / "config.json").exists() and (run := RunFolder.open(folder)).config.play == PLAY:
         yield from (line.persona for line in run.episodes())
 
 
 async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[[int], object]) -> int:  # noqa: A002
-    """Number of records, after reading all of the file.
-
-    Raises:
-        InputError: None of them can be read, or they differ from those read before.
-    """
+    """Number of records, after reading the whole file; raises InputError if none is valid or earlier ones differ."""
     count, first, readable = 0, "there are none", False
     for count, raw in enumerate(records(path), start=1):
         if (before := next(known, None)) is not None and before != _digest(raw):
@@ -227,7 +214,6 @@ def _digest(raw: Raw) -> str:
 
 
 def _config(path: Path, format: str, *, n: int) -> RunConfig:  # noqa: A002
-    """Configuration of a run that played nothing."""
     unplayed = PlaySettings().model_dump(mode="json", exclude={"mistakes", "attempts", "grounding"})
     return RunConfig.model_validate(
         {

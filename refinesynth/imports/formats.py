@@ -101,15 +101,10 @@ RULES: Final = repr(RequiredKeys())
 """Rules that an import checks."""
 
 _SHOWN = 300
-"""Characters of a goal that stand for a persona."""
 
 
 def read_record(record: object, format: str, where: str, *, index: int = 0) -> Trajectory:  # noqa: A002
-    """A record as a trajectory; `index` is its position in the file, for an id if it has none.
-
-    Raises:
-        InputError: Unknown format or invalid record; the message begins with `where`.
-    """
+    """A record as a trajectory, with an id made of `index` if it has none; raises InputError that begins with `where`."""
     read = find(format)
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")

@@ -16,22 +16,16 @@ from refinesynth.text.jsontext import write_json
 
 @dataclass(frozen=True)
 class DedupReport:
-    """Result of `dedup`."""
-
     output: Path
     read: int
     """Rows with a persona."""
     bad: int
     """Rows without a persona; they are not in the output."""
     problems: tuple[str, ...]
-    """The first few bad rows, with reasons."""
     kept: int
     exact: int
-    """Exact duplicates that were left out."""
     near: int
-    """Near-duplicates that were left out."""
     index_bytes: int
-    """Memory of the index at the end, in bytes."""
 
 
 def dedup(
@@ -99,11 +93,7 @@ def dedup(
 
 
 def check_output(path: Path, source: RecordSource | None, *, overwrite: bool) -> None:
-    """Refuse an output file before anything is read.
-
-    Raises:
-        InputError: `path` is a folder, exists and `overwrite` is false, or is one of the files of `source`.
-    """
+    """Raise InputError if `path` is a folder, exists without `overwrite`, or is a file of `source`."""
     refuse_existing(path, overwrite=overwrite)
     given: Iterable[object] = (
         (Path(source),) if isinstance(source, str | PathLike) else source if isinstance(source, list | tuple) else ()

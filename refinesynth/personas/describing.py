@@ -11,8 +11,6 @@ from refinesynth.personas.records import Records, RecordSource
 
 @dataclass(frozen=True)
 class Lengths:
-    """Distribution of lengths."""
-
     least: int
     median: int
     mean: float
@@ -34,13 +32,10 @@ _MOST_WORDS = 2_000_000
 
 @dataclass(frozen=True)
 class PersonaStats:
-    """Result of `stats`."""
-
     personas: int
     bad: int
     """Rows without a persona."""
     problems: tuple[str, ...]
-    """The first few bad rows, with reasons."""
     characters: Lengths
     words: Lengths
     distinct_words: int

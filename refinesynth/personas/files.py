@@ -17,6 +17,7 @@ import orjson
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.files.atomic_write import COMPRESSED
 from refinesynth.files.compressed import open_binary
 from refinesynth.files.lines import bounded_lines, read_document
 from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row
@@ -30,13 +31,10 @@ STDIN = "-"
 _COUNTED_BYTES = 64 * 1024 * 1024
 """Largest file whose lines are counted beforehand, which takes a fifth of a second."""
 _PARQUET_ROWS = 256
-"""Rows of a Parquet file in memory at a time."""
-_COMPRESSIONS = (".gz", ".zst")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _FORMATS = (".jsonl", ".ndjson", *_DELIMITERS, ".txt", ".json", ".parquet")
 
 Found = tuple[int, object]
-"""Number and content of a row."""
 
 
 class PersonaFile:
@@ -53,7 +51,7 @@ class PersonaFile:
         self.column = column
         self._line = 0
         suffixes = [suffix.lower() for suffix in path.suffixes]
-        self._compression = suffixes.pop() if suffixes and suffixes[-1] in _COMPRESSIONS else None
+        self._compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else None
         self._format = suffixes[-1] if suffixes else ""
         if str(path) == STDIN:
             self._format = STDIN
@@ -69,17 +67,13 @@ class PersonaFile:
         if self._format not in _FORMATS:
             raise InputError(
                 f"unknown file format by the name of {str(path)!r}; expected one that ends in "
-                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(_COMPRESSIONS)} after that"
+                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(COMPRESSED)} after that"
             )
         if self._format == ".parquet":
             check_installed("parquet", "pyarrow")
 
     def rows(self) -> Generator[Row, None, None]:
-        """Yield every row in order.
-
-        Raises:
-            InputError: There is no column for personas, a line is too long, or the file cannot be read.
-        """
+        """Yield every row in order; raises InputError if the file cannot be read or has no column for personas."""
         for found in self._found():
             yield found if isinstance(found, BadRow) else read_row(found[1], found[0], self.column)
 

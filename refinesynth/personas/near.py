@@ -26,7 +26,6 @@ _UNSPACED = (
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
 _KEPT_WORDS = 1 << 16
-"""Size of the cache of word hashes."""
 
 
 def words(text: str) -> list[str]:
@@ -120,7 +119,6 @@ class NearDuplicates:
 
     @property
     def bytes_held(self) -> int:
-        """Estimated size of the index."""
         arrays = (self._grams, self._ends, self._fingerprints, self._before)
         held = sum(part.itemsize * len(part) for part in arrays)
         return held + getsizeof(self._newest) + 2 * _NUMBER_BYTES * len(self._newest)

@@ -15,7 +15,6 @@ RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping
 """A path, or an iterable of rows: a `Path` stands for the rows of its file, a text is a persona."""
 
 _TOLD_EVERY = 4096
-"""Rows between two calls of `on_progress`."""
 
 
 class Records:
@@ -37,9 +36,7 @@ class Records:
             ConfigurationError: A package that a file needs is not installed.
         """
         self.read = 0
-        """Rows with a persona so far."""
         self.bad = 0
-        """Rows without one so far."""
         self.problems: tuple[str, ...] = ()
         """The first few bad rows: file, line and reason."""
         self._on_progress = on_progress

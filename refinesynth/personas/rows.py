@@ -25,8 +25,6 @@ WRAPPER = "json"
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row without a persona."""
-
     line: int
     """Line of the file, or position among the rows, from 1."""
     reason: str

@@ -33,7 +33,6 @@ NO_DOMAIN = "(none)"
 """Group of the rows whose fields name no domain."""
 
 _FIELDS_NAMED = 20
-"""Names of fields that a message lists."""
 
 _MISSING = frozenset({"", "none", "null", "nan", "n/a", "na", "unknown", "not specified", "-"})
 _LONGEST = 100
@@ -76,8 +75,6 @@ def _said(value: JsonValue) -> str | None:
 
 @dataclass(frozen=True)
 class Sample:
-    """Result of `sample`."""
-
     records: tuple[Record, ...]
     """Interleaved by domain: one of each, then the second of each, and so on."""
     read: int
@@ -85,7 +82,6 @@ class Sample:
     bad: int
     """Rows without a persona."""
     problems: tuple[str, ...]
-    """The first few bad rows, with reasons."""
     duplicates: int
     """Near-duplicates that were left out; 0 if not searched."""
     domains: dict[str, int]
@@ -161,9 +157,7 @@ class _Balanced:
         self._random = Random(seed)
         self._offered = 0
         self._rows: dict[str, list[tuple[int, int, Record]]] = {}
-        """Domain to (random key, position, row)."""
         self.held = 0
-        """Rows in memory."""
 
     def offer(self, record: Record, domain: str) -> None:
         self._offered += 1
@@ -180,7 +174,6 @@ class _Balanced:
         return ((name, record) for _, _, name, (_, _, record) in self._first())
 
     def _first(self) -> list[tuple[int, int, str, tuple[int, int, Record]]]:
-        """Rank, key of the domain, its name, and the row."""
         ranked = (
             (rank, key, name, row)
             for name, rows in self._rows.items()

@@ -28,11 +28,8 @@ class Personas:
         self._first, self._step = 0, 1
         self._read_ahead: Persona | None = None
         self.description = description
-        """Description of the source for messages."""
         self.bad = 0
-        """Rows without a persona so far."""
         self.problems: tuple[BadRow, ...] = ()
-        """The first few bad rows."""
         self.on_problem: Callable[[BadRow], None] | None = None
         """Called with each row that joins `problems`."""
 
@@ -40,11 +37,7 @@ class Personas:
         return self
 
     async def __anext__(self) -> tuple[int, Persona]:
-        """Return the next persona with its index, from 0.
-
-        Raises:
-            InputError: The source cannot be read, or holds no persona.
-        """
+        """Return the next persona with its index, from 0; raises InputError for an empty or unreadable source."""
         persona, self._read_ahead = self._read_ahead, None
         if persona is None:
             persona = await self._read()
@@ -65,11 +58,7 @@ class Personas:
         return None if count is None else len(range(self._first, count, self._step))
 
     async def look(self) -> None:
-        """Read the first persona without taking it.
-
-        Raises:
-            InputError: There is none, or the source cannot be read.
-        """
+        """Read the first persona without taking it; raises InputError if there is none."""
         if self._read_ahead is None and self._next == 0:
             self._read_ahead = await self._read()
 

@@ -22,10 +22,8 @@ _EPISODES_SCENES = 16
 """Scenes kept of one episode, which has one more for each refused script."""
 
 _MOST_POSITIONS = 256
-"""Positions cached per scene."""
 
 _MOST_RULINGS = 32
-"""Rulings cached per position."""
 
 _LONGEST_REMEMBERED = 200
 """Longest action whose ruling is cached, in characters."""
@@ -44,7 +42,6 @@ class Position:
         # A position holds the one before it; if that held this one too, neither would go when its scene is let go of.
         self._kept = ref(kept)
         self.planned: tuple[str, ...] | None = None
-        """The plan, once computed."""
         self._rulings: dict[str, Ruling] = {}
 
     def ruling(self, action: str) -> Ruling:
@@ -108,10 +105,7 @@ def _planned(position: Position) -> tuple[str, ...]:
 
 @dataclass(eq=False)
 class _Kept:
-    """Cached positions of a scene."""
-
     reached: dict[tuple[Position, str], Position] = field(default_factory=dict[tuple[Position, str], Position])
-    """By the position before and the action."""
 
 
 def opening(label: str) -> Position:
@@ -128,7 +122,6 @@ Scenes: TypeAlias = Callable[[str], tuple[Position, _Kept]]
 
 
 def scenes(most: int = _EPISODES_SCENES) -> Scenes:
-    """A cache of that many scenes."""
     return lru_cache(maxsize=most)(_opened)
 
 
@@ -152,8 +145,6 @@ def among(own: Scenes) -> Generator[None]:
 
 
 class Exchange(NamedTuple):
-    """An action with its answer."""
-
     action: str
     observation: str
     refused: bool

@@ -15,10 +15,8 @@ from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn, Script, read_turn
 
 _MOST_MISTAKES = 12
-"""Most mistakes in one answer."""
 
 _MOST_EXCHANGES = 60
-"""Most actions in one answer."""
 
 _STRANGE_EXCHANGES = 6
 """Actions in one answer for an unknown script."""

@@ -213,8 +213,6 @@ _TASK = re.compile(r"(?s)(?P<introduction>.*)\n\nGoal: (?P<goal>.*)")
 
 
 class Seen(NamedTuple):
-    """The chat of a player in text."""
-
     script: Script
     """Script of the functions; for unknown ones, as far as the functions define it."""
     task: str

@@ -34,11 +34,9 @@ class Rehearsal:
     seed: int = 0
 
     async def __call__(self, model: object = "rehearsal", messages: object = (), **options: Any) -> dict[str, Any]:
-        """One completion in OpenAI's form."""
         return self.answer(model, messages, options)
 
     def answer(self, model: object, messages: object, options: Mapping[str, object]) -> dict[str, Any]:
-        """The same without async."""
         request = Request.read(model, messages, options)
         luck = request.luck(self.faults, self.seed)
         if request.plays_by_calls:

@@ -83,7 +83,6 @@ class Scene:
         return next(iter(self.verbs)).partition("{")[0]
 
     def everything(self) -> Iterator[str]:
-        """Every action with every combination of allowed values."""
         yield from self._every(self.script.actions)
 
     def _every(self, actions: Iterable[ActionSpec]) -> Iterator[str]:
@@ -113,7 +112,6 @@ def is_grounded(label: str) -> bool:
 
 
 def draw_scene(label: str) -> Scene:
-    """The scene with this label."""
     family, plot, rng = _drawn(label)
     style = rng.choice(_PATTERNS)
     verbs = {rng.choice(verb.wordings): verb for verb in family.verbs}

@@ -12,7 +12,6 @@ from refinesynth.world import mentions
 from refinesynth.world.hidden import hidden_names
 
 _FARTHEST = 200
-"""Positions searched on the way to a place."""
 
 
 def plan_of(past: Past) -> tuple[str, ...]:

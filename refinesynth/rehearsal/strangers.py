@@ -18,10 +18,8 @@ from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Sc
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)
 _VALUES = re.compile(r"\{(?P<name>[^{}]*)\} is one of: (?P<values>[^;)]*)")
 _SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.MULTILINE)
-"""Values listed once for all actions."""
 
 _MOST_ACTIONS = 40
-"""Listed actions that are considered."""
 
 
 def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:

@@ -51,7 +51,7 @@ class Request:
     @classmethod
     def read(cls, model: object, messages: object, options: Mapping[str, object]) -> "Request":
         """Read the arguments of a completion, which may be anything."""
-        given = [item for item in map(_mapping, _items(messages)) if item]
+        given = [item for item in map(mapping, items(messages)) if item]
         return cls(
             messages=tuple((str(item.get("role"))[:20], _text_of(item.get("content"))) for item in given),
             form=_form(options),
@@ -59,7 +59,7 @@ class Request:
             most_tokens=_positive(options.get("max_completion_tokens")) or _positive(options.get("max_tokens")),
             model=model if isinstance(model, str) else "rehearsal",
             calls=tuple((at, *call) for at, item in enumerate(given) for call in _calls(item.get("tool_calls"))),
-            tools=tuple(_mapping(_mapping(tool).get("function")) for tool in _items(options.get("tools"))),
+            tools=tuple(mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))),
         )
 
     @property
@@ -128,37 +128,37 @@ def tokens(text: str) -> int:
 
 
 def _form(options: Mapping[str, object]) -> Form:
-    tools = [_mapping(_mapping(tool).get("function")) for tool in _items(options.get("tools"))]
+    tools = [mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))]
     named = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
     choice = options.get("tool_choice")
-    forced = _mapping(_mapping(choice).get("function")).get("name")
+    forced = mapping(mapping(choice).get("function")).get("name")
     insisted = forced in named or choice in ("required", "any")
-    wanted = _mapping(options.get("response_format"))
+    wanted = mapping(options.get("response_format"))
     if named and choice != "none" and (insisted or wanted.get("type") not in {"json_schema", "json_object"}):
         tool = named[forced] if forced in named else next(iter(named.values()))
         return Form("tool", schema=tool.get("parameters"), tool=cast("str", tool["name"]), insisted=insisted)
     if wanted.get("type") == "json_schema":
-        return Form("json", schema=_mapping(wanted.get("json_schema")).get("schema"))
+        return Form("json", schema=mapping(wanted.get("json_schema")).get("schema"))
     return Form("json" if wanted.get("type") == "json_object" else "text")
 
 
-def _items(value: object) -> list[object]:
+def items(value: object) -> list[object]:
     return list(cast("list[object]", value)) if isinstance(value, list | tuple) else []
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def mapping(value: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 def _text_of(content: object) -> str:
     if isinstance(content, str):
         return content
-    parts = [_mapping(part).get("text") for part in _items(content)]
+    parts = [mapping(part).get("text") for part in items(content)]
     return "\n".join(part for part in parts if isinstance(part, str))
 
 
 def _calls(calls: object) -> list[tuple[str, str]]:
-    functions = [_mapping(_mapping(call).get("function")) for call in _items(calls)]
+    functions = [mapping(mapping(call).get("function")) for call in items(calls)]
     return [
         (str(function.get("name")), arguments)
         for function in functions

@@ -40,7 +40,6 @@ def sounds_refused(observation: str) -> bool:
 
 
 _SHOWN = 120
-"""Characters of a player's text that are repeated."""
 
 
 def shown(text: str) -> str:

@@ -56,9 +56,7 @@ class Corruption:
     """A draft that was accepted before it was broken."""
 
     name: str
-    """Name of the corruption."""
     rule: str
-    """Class name of the rule that must find it."""
     draft: Draft
     """The broken draft, without turns if its script was broken."""
 

@@ -175,7 +175,6 @@ _PASSING = (
     "For a moment something is stuck, and nothing has changed.",
     "Your hand slips. Nothing happens for now.",
 )
-"""Observations of transient failures."""
 
 _STRIDES = (1, 101, 211, 307, 401)
 """Steps that visit every action: 1 and primes larger than the number of actions."""
@@ -203,8 +202,6 @@ def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
 
 
 class _Play:
-    """A play in progress."""
-
     def __init__(self, draw: st.DrawFn, script: Script) -> None:
         self.draw, self.world = draw, world_of(script)
         self.actions = _ground(self.world)

@@ -98,8 +98,6 @@ class Spread:
 
 @dataclass(frozen=True)
 class Pair:
-    """Success and progress."""
-
     success: float
     progress: float
     held_in: bool = field(default=False, kw_only=True)
@@ -144,7 +142,6 @@ class Comparison:
     """Comparison of evaluations."""
 
     models: Mapping[str, str]
-    """Evaluation to its model."""
     tables: Sequence[Table]
     """main, scores, further, differences, epochs, perturbations and behaviour, as far as they have rows."""
     warnings: Sequence[str] = ()

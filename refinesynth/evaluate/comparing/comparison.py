@@ -50,7 +50,6 @@ def _other_instances(one: Played) -> str:
 
 
 def _by_task(evaluations: Evaluations) -> Iterator[tuple[str, Played]]:
-    """Evaluations and tasks, ordered by task."""
     for task in dict.fromkeys(one.task for tasks in evaluations.values() for one in tasks):
         yield from ((name, one) for name, tasks in evaluations.items() for one in tasks if one.task == task)
 
@@ -169,11 +168,7 @@ _PUBLISHED_WITH = {"compat": ("agentboard",), "steps": ("30",), "reflexion": ("0
 
 
 def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
-    """Read evaluations and compare each with the first; `paper` adds the published rows and related warnings.
-
-    Raises:
-        InputError: A folder is missing, given twice, or holds no logs or one that cannot be read or used.
-    """
+    """Read evaluations and compare each with the first; `paper` adds the published rows. Raises InputError."""
     paths = [folder.resolve() for folder in folders]
     if again := next((str(path) for path in paths if paths.count(path) > 1), None):
         raise InputError(f"{again!r} is given more than once; give each folder once")

@@ -25,8 +25,6 @@ _RATES = frozenset(Counts().rates)
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """One task of an evaluation."""
-
     task: str
     """Benchmark, its argument and the perturbation: `worlds:runs/held-out`, `alfworld P1`."""
     benchmark: str
@@ -73,11 +71,7 @@ class _Log(NamedTuple):
 
 
 def read_evaluation(folder: Path) -> list[Played]:
-    """Tasks in a folder of logs, by name; of several logs of a task the newest finished one, else the newest.
-
-    Raises:
-        InputError: There is no folder, no log, no scored episode, or a log that cannot be read or is not ours.
-    """
+    """Tasks in a folder by name, each from its newest finished log, else its newest one; raises InputError."""
     if not folder.is_dir():
         raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")
     logs: dict[tuple[str, str, str], list[_Log]] = {}

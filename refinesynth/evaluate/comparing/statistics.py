@@ -48,7 +48,6 @@ def _resampled(values: Floats, generator: np.random.Generator) -> Floats:
 
 
 def change(parts: Parts) -> Change:
-    """The estimate of differences per instance."""
     found = estimate(parts)
     return Change(found.mean, found.low, found.high)
 

@@ -11,11 +11,9 @@ from refinesynth.files.atomic_write import write_file, write_json_file, write_te
 from refinesynth.text.printable import one_line
 
 _BAR = 0.24
-"""Height of a bar, in inches."""
 _TALLEST = 200
 """Most inches of a picture, which bounds memory."""
 _LONGEST = 40
-"""Characters of a name."""
 
 
 def draw(scores: Table) -> bytes:
@@ -66,11 +64,7 @@ _PAGE: Final = Path(__file__).with_name("page.html.jinja")
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write (or replace) the four files; no picture if no task is finished.
-
-    Raises:
-        StorageError: One cannot be written.
-    """
+    """Write (or replace) the four files; no picture if no task is finished. Raises StorageError."""
     paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
     scores = next((table for table in comparison.tables if table.name == "scores"), None)
     png = b"" if scores is None else draw(scores)

@@ -38,7 +38,6 @@ _KINDS = {
     "pick_cool_then_place_in_recep": "cool",
     "pick_two_obj_and_place": "puttwo",
 }
-"""ALFWorld's kinds of task by AgentBoard's names."""
 _FOLDER = re.compile(r"(\w+)-(\w+)-(\w+)-(\w+)-(\d+)")
 
 _WORDING = (

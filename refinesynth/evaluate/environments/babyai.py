@@ -40,7 +40,6 @@ from refinesynth.evaluate.environments.environment import (
 from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
 
 _CHECK = "check available actions"
-"""AgentBoard's other spelling of `CHECK`."""
 _COMPLETED = "\n The task is completed."
 
 

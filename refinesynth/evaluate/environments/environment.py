@@ -32,8 +32,6 @@ class Action:
 
 @dataclass(frozen=True)
 class Instance:
-    """One task of a benchmark."""
-
     id: str
     """Unique in its benchmark, the same in every run: results are paired by it."""
     data: Mapping[str, Any]
@@ -67,8 +65,6 @@ class Start:
 
 @dataclass(frozen=True)
 class Step:
-    """Outcome of one action."""
-
     observation: str
     progress: float
     """0 to 1, usually the highest so far."""
@@ -109,8 +105,6 @@ class TextEnvironment(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Source of a benchmark's instances."""
-
     data: Path | None = None
     """Folder of benchmark data, with one folder per benchmark."""
     argument: str = ""

@@ -25,11 +25,8 @@ _HOLDS = f"hotpotqa/{FILE}, from hotpotqa.github.io"
 _MOST_BYTES = 200_000_000
 """Largest file; the development set has 46 MB."""
 _SENTENCES = 5
-"""Sentences of a paragraph that a search shows."""
 _SIMILAR = 5
-"""Similar titles that a search lists."""
 _MOST_TEXT = 1_000
-"""Characters of a search or an answer that are read."""
 
 _FORM = re.compile(r"(?P<verb>search|lookup|finish)\s*\[(?P<text>.*)\]\.?", re.IGNORECASE | re.DOTALL)
 _INTRODUCTION = (

@@ -94,7 +94,6 @@ class Jericho:
         return Start(data["observation"] or _clean(str(opening)), data["goal"], _ACTIONS, _INTRODUCTION)
 
     def _nouns_in(self, text: str) -> list[tuple[str, str]]:
-        """Words of a text that the game knows."""
         found = dict.fromkeys(re.findall(r"[a-z][a-z'-]+", text.lower()))
         return [(word, "NOUN") for word in found if word[: self._longest] in self._nouns]
 

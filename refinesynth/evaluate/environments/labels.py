@@ -45,7 +45,6 @@ class Label:
         return self.texts(name)
 
     def texts(self, name: str) -> list[str]:
-        """A field with at least one text."""
         values: object = self._row.get(name)
         texts = cast("list[Any]", values) if isinstance(values, list) else []
         if not texts or not all(isinstance(one, str) for one in texts):

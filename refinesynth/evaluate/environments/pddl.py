@@ -35,7 +35,6 @@ from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
 
 _DATA: Any = json.loads(Path(__file__).with_name("pddl.json").read_text(encoding="utf-8"))
 _WORDS: Mapping[str, str] = _DATA["words"]
-"""Sentences by name of the predicate or action, for all games."""
 _REPAIRED: Mapping[str, str] = {**_WORDS, **_DATA["repaired"]}
 _HOLDING = "{0} is holding {1}. "
 """Sentence of a hand that holds; AgentBoard names only the hand, as what is held."""
@@ -62,7 +61,6 @@ ACTIONS: Mapping[str, tuple[Action, ...]] = {
     )
     for name, game in _DATA["games"].items()
 }
-"""By game."""
 
 INTRODUCTIONS: Mapping[str, str] = {name: game["introduction"] for name, game in _DATA["games"].items()}
 
@@ -186,7 +184,6 @@ class Pddl:
         return [text.strip() for text in self._valid]
 
     def close(self) -> None:
-        """Remove the files of the problem."""
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None

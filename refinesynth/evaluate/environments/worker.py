@@ -106,7 +106,6 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
-    """Serve until the input ends."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # Whatever an environment prints must not stand between the answers.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)

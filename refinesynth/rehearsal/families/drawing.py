@@ -191,7 +191,6 @@ def draw_office(family: Family, rng: Random) -> Plot:
 
 
 _STEPS = range(5, 10)
-"""Allowed lengths of a solution."""
 
 
 def draw_warehouse(family: Family, rng: Random) -> Plot:
@@ -268,7 +267,6 @@ def _lanes(rng: Random, names: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def _leg(lanes: Mapping[str, list[str]], start: str, end: str) -> list[str]:
-    """Zones of a shortest path."""
     ways: dict[str, list[str]] = {start: []}
     for zone in (reached := [start]):
         for name in lanes[zone]:
@@ -385,7 +383,6 @@ def _state(
 
 
 def _path(parents: Mapping[str, str], start: str, end: str) -> list[str]:
-    """Directories of the path from `start` to `end`."""
     above = [start]
     while parents[above[-1]]:
         above.append(parents[above[-1]])

@@ -26,7 +26,6 @@ class Verb(Value):
     """An action of a family's worlds."""
 
     key: str
-    """Name within the family."""
     wordings: tuple[str, ...]
     """Action templates; a scene takes one, the others are likely mistakes."""
     about: tuple[str, ...]
@@ -52,11 +51,8 @@ class Verb(Value):
 
 
 class Condition(Value):
-    """A condition of the goal."""
-
     cel: str
     sentence: str
-    """The same in words."""
 
 
 class Part(Value):
@@ -71,10 +67,7 @@ class Part(Value):
 
 @dataclass(frozen=True)
 class Plot:
-    """One drawn world."""
-
     introduction: str
-    """Description of the place."""
     whereabouts: str
     """Sentence that says where things are."""
     state: dict[str, Any]
@@ -94,8 +87,6 @@ class Plot:
 
 
 class Family(Value):
-    """A kind of world."""
-
     name: str
     refusals: tuple[str, ...]
     """Beginnings of observations of mistakes, by which they are recognised."""
@@ -104,7 +95,6 @@ class Family(Value):
     absent: Mapping[str, tuple[str, ...]]
     """Placeholder to the kinds of plausible values."""
     introduction: str
-    """Template over the drawn names."""
     whereabouts: str
     """Template of the sentence that says where things are; left out in hidden worlds."""
     tasks: tuple[tuple[str, ...], ...]
