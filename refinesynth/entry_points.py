@@ -31,7 +31,7 @@ class Table:
         # Untyped callers may pass anything.
         found = known.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if found is None:
-            raise InputError(f"there is no {self.kind} {name!r}; expected one of {', '.join(map(repr, known))}")
+            raise InputError(f"{self.kind} is {name!r}; expected one of {', '.join(map(repr, known))}")
         return found
 
     def load(self, name: str, fits: Callable[[Any], bool], expected: str) -> Any:

@@ -65,17 +65,21 @@ class Format(Protocol):
     @property
     def name(self) -> str:
         """Name on the command line."""
+        ...
 
     @property
     def reader(self) -> str:
         """Name of the consumer."""
+        ...
 
     @property
     def advice(self) -> Mapping[Masking, str]:
         """Supported maskings, the default first, each with the settings of the reader that honour it."""
+        ...
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
         """Records of one trajectory, or the reasons why there are none."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def test_an_unknown_play_is_told_which_there_are(name: object) -> None:
 
 
 async def test_a_run_refuses_an_unknown_play_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no play 'nosuch'; expected one of 'live'"):
+    with pytest.raises(InputError, match="play is 'nosuch'; expected one of 'live'"):
         await rs.synthesize(PERSONAS, n=1, play="nosuch", output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

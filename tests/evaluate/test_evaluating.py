@@ -393,7 +393,7 @@ def test_an_instance_that_is_another_one_when_it_is_played_again_is_begun_anew(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"tasks": "babbyai"}, "there is no benchmark 'babbyai'"),
+        ({"tasks": "babbyai"}, "benchmark is 'babbyai'; expected one of 'alfworld'"),
         ({"tasks": ""}, "names no benchmark"),
         ({"tasks": "worlds"}, "worlds:runs/held-out"),
         ({"tasks": "worlds:/no/such"}, "there is no file"),

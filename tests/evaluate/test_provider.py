@@ -163,7 +163,7 @@ def test_vllm_is_a_server_that_runs():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--model", "oracle", "--tasks", "nowhere"), "there is no benchmark 'nowhere'"),
+        (("--model", "oracle", "--tasks", "nowhere"), "benchmark is 'nowhere'; expected one of 'alfworld'"),
         (
             ("--model", "oracle", "--tasks", "worlds:x", "--compat", "best"),
             "'best' is not one of 'agentboard', 'repaired'",
