@@ -30,7 +30,8 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self._pace = Pace()
-        self._clock = _Clock()
+        self._offset = 0.0
+        """Seconds of the run less those of the clock."""
         self._latest: Progress | None = None
         self._logged: Progress | None = None
         self._screen = Screen(console, self._draw)
@@ -41,14 +42,14 @@ class Display:
     def update(self, moment: Progress) -> None:
         """Take a new moment; called for every one."""
         self._latest = moment
-        self._clock.set(moment.elapsed)
+        self._offset = moment.elapsed - time.monotonic()
         self._pace.observe(moment)
 
     def tick(self) -> None:
         """Log a line where nothing is redrawn; called every `LOG_EVERY` seconds."""
         if self._latest is not None and not self._screen.redraws:
             self._logged = self._latest
-            self.say(in_a_line(self._latest, self._pace, self._clock.now()))
+            self.say(in_a_line(self._latest, self._pace, self._now()))
 
     def say(self, text: str) -> None:
         self._screen.say(text)
@@ -58,10 +59,13 @@ class Display:
         if self._logged is not self._latest:
             self.tick()
 
+    def _now(self) -> float:
+        return time.monotonic() + self._offset
+
     def _draw(self) -> RenderableType:
         if self._latest is None:
             return Text("starting", style="dim")
-        return board(self._latest, self._pace, self._clock.now())
+        return board(self._latest, self._pace, self._now())
 
 
 class Pace:
@@ -95,28 +99,16 @@ class Pace:
         return max(0, self._latest.n - self._latest.gained) / rate
 
 
-class _Clock:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._offset = 0.0
-
-    def set(self, elapsed: float) -> None:
-        self._offset = elapsed - self._clock()
-
-    def now(self) -> float:
-        return self._clock() + self._offset
-
-
 def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
     around = moment.look()
     bound = f" (bound by {moment.bound})" if moment.bound and moment.in_flight else ""
     return "; ".join(
         [
             f"{duration(now)} {_accepted(moment)} accepted",
-            f"{_speed(pace, now)}",
+            _speed(pace, now),
             f"{moment.in_flight:,} in flight{bound}, {moment.failed:,} gave none{_kept(moment, ', ')}",
             f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
-            f"{tokens(moment, around)}",
+            tokens(moment, around),
             f"cost {cost(moment, around)}",
             *reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed),
             *(one_line(trouble, most=200) for trouble in around.troubles),
@@ -128,7 +120,7 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     """A moment as a few lines that fit 80 columns."""
     around = moment.look()
     accepted = Text(_accepted(moment), style="bold green" if moment.accepted >= moment.n else "bold")
-    top = bar("accepted", moment.accepted, moment.n, accepted, Text(f"{duration(now)}", style="dim"))
+    top = bar("accepted", moment.accepted, moment.n, accepted, Text(duration(now), style="dim"))
     facts = labelled()
     facts.add_row("pace", _speed(pace, now))
     facts.add_row(
