@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import rich
 from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
@@ -24,8 +24,6 @@ from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
 from refinesynth.files.output_folder import FolderLock
 
-Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
@@ -43,13 +41,11 @@ class Progress:
     """At the pace of this call; None before its first episode ends."""
 
 
-def evaluate(
-    asked: Evaluation, *, display: Display = "none", on_progress: Callable[[Progress], object] = lambda _: None
-) -> list[EvalLog]:
+def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = lambda _: None) -> list[EvalLog]:
     """Evaluate and return the headers of the logs.
 
     The same call again keeps finished samples and repeats failed ones. Not async: Inspect runs its own event loops.
-    `display` is Inspect's; `on_progress` is called before the first episode and after each.
+    `on_progress` is called before the first episode and after each.
 
     Raises:
         InputError: An option cannot be used; nothing was played.
@@ -59,14 +55,14 @@ def evaluate(
     """
     # Inspect says there which hooks it has, and at the end that all is well, also where it was interrupted.
     console = rich.get_console()
-    quiet, console.quiet = console.quiet, display == "none" or console.quiet
+    quiet, console.quiet = console.quiet, True
     try:
-        return _evaluate(_sampled(asked), display, on_progress)
+        return _evaluate(_sampled(asked), on_progress)
     finally:
         console.quiet = quiet
 
 
-def _evaluate(asked: Evaluation, display: Display, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
+def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
     wanted = named(asked.tasks)
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
     if asked.folder.exists() and not asked.folder.is_dir():
@@ -94,7 +90,7 @@ def _evaluate(asked: Evaluation, display: Display, on_progress: Callable[[Progre
             _refuse_another(asked, model, arguments)
             token = _report.set(_reporter(asked, model, tasks, on_progress))
             try:
-                return _evaluated(asked, model, tasks, display)
+                return _evaluated(asked, model, tasks)
             finally:
                 _report.reset(token)
 
@@ -156,7 +152,7 @@ def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
     return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in found)
 
 
-def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Display) -> list[EvalLog]:
+def _evaluated(asked: Evaluation, model: Model, tasks: list[Task]) -> list[EvalLog]:
     controlled = str(model).startswith(f"{CONTROL}/")
     config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
     _, logs = eval_set(
@@ -174,7 +170,7 @@ def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Disp
         log_realtime=not controlled,
         # The mean of what is finished is that of the quick successes.
         score_display=False,
-        display=display,
+        display="none",
         ctl_server=False,
         **config.model_dump(exclude_none=True),
     )

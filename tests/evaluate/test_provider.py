@@ -117,7 +117,7 @@ def test_what_a_budget_leaves_out_is_played_by_the_same_command_with_more(asked:
 
 
 def test_the_rehearsal_plays_worlds(tmp_path: Path, world: str):
-    (log,) = evaluate(Evaluation(model="rehearsal", tasks=world, output=tmp_path, steps=6), display="none")
+    (log,) = evaluate(Evaluation(model="rehearsal", tasks=world, output=tmp_path, steps=6))
     assert log.status == "success"
     assert log.eval.model == "refinesynth/rehearsal"
 

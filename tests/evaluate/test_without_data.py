@@ -84,7 +84,7 @@ def problem(tmp_path: Path) -> Path:
 
 
 def test_a_planning_problem_is_evaluated(problem: Path, tmp_path: Path):
-    (log,) = evaluate(Evaluation(model="first", tasks="pddl", data=problem, output=tmp_path / "out"), display="none")
+    (log,) = evaluate(Evaluation(model="first", tasks="pddl", data=problem, output=tmp_path / "out"))
     assert log.status == "success"
     (sample,) = read_eval_log(log.location).samples or []
     assert sample.scores is not None
@@ -96,4 +96,4 @@ def test_the_oracle_plays_worlds_whose_solution_is_known_alone(asked: dict[str, 
     with pytest.raises(
         InputError, match="pddl has no solutions, which --model oracle and --shots need; expected worlds"
     ):
-        evaluate(Evaluation(tasks="pddl", data=problem, output=tmp_path / "out", **asked), display="none")
+        evaluate(Evaluation(tasks="pddl", data=problem, output=tmp_path / "out", **asked))
