@@ -37,7 +37,8 @@ def options_from(
     def called(**typed: Any) -> None:
         command(**typed)
 
-    called.__signature__ = signature.replace(parameters=[*(_by_name(each) for each in arguments), *options])  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
+    parameters = [*(each.replace(kind=each.KEYWORD_ONLY) for each in arguments), *options]
+    called.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue] - for `inspect`
     called.__annotations__ = {each.name: each.annotation for each in [*arguments, *options]}
     return called
 
@@ -89,7 +90,8 @@ def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter
     info = typer.Option(
         *(option.names or (flag(name),)),
         metavar=option.metavar,
-        help=_escaped(f"{described} Repeat it for more." if kind == list[str] else described),
+        # In brackets, rich would read a style.
+        help=f"{described}{' Repeat it for more.' if kind == list[str] else ''}".replace("[", "\\["),
         rich_help_panel=option.panel,
         show_default=str(default) if isinstance(default, str | int | float) and default is not False else False,
     )
@@ -132,11 +134,3 @@ def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
 def _panel(parameter: inspect.Parameter) -> int:
     panel = getattr(_info(parameter), "rich_help_panel", None)
     return PANELS.index(panel) if panel in PANELS else len(PANELS)
-
-
-def _by_name(parameter: inspect.Parameter) -> inspect.Parameter:
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")

@@ -68,13 +68,12 @@ def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
         raise InputError(f"this answer could not be read, so it has no script and no turns: {in_one_line(record)}")
     value: dict[str, JsonValue] = {
         "Script": evidence.script.to_paper(),
-        "Trajectory": [_paper_turn(turn, number) for number, turn in enumerate(evidence.turns, start=1)],
+        "Trajectory": [
+            turn.raw if isinstance(turn, MalformedTurn) else turn.to_paper(number)
+            for number, turn in enumerate(evidence.turns, start=1)
+        ],
     }
     return printable(_indented(value))
-
-
-def _paper_turn(turn: DraftTurn, number: int) -> JsonValue:
-    return turn.raw if isinstance(turn, MalformedTurn) else turn.to_paper(number)
 
 
 def _indented(value: object) -> str:

@@ -57,11 +57,7 @@ def sketch(script: Script) -> "NDArray[np.uint8]":
 def _empty(size: int) -> Any:
     from datasketch import MinHash
 
-    return MinHash(num_perm=size, seed=size, hashfunc=_as_it_is, scheme="affine32")
-
-
-def _as_it_is(hashed: int) -> int:
-    return hashed
+    return MinHash(num_perm=size, seed=size, hashfunc=int, scheme="affine32")
 
 
 def _hashes(features: Counter[str]) -> Iterator[int]:

@@ -79,7 +79,9 @@ def sample_of(record: Trajectory | Refused, *, id_: str, models: str) -> EvalSam
         "epoch": 1,
         "input": printable(draft.script.goal) if draft else "no script that could be read",
         "target": [*map(printable, draft.script.completion_conditions)] if draft else "",
-        "messages": list(_messages(draft, marked, violations)) if draft else _unreadable(scores[VERDICT]),
+        "messages": list(_messages(draft, marked, violations))
+        if draft
+        else [ChatMessageUser(content=scores[VERDICT].explanation or "")],
         "output": ModelOutput(),
         "scores": scores,
         "metadata": {
@@ -146,10 +148,6 @@ def _messages(draft: Draft, marked: Mapping[int, Mark], violations: Sequence[Vio
         rest.insert(0, f"✗ the text after these turns could not be read: {draft.text_error}")
     if rest:
         yield ChatMessageUser(content=printable("\n".join(rest)))
-
-
-def _unreadable(verdict: Score) -> list[ChatMessage]:
-    return [ChatMessageUser(content=verdict.explanation or "")]
 
 
 def _blocks(turn: DraftTurn, notes: Sequence[str]) -> list[Content]:

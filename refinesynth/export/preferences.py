@@ -112,7 +112,7 @@ def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[
         return None
     kept: list[str] = []
     cut = False
-    for sentence in _sentences(repair.thought):
+    for sentence in filter(str.strip, _SENTENCES.split(repair.thought)):
         words = _telling(sentence)
         repeats = bool(words) and words <= said
         follows = cut and _POINTS_BACK.match(sentence) is not None
@@ -122,10 +122,6 @@ def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[
     if not kept and repair.thought.strip():
         return None
     return repair.model_copy(update={"thought": " ".join(kept)})
-
-
-def _sentences(text: str) -> list[str]:
-    return [part for part in _SENTENCES.split(text) if part.strip()]
 
 
 def _telling(text: str) -> frozenset[str]:

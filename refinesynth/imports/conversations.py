@@ -55,8 +55,9 @@ class Functions:
             if self._misread(calls) is None:
                 return
         if wrong := self._misread(calls):
+            shown = write_json(dict(wrong.arguments)).decode(errors="replace")[:200]
             raise ValueError(
-                f"the call of {wrong.name!r} with {_shown(wrong.arguments)} cannot be written as an action's text and be read back: "
+                f"the call of {wrong.name!r} with {shown} cannot be written as an action's text and be read back: "
                 "an argument is not among the values of its function, or too long"
             )
 
@@ -105,10 +106,6 @@ def _placeholder(name: str) -> str:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else write_json(value, exact=True).decode()
-
-
-def _shown(arguments: Mapping[str, Any]) -> str:
-    return write_json(dict(arguments)).decode(errors="replace")[:200]
 
 
 UNANSWERED = "(no answer)"

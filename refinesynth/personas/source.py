@@ -199,14 +199,10 @@ async def _awaited(source: AsyncIterable[object], column: str | None) -> AsyncGe
 async def _threaded(rows: Generator[Row, None, None]) -> AsyncGenerator[Row, None]:
     try:
         # Abandoned on cancellation, so that a slow disk cannot hold up the end of a run.
-        while batch := await anyio.to_thread.run_sync(_take, rows, abandon_on_cancel=True):
+        while batch := await anyio.to_thread.run_sync(list, islice(rows, _ROWS_AT_ONCE), abandon_on_cancel=True):
             for row in batch:
                 yield row
     finally:
         # An abandoned thread is still in there, and closes it when it comes out.
         with suppress(ValueError):
             rows.close()
-
-
-def _take(rows: Iterator[Row]) -> list[Row]:
-    return list(islice(rows, _ROWS_AT_ONCE))

@@ -177,13 +177,10 @@ def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
         if here.ruling(action).kind is not None:
             past = past.and_then(Exchange(action, answer, refused=True))
         else:
-            failed = here.ruling(action).text not in answer and _sounds_failed(answer)
+            sounds_failed = sounds_refused(answer) or _PASSING.search(answer) is not None
+            failed = here.ruling(action).text not in answer and sounds_failed
             past = past.and_then(Exchange(action, answer, refused=False, failed=failed))
     return past
-
-
-def _sounds_failed(answer: str) -> bool:
-    return sounds_refused(answer) or _PASSING.search(answer) is not None
 
 
 def _standing(past: Past, action: str, answer: str) -> Position:

@@ -139,9 +139,6 @@ class Pddl:
     def _facts(self, literals: Iterable[Any]) -> str:
         return " ".join(sorted(self._say(fact).capitalize() for fact in literals))
 
-    def _satisfied(self) -> float:
-        return len(self._goal & self._state.literals) / max(len(self._goal), 1)
-
     def step(self, action: str, /) -> Step:
         text = action.lower()
         if self._asks(text, "check", CHECK):
@@ -159,7 +156,8 @@ class Pddl:
         if state.literals == before.literals:
             return self._said(_REFUSED, refused=True)
         self._enter(state)
-        self._progress = max(self._progress, self._satisfied())
+        satisfied = len(self._goal & state.literals) / max(len(self._goal), 1)
+        self._progress = max(self._progress, satisfied)
         told = state.literals - before.literals if self._game in _TOLD_NEWS else state.literals
         return self._said(self._facts(told) + (" The goal is satisfied." if self._done else ""))
 
