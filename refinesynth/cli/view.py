@@ -84,14 +84,12 @@ def _bound(port: int) -> int:
 
 def _bundle(folder: Path, site: Path) -> None:
     """Write the viewer with these logs as a static site; raises InputError if `site` is within `folder`."""
-    from inspect_ai._util.error import PrerequisiteError
     from inspect_ai.log import bundle_log_dir
 
-    try:
-        # In full: a name like hf/NAME/SPACE would be uploaded.
-        bundle_log_dir(str(folder.resolve()), str(site.resolve()))
-    except PrerequisiteError as error:
-        raise InputError(f"the site cannot be written: {error}") from error
+    if site.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"the site {str(site)!r} would be within the logs {str(folder)!r}; give a folder elsewhere")
+    # In full: a name like hf/NAME/SPACE would be uploaded.
+    bundle_log_dir(str(folder.resolve()), str(site.resolve()))
     # Where the logs lie on this machine is nobody's business who looks at the site.
     index = site / "index.html"
     index.write_text(_ABSOLUTE.sub("", index.read_text(encoding="utf-8")), encoding="utf-8")
