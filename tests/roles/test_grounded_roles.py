@@ -165,13 +165,17 @@ class TestReading:
 
     def test_slips_in_what_is_rarely_used_are_mended(self) -> None:
         cost = {"op": "REPLACE", "path": "/tries", "value": 1, "each": ""}
-        first = {
+        first: dict[str, Any] = {
             **JSON["actions"][0],
             "requires": [{"condition": "true", "effects": cost}, {"condition": "true", "effects": []}],
             "reveals": [{"when": "true", "text": "It opens.", "why": "dropped"}, "It does not."],
         }
         second = {**JSON["actions"][1], "reveals": {"text": "You have it.", "when": ""}}
-        rulebook = {**JSON["rulebook"], "knows": {"path": "/player/knows", "texts": []}, "each_step": cost}
+        rulebook: dict[str, Any] = {
+            **JSON["rulebook"],
+            "knows": {"path": "/player/knows", "texts": []},
+            "each_step": cost,
+        }
         script = read_grounded(changed(actions=[first, second], rulebook=rulebook))
         assert [text.model_dump() for text in cast("Any", script.actions[0].reveals)] == [
             {"when": "true", "text": "It opens."},
