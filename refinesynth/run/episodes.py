@@ -1,4 +1,4 @@
-"""One finished episode: its line in the journal, from which the counts come, and its records as bytes for the files."""
+"""A finished episode: its line in the journal, from which counts come, and its records as bytes for the files."""
 
 import hashlib
 from collections import Counter
@@ -20,16 +20,13 @@ _Kept = TypeVar("_Kept", bound=BaseModel)
 
 
 def fingerprint(persona: Persona) -> str:
-    """Sixteen hexadecimal digits that identify this persona, with its script if it has one."""
+    """Return sixteen hexadecimal digits that identify this persona, with its script if it has one."""
     script = persona.script.digest if isinstance(persona, ScriptedPersona) else ""
     return hashlib.blake2b(f"{persona.text}{script}".encode(), digest_size=8).hexdigest()
 
 
 class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
-    """A finished episode in one small line.
-
-    A field that is added later needs a default, so that what was written before can still be read.
-    """
+    """A finished episode in one small line. A field that is added later needs a default, so old lines stay readable."""
 
     index: int = Field(ge=0)
     """The persona's position in the source, from 0."""
@@ -37,26 +34,25 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
     persona: str
     """`fingerprint` of the persona."""
     accepted: bool
-    """Whether it gave a trajectory."""
+    """True if it gave a trajectory."""
     trajectories: int = Field(default_factory=lambda fields: int(fields["accepted"]), ge=0)
-    """How many it gave. Lines from before there could be several do not say it."""
+    """Number of its trajectories; absent in lines from before there could be several."""
     reason: str | None
-    """Why there is no trajectory; None if there is one."""
+    """Reason why there is no trajectory; None if there is one."""
     lost: bool = False
-    """Whether that says nothing of the data, see `EpisodeOutcome.lost`."""
+    """See `EpisodeOutcome.lost`."""
     scripts_refused: int = Field(ge=0)
     drafts_refused: int = Field(ge=0)
     by_rule: dict[str, int]
     """Rule name to the refused scripts and drafts that it rejected, each counted once."""
     violations: dict[str, int]
-    """Rule name to everything that it found in them, warnings included."""
+    """Rule name to all its findings in them, warnings included."""
     usage: Usage
     cost_usd: float | None
     """US dollars; None where a model's price is unknown."""
     wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
-    """Rule name to what was spent on what it refused, see `Refused.usage`."""
+    """Rule name to the cost of what it refused, see `Refused.usage`."""
     figures: EpisodeFigures = EpisodeFigures()
-    """What its trajectories are like."""
 
     @model_validator(mode="after")
     def _counts_agree(self) -> Self:
@@ -66,12 +62,10 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def spent(self) -> Cost:
-        """By the whole episode."""
         return Cost(usage=self.usage, cost_usd=self.cost_usd)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
-        """The line for an outcome."""
         refused = outcome.refused
         scripts = sum(item.stage == "script" for item in refused)
         return cls(
@@ -93,7 +87,7 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
         )
 
     def to_json(self) -> bytes:
-        """This value as one line of JSON, without the newline."""
+        """Return one line of JSON, without the newline."""
         return write_json(self.model_dump(mode="json"))
 
     @classmethod
@@ -130,21 +124,18 @@ def read_kept(kind: type[_Kept], data: bytes) -> _Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """An episode's outcome, written down. No line holds a newline."""
+    """An episode's outcome as bytes. No line holds a newline."""
 
     line: EpisodeLine
-    """What the counts need."""
     trajectories: tuple[bytes, ...]
-    """Its lines of trajectories.jsonl; none if nothing was accepted."""
+    """Lines of trajectories.jsonl."""
     rejected: tuple[bytes, ...]
-    """Its lines of rejected.jsonl."""
+    """Lines of rejected.jsonl."""
     doubtful: bool = False
-    """See `EpisodeOutcome.doubtful`; such a one is not written before another episode has shown that settings are
-    right."""
+    """See `EpisodeOutcome.doubtful`; written only once another episode has shown that the settings are right."""
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> "Finished":
-        """Write an outcome down."""
         return cls(
             line=EpisodeLine.of(outcome),
             trajectories=tuple(trajectory.to_json() for trajectory in outcome.trajectories),
@@ -154,31 +145,28 @@ class Finished:
 
     @property
     def index(self) -> int:
-        """The persona's position in the source, from 0."""
         return self.line.index
 
     @property
     def id(self) -> str:
-        """The episode's id."""
         return self.line.id
 
     @property
     def persona(self) -> str:
-        """`fingerprint` of the persona."""
         return self.line.persona
 
     def waiting(self) -> Entry:
-        """The journal's entry while an earlier episode is missing: it holds the lines as well."""
+        """Return the journal's entry while an earlier episode is missing; it holds the lines as well."""
         # An empty line stands where there is no trajectory, as it did when there could be no more than one.
         return self._entry(held=b"\n".join((*(self.trajectories or (b"",)), *self.rejected)))
 
     def written(self, *, trajectories_end: int, rejected_end: int) -> Entry:
-        """The journal's entry once the lines are in the files, which have so many bytes then."""
+        """Return the journal's entry once the lines are in the files, with the files' sizes in bytes."""
         return self._entry(trajectories_end=trajectories_end, rejected_end=rejected_end)
 
     @classmethod
     def read(cls, entry: Entry) -> "Finished":
-        """An episode back from its `waiting` entry.
+        """Read an episode from its `waiting` entry.
 
         Raises:
             StorageError: This is no such entry.
@@ -195,7 +183,7 @@ class Finished:
         return cls(line=line, trajectories=tuple(records[: line.trajectories]), rejected=tuple(records[first:]))
 
     def curated(self, curate: Callable[[EpisodeOutcome], EpisodeOutcome]) -> "Finished":
-        """This episode after `curate`, which may refuse trajectories of it; itself if it has none, or none was touched.
+        """Return this episode after `curate`, which may refuse its trajectories; itself if nothing was changed.
 
         Raises:
             StorageError: Its lines are not what a run wrote.
@@ -211,7 +199,6 @@ class Finished:
         return replace(finished, line=finished.line.model_copy(update={"persona": self.persona}))
 
     def _outcome(self) -> EpisodeOutcome:
-        """What this was written from; it has a trajectory, which knows its persona."""
         try:
             trajectories = tuple(map(Trajectory.from_json, self.trajectories))
             refused = tuple(map(Refused.from_json, self.rejected))
