@@ -1,4 +1,4 @@
-"""A backend as a value: a litellm model string and the settings it is asked with; and the function that it is asked by."""
+"""A backend as a value: a litellm model string with its settings, and the protocol of a completion function."""
 
 import re
 import warnings
@@ -23,26 +23,26 @@ SESSION_PRESETS = ("auto", "none", "openai", "anthropic")
 RETIRED: Mapping[str, str] = {
     "hedge": "requests are not sent twice; set a shorter timeout, after which they are retried"
 }
-"""Settings that are accepted for one more release and ignored, with what takes their place."""
+"""Settings without effect, accepted for one more release, with their replacement."""
 
 
 class OutputMode(StrEnum):
-    """How a model is asked for structured output."""
+    """Form in which a model is asked for structured output."""
 
     AUTO = "auto"
     """Native where the model has it, else a tool call, else prompted."""
     NATIVE = "native"
-    """The provider holds the answer to a JSON schema (`response_format`)."""
+    """JSON schema enforced by the provider (`response_format`)."""
     TOOL = "tool"
-    """The answer is the arguments of a tool that the model must call."""
+    """Arguments of a tool that the model must call."""
     PROMPTED = "prompted"
-    """The schema is in the prompt, and the answer is JSON in text; nothing enforces it."""
+    """Schema in the prompt, JSON in text; nothing enforces it."""
 
 
 class Backend(BaseModel):
-    """A model and how it is asked. Holds the *name* of the variable with the key, never a key.
+    """A model and its settings. Holds the *name* of the variable with the key, never a key.
 
-    Two roles whose backends are equal share one connection, one rate limit and one set of retries.
+    Two roles with equal backends share one connection, one rate limit and one set of retries.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -102,8 +102,8 @@ class Backend(BaseModel):
             """Check the settings.
 
             Raises:
-                ConfigurationError: A setting that there is not, or a value that it does not take. Values are not
-                    repeated, since one may be a key.
+                ConfigurationError: An unknown setting or a wrong value. Values are not repeated, since one may be a
+                    key.
             """
             try:
                 super().__init__(**given)
@@ -112,7 +112,7 @@ class Backend(BaseModel):
 
     @property
     def label(self) -> str:
-        """The name, or the model string if it has none."""
+        """Name, or the model string."""
         return self.name or self.model
 
     @property
@@ -122,7 +122,7 @@ class Backend(BaseModel):
 
     @property
     def rehearses(self) -> bool:
-        """Whether this is the embedded offline backend."""
+        """True for the embedded offline backend."""
         return self.model == REHEARSAL or self.model.startswith(f"{REHEARSAL}:")
 
     @model_validator(mode="before")
@@ -186,23 +186,22 @@ class Backend(BaseModel):
 
 
 class Mixed(Backend):
-    """Several backends for one role, of which each episode, and each play of it, takes one in turn: this one and the
-    `others`.
+    """Several backends for one role, of which each episode, and each play of it, takes one in turn.
 
-    What is not asked for `each` is that of the first.
+    Settings that are not read through `each` are those of the first.
     """
 
     others: tuple[Backend, ...] = Field(min_length=1)
 
     @classmethod
     def of(cls, backends: Sequence[Backend]) -> Backend:
-        """All of `backends`, of which there is one at least, in their order; of one alone, that one."""
+        """Return one backend for all of `backends`, in their order; a single one is returned itself."""
         first, *others = [one for backend in backends for one in backend.each]
         return cls(**dict(first), others=tuple(others)) if others else first
 
     @property
     def each(self) -> tuple[Backend, ...]:
-        """The backends of the mixture, in their order."""
+        """Backends of the mixture, in their order."""
         first = {name: value for name, value in self if name != "others"}
         return (Backend(**first), *self.others)
 
@@ -230,14 +229,15 @@ def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:
 
 
 NO_REASON = "null"
-"""The finish reason of an answer whose server gives none, which counts as broken off."""
+"""Finish reason of an answer whose server gives none, which counts as broken off."""
 
 
 class Completion(Protocol):
-    """A function that completes a chat: `litellm.acompletion`, the rehearsal, or another of that shape.
+    """Function that completes a chat: `litellm.acompletion`, the rehearsal, or another of that shape.
 
     It takes litellm's keyword arguments and returns an OpenAI chat completion, as a dict or as an object with these
-    attributes. It need give no `finish_reason`: an answer without one is whole. What it raises is sorted by `refinesynth.client.classify_error`.
+    attributes. Without a `finish_reason` an answer counts as whole. `refinesynth.client.classify_error` sorts what it
+    raises.
     """
 
     async def __call__(self, **request: object) -> object: ...

@@ -1,4 +1,4 @@
-"""From a backend to the model that asks it."""
+"""Opening of models for backends."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,15 +30,14 @@ def open_model(
     lacks: "Lacks | None" = None,
     batches: "Batches | None" = None,
 ) -> "LiteLLMModel":
-    """The pydantic-ai model for a backend; `limiter`, `calls` and `lacks` are those that it shares with others.
+    """Return the pydantic-ai model of a backend; `limiter`, `calls` and `lacks` are shared with other models.
 
-    With `call`, requests go to that function; with `batches`, they travel in these: as many at once as there are, each
-    for a day. litellm is imported, which takes seconds once, for the backends alone
-    that go through it: all but the rehearsal and those of `path=direct`. What `path=auto` is in a run, `routed` says;
-    here it is litellm.
+    `call` replaces the backend's own completion function; `batches` sends requests in provider batches, each within a
+    day. litellm, whose import takes seconds, is imported only for backends that use it: not for the rehearsal nor
+    `path=direct`. `path=auto` is litellm here; in a run, `routed` resolves it.
 
     Raises:
-        ConfigurationError: The backend needs a key, and no variable holds one; or `path` is one that it cannot go.
+        ConfigurationError: The backend needs a key and no variable holds one, or its `path` is impossible.
     """
     from refinesynth.client.budget.price_table import price_of
     from refinesynth.client.model import LiteLLMModel
@@ -77,7 +76,7 @@ def open_model(
 
 
 def _rehearsal(backend: Backend) -> Completion:
-    """The rehearsal in this process; it remembers the scenes of an episode as long as the episode's session lives."""
+    """Return the rehearsal in this process; its scenes of an episode live as long as the episode's session."""
     from refinesynth.client.session import Session, current_account
     from refinesynth.rehearsal import Faults, Rehearsal
     from refinesynth.rehearsal.memory import Scenes, among, scenes
@@ -106,11 +105,11 @@ def open_models(
     lacks: "Lacks | None" = None,
     batches: "Batches | None" = None,
 ) -> "dict[Role, Model]":
-    """A model for every role; for a mixture of backends a `MixedModel`, of which one is to be taken for each play.
+    """Return a model for every role; for a mixture of backends a `MixedModel`.
 
-    Roles with equal backends share a model, and with it the rate limits; backends on one server with one key share a
-    limiter. With `fallback`, requests go to that while their own backend cannot be asked. Requests in flight are listed
-    in `calls`; what servers turn out not to have, in `lacks`. With `batches`, the roles that can be are asked in these.
+    Roles with equal backends share a model with its rate limits; backends on one server with one key share a limiter.
+    With `fallback`, requests go there while their own backend is unusable. Requests in flight are listed in `calls`,
+    lacks of servers in `lacks`. With `batches`, suitable roles send their requests in them.
 
     Raises:
         ConfigurationError: A backend needs a key, and no variable holds one.
@@ -132,7 +131,7 @@ def open_models(
 
     reserve = None if fallback is None else opened(fallback)
     found: list[tuple[Backend | None, bool, Model | None]] = [(fallback, False, reserve)]
-    """Backend, whether it is asked in batches, and its model."""
+    """Backend, True if it is used in batches, and its model."""
 
     def model_of(role: Role, backend: Backend) -> "Model":
         if call is None and (folder := replayed_folder(backend)) is not None:
@@ -154,7 +153,7 @@ def open_models(
 
 
 async def close_models(models: "Iterable[Model]") -> None:
-    """Close the connections of models; what was being asked is broken off."""
+    """Close the connections of models, cancelling requests in flight."""
     from refinesynth.client.several import leaves_of
 
     for model in leaves_of(models):

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions on the wire: validation of requests, and answers, streams and errors as its clients read them."""
+"""OpenAI's chat completions on the wire: validation of requests; answers, streams and errors for its clients."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -78,9 +78,9 @@ def response(data: object) -> web.Response:
 
 
 def streamed(answer: Mapping[str, Any], body: Mapping[str, Any]) -> web.Response:
-    """Return a whole completion as server-sent events: the message, the reason it ended, and the usage if requested.
+    """Return a whole completion as server-sent events: the message, the finish reason, and the usage if requested.
 
-    The last one has no choice, and clients that did not request it trip over it.
+    The usage has no choice, and clients that did not request it trip over it.
     """
     about = {key: answer[key] for key in ("id", "created", "model") if key in answer}
     about["object"] = "chat.completion.chunk"

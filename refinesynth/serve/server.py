@@ -20,7 +20,7 @@ from refinesynth.errors import InputError
 from refinesynth.serve import chat_completions as chat
 
 _HOST = "127.0.0.1"
-"""The only address that is listened on: the server has no authentication."""
+"""The only address: the server has no authentication."""
 _BACKLOG = 2_048
 _CLIENT_GONE = 499
 
@@ -88,7 +88,7 @@ class _Server:
 async def _openai_errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Refuse other host names, which a web page could make resolve to 127.0.0.1, and write errors as OpenAI does."""
+    """Refuse other host names, which a web page could resolve to 127.0.0.1, and write errors as OpenAI does."""
     if request.host.partition(":")[0] not in {_HOST, "localhost"}:
         return chat.error(400, f"the host is {request.host!r}; ask {_HOST}")
     try:
@@ -101,19 +101,16 @@ def create_app(call: Completion, *, latency: float = 0.0, jitter: float = 0.0, s
     """Return an OpenAI-compatible application around a completion function.
 
     It serves `POST /v1/chat/completions` (a stream has two pieces), `GET /v1/models`, and `GET /stats` with counts of
-    requests by status and at once. Where the completion function raises `HttpError`, that status is the answer.
+    requests by status and at once. If the completion function raises `HttpError`, its status is the answer.
 
-    Args:
-        call: Gets the request's keys as keyword arguments, and returns a whole chat completion.
-        latency: Seconds until an answer begins, on average.
-        jitter: Share by which that varies to either side, 0 to 1.
-        seed: Decides how long each request takes.
+    `latency` is the mean in seconds until an answer begins, `jitter` its variation to either side, 0 to 1; `seed`
+    decides the latency of each request.
     """
     return _Server(call, latency, jitter, seed).app()
 
 
 def serve(app: web.Application, *, port: int = 8400, on_ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; `on_ready` is called with the address once connections are taken."""
+    """Serve until Ctrl-C; call `on_ready` with the address once connections are accepted."""
     with running(app, port=port) as address:
         on_ready(address)
         Event().wait()
@@ -121,10 +118,10 @@ def serve(app: web.Application, *, port: int = 8400, on_ready: Callable[[str], N
 
 @contextmanager
 def running(app: web.Application, *, port: int = 0) -> Generator[str]:
-    """Serve on 127.0.0.1 from another thread while the block runs, and give the server's address.
+    """Serve on 127.0.0.1 from another thread while the context lasts, and yield the address.
 
-    Connections are taken from the start; port 0 takes any free one. Leaving the block stops the server within about two
-    seconds, answers under way or not. An application is served once.
+    Port 0 takes any free one. At the end the server stops within about two seconds, dropping unfinished answers. An
+    application is served once.
 
     Raises:
         InputError: The port cannot be listened on.

@@ -14,11 +14,11 @@ class Split(NamedTuple):
     """A text in its two parts."""
 
     thinking: str
-    """Without its marks and surrounding blanks; empty where there is none."""
+    """Thoughts without marks and surrounding blanks."""
     text: str
-    """The answer itself; the whole text, unchanged, where it holds no thoughts."""
+    """The answer itself; the whole text, unchanged, if it holds no thoughts."""
     form: str | None
-    """The mark that closes the thoughts, such as `</think>`; None where there are none."""
+    """Mark that closes the thoughts, such as `</think>`; None without thoughts."""
 
 
 _PAIRS = (
