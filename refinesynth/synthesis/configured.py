@@ -7,7 +7,10 @@ from functools import wraps
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as shortened
+from textwrap import fill
 from typing import Any, ParamSpec, TypeVar, cast
+
+from pydantic import BaseModel
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings import RunSettings
@@ -17,6 +20,8 @@ _P = ParamSpec("_P")
 _Q = ParamSpec("_Q")
 _R = TypeVar("_R")
 _S = TypeVar("_S")
+
+_ARG = " " * 4
 
 
 def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
@@ -92,6 +97,24 @@ def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(**merged({**given.pop(further or "", {}), **given}))  # pyright: ignore[reportCallIssue] - as bound
 
     return with_file
+
+
+def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Put the descriptions of a model's fields into the `Args:` of a function, before those that it has."""
+
+    def with_descriptions(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        head, section, rest = inspect.cleandoc(function.__doc__ or "").partition("Args:\n")
+        args = [
+            fill(
+                f"{name}: {model.model_fields[name].description}", 116, initial_indent=_ARG, subsequent_indent=2 * _ARG
+            )
+            for name in inspect.signature(function).parameters
+            if name in model.model_fields
+        ]
+        function.__doc__ = "\n".join([f"{head}{section}".rstrip("\n"), *args, rest])
+        return function
+
+    return with_descriptions
 
 
 def takes_what(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:

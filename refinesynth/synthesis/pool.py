@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -18,8 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from refinesynth.errors import BudgetSpent, RunStopped, StorageError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
-from refinesynth.run import Finished, RunWriter
-from refinesynth.synthesis.early_stop import Why, stops_early
+from refinesynth.run import Finished, RunStats, RunWriter
 from refinesynth.synthesis.progress import Bound, Progress, Surroundings
 from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Persona, Trajectory
@@ -35,6 +34,28 @@ _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
 _AT_ONCE = 64
 """Most episodes of one commit, before other tasks have their turn."""
+
+
+_UNJUDGED = 4
+"""Multiple of the limit after which lost episodes count too: a deadline may be too short for all of them."""
+
+Why: TypeAlias = Literal["nothing_accepted"]
+
+
+def stops_early(limit: int, *, episodes: int, lost: int, accepted: int) -> bool:
+    """Return True if a run stops after so many committed episodes, of which `lost` say nothing of the data.
+
+    Depends only on committed episodes, so neither clocks nor workers decide. A `limit` of 0 never stops.
+    """
+    return limit > 0 and not accepted and (episodes - lost >= limit or episodes >= _UNJUDGED * limit)
+
+
+def explain_early_stop(limit: int, stats: RunStats) -> str:
+    """Return the reason of an early stop, as a clause."""
+    lost = f" ({stats.lost:,} of them by their backend or their deadline)" if stats.lost else ""
+    return (
+        f"none of the first {stats.episodes:,} episodes gave one{lost}, so the run stopped early (early_stop {limit:,})"
+    )
 
 
 def window(concurrency: int, *, ahead: int = 1) -> int:

@@ -13,7 +13,7 @@ from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.figures import Figures
 from refinesynth.run.spending import Spending
-from refinesynth.synthesis.early_stop import Why
+from refinesynth.synthesis.pool import Why
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Trajectory, Usage
 

@@ -23,8 +23,7 @@ from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWrite
 from refinesynth.run.folder import open_source
 from refinesynth.run.logs import LEVELS
 from refinesynth.run.spending import spent_of
-from refinesynth.synthesis.early_stop import explain
-from refinesynth.synthesis.pool import PlayEpisode, Pool, RunParts
+from refinesynth.synthesis.pool import PlayEpisode, Pool, RunParts, explain_early_stop
 from refinesynth.synthesis.progress import How, StatusProbe
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
@@ -61,7 +60,7 @@ class Begun:
         """Return the result on disk, with the reason if the run ended before its `n`."""
         folder = RunFolder(self.folder.path, self.folder.config)
         early = self.pool.stopped_early
-        ended = self._why() if early is None else explain(folder.config.early_stop, self.folder.committed)
+        ended = self._why() if early is None else explain_early_stop(folder.config.early_stop, self.folder.committed)
         bad = self.pool.parts.personas.bad
         return SynthesisResult(folder, ended=ended, stopped_early=early, bad_personas=bad)
 

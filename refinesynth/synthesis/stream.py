@@ -4,8 +4,7 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -32,11 +31,7 @@ class TrajectoryStream:
         return self
 
     async def __anext__(self) -> Trajectory:
-        """The next trajectory.
-
-        Raises:
-            RefinesynthError: The run failed, as `synthesize` would have.
-        """
+        """Return the next trajectory; raises what `synthesize` would have, if the run failed."""
         try:
             trajectory = await self._received.receive()
         except anyio.EndOfStream:
@@ -74,43 +69,19 @@ class TrajectoryStream:
             raise failure
 
 
-class EnteredStream:
-    """A stream before it is entered: `async with` gives it."""
-
-    def __init__(self, entered: AbstractAsyncContextManager[TrajectoryStream]) -> None:
-        self._entered = entered
-
-    async def __aenter__(self) -> TrajectoryStream:
-        """Begin the run."""
-        return await self._entered.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        """End it, cleanly also in the middle."""
-        return await self._entered.__aexit__(kind, error, trace)
-
-    def __aiter__(self) -> NoReturn:
-        """Raises: TypeError: It was not entered, so nothing would end the run where the loop is left."""
-        raise TypeError(
-            "stream(...) has to be entered before it is iterated: `async with stream(...) as trajectories:`, and in the "
-            "block `async for trajectory in trajectories:`"
-        )
-
-
 @takes_what(synthesize)
-def stream(**given: Any) -> EnteredStream:
-    """The run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
+def stream(**given: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
+    """Make the run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
 
     A slow consumer slows the run down: about `concurrency` of them wait in memory, then nothing new is started. Leaving
-    the block early stops the run cleanly; the same call goes on with it, and gives only what is new. What was accepted
-    and not taken by then is in `result()` and on disk; it is not given again.
+    the block early stops the run cleanly; the same call continues it, and gives only new trajectories. Trajectories that
+    were accepted and not taken by then are in `result()` and on disk.
 
     Raises:
-        InputError: Something that was given cannot be used.
+        InputError: A setting cannot be used.
         RunStopped: No episode can go on; raised where the trajectories are taken, or else at the end of the block.
     """
-    return EnteredStream(_stream(Request.of(merged(given))))
+    return _stream(Request.of(merged(given)))
 
 
 @asynccontextmanager

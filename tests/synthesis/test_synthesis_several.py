@@ -16,8 +16,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import RunFolder, RunWriter
-from refinesynth.synthesis.early_stop import stops_early
-from refinesynth.synthesis.pool import Pool, RunParts
+from refinesynth.synthesis.pool import Pool, RunParts, stops_early
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.synthesis.room import Room
