@@ -86,11 +86,7 @@ def replayed_folder(backend: Backend) -> Path | None:
 
 
 def resolve_replay(name: str) -> Backend:
-    """Return the backend of `replay:FOLDER`.
-
-    Raises:
-        ConfigurationError: There is no such run.
-    """
+    """Return the backend of `replay:FOLDER`. Raises ConfigurationError: there is no such run."""
     folder = name.partition(":")[2].strip()
     if not folder:
         raise ConfigurationError(f"{name!r}: name the folder of the run to replay, as in {REPLAY}:runs/first")

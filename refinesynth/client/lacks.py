@@ -56,11 +56,7 @@ class Lacks:
         self._journal = journal
 
     def read(self, journals: Sequence[JournalReader]) -> None:
-        """Take over the lacks in these journals.
-
-        Raises:
-            StorageError: A journal cannot be read.
-        """
+        """Take over the lacks in these journals. Raises StorageError: a journal cannot be read."""
         for one in journals:
             try:
                 known = _FOUND.validate_json(one.note(_NOTE) or b"{}")

@@ -4,7 +4,7 @@ A request is identified by a digest, which survives the process. A context varia
 making, because pydantic-ai's `Model.request` has no parameter for it.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -59,26 +59,6 @@ class Memory(Protocol):
         ...
 
 
-@dataclass
-class Ledger:
-    """Costs per role of an episode or a run, thrown-away answers included."""
-
-    _counts: defaultdict[str, Count] = field(default_factory=lambda: defaultdict(Count))
-
-    @property
-    def by_role(self) -> dict[Role, Cost]:
-        """Cost of every role with a completion."""
-        return {role: self._counts[role].spent() for role in Role if role in self._counts}
-
-    @property
-    def total(self) -> Cost:
-        return sum(self.by_role.values(), Cost())
-
-    def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Add one completion."""
-        self._counts[role].enter(usage, cost_usd)
-
-
 @dataclass(eq=False)
 class Session:
     """One episode, as its models see it.
@@ -94,7 +74,7 @@ class Session:
     memory: Memory | None = None
     """None to keep nothing."""
     tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
-    ledger: Ledger = field(default_factory=Ledger)
+    _spent: Count = field(default_factory=Count)
     attempt: int = 0
     """Scripts and drafts begun so far."""
     answered_by: dict[str, str] = field(default_factory=dict[str, str])
@@ -116,6 +96,11 @@ class Session:
         """Do not count the role's last request."""
         self._requests[role] -= 1
 
+    @property
+    def spent(self) -> Cost:
+        """Cost of all completions, thrown-away ones included."""
+        return self._spent.spent()
+
     def step(self, role: str) -> int:
         """Return the number of the role's completions, recalled ones included."""
         return self._steps[role]
@@ -123,7 +108,7 @@ class Session:
     def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
         """Count one completion."""
         self._steps[role] += 1
-        self.ledger.enter(role, usage, cost_usd)
+        self._spent.enter(usage, cost_usd)
 
     def credit(self, role: str, model: str) -> None:
         """Record which model gave the role a completion."""

@@ -49,11 +49,7 @@ def is_unfinished(name: str, of: str) -> bool:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file with `atomic_write`, making missing folders.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
+    """Write a file with `atomic_write`, making missing folders. Raises StorageError: it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:

@@ -112,11 +112,7 @@ def next_aside(path: Path) -> Path:
 
 
 def refuse_from_within(path: Path) -> None:
-    """Refuse to move a folder that contains the working folder.
-
-    Raises:
-        RunFolderError: It does.
-    """
+    """Refuse to move a folder that contains the working folder. Raises RunFolderError: it does."""
     if Path.cwd().is_relative_to(path.resolve()):
         raise RunFolderError(
             f"{str(path)!r} cannot be moved aside from within; go to another folder first, or give another output"

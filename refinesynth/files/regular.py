@@ -29,11 +29,7 @@ def irregular(path: Path, *, follow: bool = False) -> str | None:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Refuse to write to anything but a file or a folder.
-
-    Raises:
-        InputError: Something else is at `path`.
-    """
+    """Refuse to write to anything but a file or a folder. Raises InputError: something else is at `path`."""
     if kind := irregular(path):
         raise InputError(f"{str(path)!r} is {kind}, which nothing is written to; remove it, or choose another name")
 

@@ -75,11 +75,7 @@ class Batch:
         self._raise()
 
     def wait(self) -> None:
-        """Block this thread until the batch is committed.
-
-        Raises:
-            StorageError: It could not be committed.
-        """
+        """Block this thread until the batch is committed. Raises StorageError: it could not be committed."""
         self._ended.wait()
         self._raise()
 
@@ -118,11 +114,7 @@ class Commits:
         """Inode of the log that was written to."""
 
     def commit(self, batch: Batch) -> None:
-        """Commit all of a batch or nothing.
-
-        Raises:
-            sqlite3.Error: It could not be written.
-        """
+        """Commit all of a batch or nothing. Raises sqlite3.Error: it could not be written."""
         held = [(*row[:-1], pack(row[-1])) for row in batch.held.values()]
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
@@ -250,7 +242,6 @@ class Writer:
         self._changed = threading.Condition()
         # All below are guarded by the condition's lock.
         self._filling = Batch()
-        self._last = self._filling
         self._failure: Failure | None = None
         self._closing = False
         self._last_calls = 0
@@ -271,7 +262,7 @@ class Writer:
             )
         with self._changed:
             self._check()
-            batch = self._last = self._filling
+            batch = self._filling
             fill(batch)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="refinesynth-journal", daemon=True)
@@ -281,17 +272,6 @@ class Writer:
                 self._changed.notify()
             batch.calls += 1
             return batch
-
-    def last(self) -> Batch | None:
-        """Return the batch with which everything before this call is committed; None if nothing came yet.
-
-        Raises:
-            StorageError: Something could not be committed.
-        """
-        with self._changed:
-            if self._failure is not None:
-                raise self._failure.error()
-            return None if self._thread is None else self._last
 
     def close(self) -> None:
         """Commit everything, end the thread and release the file; idempotent, and without effect in a fork.

@@ -104,7 +104,8 @@ class Journal(JournalReader):
         """Forget that episodes from `index` on have ended, held ones included; their completions stay. Blocks until
         committed.
         """
-        self._wait()
+        # What was put before is committed then, and read below.
+        self._writer.put(lambda _batch: None).wait()
         ended = max(self.ended_below, self._count, *(held + 1 for held in self.held()[-1:]))
 
         def fill(batch: Batch) -> None:
@@ -123,12 +124,6 @@ class Journal(JournalReader):
 
         await self._writer.put(fill)
 
-    async def flush(self) -> None:
-        """Wait until everything before it is committed."""
-        batch = self._writer.last()
-        if batch is not None:
-            await batch
-
     def close(self) -> None:
         """Commit everything into one file and end the thread; idempotent.
 
@@ -138,8 +133,3 @@ class Journal(JournalReader):
         # The last to let go cleans up, and only the writer can.
         super().close()
         self._writer.close()
-
-    def _wait(self) -> None:
-        batch = self._writer.last()
-        if batch is not None:
-            batch.wait()

@@ -104,11 +104,7 @@ def pack(records: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """Return what `pack` was given.
-
-    Raises:
-        ValueError: `packed` is damaged.
-    """
+    """Return what `pack` was given. Raises ValueError: `packed` is damaged."""
     try:
         size = zstandard.frame_content_size(packed)
         # A damaged length is not believed.

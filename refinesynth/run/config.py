@@ -97,11 +97,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
         return (self.model_extra or {}).get("shard")
 
     def save(self, path: Path) -> None:
-        """Write this configuration in one step.
-
-        Raises:
-            StorageError: The file cannot be written.
-        """
+        """Write this configuration in one step. Raises StorageError: the file cannot be written."""
         text = write_json(self.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
         try:
             with atomic_write(path) as file:
@@ -111,11 +107,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
-        """Read what `save` wrote.
-
-        Raises:
-            RunFolderError: There is no such file, or it is not a run's configuration.
-        """
+        """Read what `save` wrote. Raises RunFolderError: there is no such file, or it is not a run's configuration."""
         found: object = None
         try:
             return cls.model_validate(found := orjson.loads(path.read_bytes()))

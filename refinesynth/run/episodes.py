@@ -92,11 +92,7 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def from_json(cls, line: bytes) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            StorageError: This is no such line.
-        """
+        """Read what `to_json` wrote. Raises StorageError: this is no such line."""
         return read_kept(cls, line)
 
 
@@ -108,11 +104,7 @@ def refusals_by_rule(refused: Iterable[Refused]) -> dict[str, int]:
 
 
 def read_kept(kind: type[_Kept], data: bytes) -> _Kept:
-    """Read a value that was written to the journal.
-
-    Raises:
-        StorageError: It is damaged, or of another version.
-    """
+    """Read a value that was written to the journal. Raises StorageError: it is damaged, or of another version."""
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
@@ -166,11 +158,7 @@ class Finished:
 
     @classmethod
     def read(cls, entry: Entry) -> "Finished":
-        """Read an episode from its `waiting` entry.
-
-        Raises:
-            StorageError: This is no such entry.
-        """
+        """Read an episode from its `waiting` entry. Raises StorageError: this is no such entry."""
         line = EpisodeLine.from_json(entry.line)
         if entry.held is None:
             raise StorageError(f"the journal is damaged: it has lost episode {entry.index}, which waited for its turn")

@@ -13,8 +13,8 @@ view/                the run as logs for a viewer, where someone has looked at i
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from refinesynth.errors import InputError, RefinesynthError, RunFolderError, StorageError
+from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
@@ -221,11 +221,7 @@ def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
 
 
 def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """Yield the trajectories of a file.
-
-    Raises:
-        RunFolderError: A line is no trajectory.
-    """
+    """Yield the trajectories of a file. Raises RunFolderError: a line is no trajectory."""
     return _read(path, Trajectory, None, _raise)
 
 
@@ -273,11 +269,7 @@ def _open(source: ScriptSource) -> Personas:
 
 
 def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
-    """Yield the trajectories of a run folder or of a JSONL file.
-
-    Raises:
-        InputError: There is no such folder or file.
-    """
+    """Yield the trajectories of a run folder or of a JSONL file. Raises InputError: there is no such folder or file."""
     path = Path(source)
     if not path.exists():
         raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
@@ -319,12 +311,9 @@ def free_run_folder(parent: str | Path = "runs") -> Path:
         StorageError: `parent` cannot be read.
     """
     parent = Path(parent)
-    try:
+    taken: list[int] = []
+    with usable("make a folder in", parent), suppress(FileNotFoundError):
         taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
-    except FileNotFoundError:
-        taken = []
-    except OSError as error:
-        raise unusable("make a folder in", parent, error) from error
     return parent / f"{max(taken, default=0) + 1:03d}"
 
 
@@ -336,26 +325,33 @@ def next_run_folder(parent: str | Path = "runs") -> Path:
         StorageError: It cannot be written.
     """
     parent = Path(parent)
-    try:
+    with usable("make a folder in", parent):
         parent.mkdir(parents=True, exist_ok=True)
         folder = free_run_folder(parent)
         while True:
-            try:
+            with suppress(FileExistsError):
                 folder.mkdir()
-            except FileExistsError:
-                folder = parent / f"{int(folder.name) + 1:03d}"
-                continue
-            return folder
-    except OSError as error:
-        raise unusable("make a folder in", parent, error) from error
+                return folder
+            folder = parent / f"{int(folder.name) + 1:03d}"
 
 
 _NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
 """Errors of a path that no folder can have, on any disk."""
 
 
-def unusable(do: str, path: Path, error: OSError) -> RefinesynthError:
-    """Return the error for a folder that cannot be made or used."""
-    if error.errno in _NO_SUCH_PLACE:
-        return RunFolderError(f"cannot {do} {str(path)!r}: {error.strerror or error}; give another folder")
-    return cannot(do, path, error)
+@contextmanager
+def usable(do: str, path: Path) -> Generator[None]:
+    """Turn an `OSError` about a folder into an error with advice.
+
+    Raises:
+        RunFolderError: No folder can be there.
+        StorageError: It cannot be made or used.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SUCH_PLACE:
+            raise RunFolderError(
+                f"cannot {do} {str(path)!r}: {error.strerror or error}; give another folder"
+            ) from error
+        raise cannot(do, path, error) from error

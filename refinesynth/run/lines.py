@@ -20,11 +20,7 @@ class LineWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create `path` for appending.
-
-        Raises:
-            StorageError: The file cannot be opened.
-        """
+        """Open or create `path` for appending. Raises StorageError: the file cannot be opened."""
         self.path = path
         self._failure: OSError | None = None
         try:

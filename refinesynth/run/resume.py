@@ -26,7 +26,7 @@ from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.journal import Committed, Journal, JournalReader, Paid, Recorded
 from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
 from refinesynth.run.episodes import EpisodeLine, fingerprint
-from refinesynth.run.folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, unusable
+from refinesynth.run.folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, usable
 from refinesynth.run.lines import cut, ends_line, last_line_end, size_of
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona
@@ -75,15 +75,18 @@ def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
     """Lock the folder at `path` until `until` is closed, and return the new place of a run that was moved aside."""
     _refuse_strangers(path)
     refuse_irregular_files(path, follow=False)
-    _make(path)
+    with usable("make the folder", path):
+        path.mkdir(parents=True, exist_ok=True)
     until.enter_context(FolderLock(path))
     _refuse_strangers(path)
     if not (fresh and holds_run(path)):
         return None
     # Through a link, the folder itself is moved and made again, and the link stays right.
     real = path.resolve()
-    aside = _move_aside(real)
-    _make(real)
+    with usable("move aside", real):
+        aside = move_aside(real)
+    with usable("make the folder", real):
+        real.mkdir()
     # The lock of the old folder is kept as well: a process that has opened it meanwhile does not take that folder for
     # this one.
     until.enter_context(FolderLock(path))
@@ -91,10 +94,8 @@ def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
 
 
 def _refuse_strangers(path: Path) -> None:
-    try:
+    with usable("use", path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
-    except OSError as error:
-        raise unusable("use", path, error) from error
     if not holds_run(path) and not all(_is_of_no_run(name) for name in found):
         raise RunFolderError(
             f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
@@ -104,20 +105,6 @@ def _refuse_strangers(path: Path) -> None:
 def _is_of_no_run(name: str) -> bool:
     """Return True if a process that died before it began a run may have left this file."""
     return name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)
-
-
-def _make(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unusable("make the folder", path, error) from error
-
-
-def _move_aside(path: Path) -> Path:
-    try:
-        return move_aside(path)
-    except OSError as error:
-        raise unusable("move aside", path, error) from error
 
 
 def _refuse_changes(path: Path, config: RunConfig) -> None:

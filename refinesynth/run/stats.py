@@ -129,11 +129,7 @@ class RunStats(BaseModel, extra="forbid"):
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            StorageError: It is damaged, or of another version.
-        """
+        """Read what `to_json` wrote. Raises StorageError: it is damaged, or of another version."""
         return read_kept(cls, data)
 
 

@@ -95,11 +95,7 @@ class RunWriter(RunFolder):
         await self._records.keep(*paid)
 
     async def collect_blocks(self) -> None:
-        """Take over the paid completions of killed blocks.
-
-        Raises:
-            RunFolderError: Their folder is a link.
-        """
+        """Take over the paid completions of killed blocks. Raises RunFolderError: their folder is a link."""
         blocks = blocks_of(self.path)
         if blocks.is_symlink():
             raise RunFolderError(
@@ -155,11 +151,7 @@ class RunWriter(RunFolder):
         await self._records.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
 
     async def keep_waiting(self, finished: Finished) -> None:
-        """Commit an episode to the journal until it is appended.
-
-        Raises:
-            ValueError: It has finished before.
-        """
+        """Commit an episode to the journal until it is appended. Raises ValueError: it has finished before."""
         if finished.index < self.committed.episodes or finished.index in self.waiting:
             raise ValueError(f"episode {finished.index} has finished twice")
         await self._records.enter([finished.waiting()])

@@ -62,11 +62,7 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
 
 
 def band(text: str) -> tuple[int, int]:
-    """`4..12`, `4..`, `..12` or `6` as fewest and most actions.
-
-    Raises:
-        ConfigurationError: It is none of these.
-    """
+    """`4..12`, `4..`, `..12` or `6` as fewest and most actions. Raises ConfigurationError: it is none of these."""
     found = _BAND.fullmatch(text)
     if found is not None and (found[1] or found[3]):
         least = int(found[1]) if found[1] else 1

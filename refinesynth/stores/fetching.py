@@ -37,11 +37,7 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def load(cls, place: Path, url: str) -> "Stored":
-        """Read the state of a place; empty for a new one.
-
-        Raises:
-            StorageError: It is damaged, or of another store.
-        """
+        """Read the state of a place; empty for a new one. Raises StorageError: it is damaged, or of another store."""
         path = place / "stored.json"
         try:
             found = cls.model_validate_json(path.read_bytes()) if path.exists() else cls(url=url)
@@ -52,11 +48,7 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
         return found
 
     def save(self, place: Path) -> None:
-        """Write this, in one step.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
+        """Write this, in one step. Raises StorageError: it cannot be written."""
         path = place / "stored.json"
         try:
             with atomic_write(path) as file:
@@ -70,11 +62,7 @@ def folder_in(place: Path) -> Path:
 
 
 def make(place: Path) -> None:
-    """Make a place if there is none.
-
-    Raises:
-        StorageError: It cannot be made.
-    """
+    """Make a place if there is none. Raises StorageError: it cannot be made."""
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -105,11 +105,7 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
         return cls(paid=paid, entries=entries, **files, ends=part.ends, **more)
 
     def part(self) -> Part:
-        """Return the sealed part.
-
-        Raises:
-            ValueError: It holds what no run has written.
-        """
+        """Return the sealed part. Raises ValueError: it holds what no run has written."""
         paid = tuple(paid_from_row(_bytes(row, _DIGEST, _ANSWER)) for row in self.paid)
         entries = tuple(committed_from_row(_bytes(row, _LINE)) for row in self.entries)
         files = {name: getattr(self, name).encode() for name in FILES}
@@ -120,11 +116,7 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Self:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            StorageError: It is something else, or too large.
-        """
+        """Read what `to_bytes` wrote. Raises StorageError: it is something else, or too large."""
         try:
             return cls.model_validate(orjson.loads(unpack(data)))
         except ValidationError as error:

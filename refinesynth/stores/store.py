@@ -80,11 +80,7 @@ class RunStore:
         return self.url
 
     async def after(self, number: int) -> list[Listed]:
-        """Return the segments behind this one, in order.
-
-        Raises:
-            StorageError: One is missing.
-        """
+        """Return the segments behind this one, in order. Raises StorageError: one is missing."""
         import obstore
 
         with self._told("read"):
@@ -100,11 +96,7 @@ class RunStore:
         return found
 
     async def read(self, number: int) -> Segment:
-        """Read one segment.
-
-        Raises:
-            StorageError: It is too large, or no segment.
-        """
+        """Read one segment. Raises StorageError: it is too large, or no segment."""
         import obstore
 
         name = f"{self.url}/{name_of(number)}"
@@ -121,11 +113,7 @@ class RunStore:
         return segment
 
     async def read_all(self, numbers: Iterable[int]) -> AsyncGenerator[Segment, None]:
-        """Yield segments in this order, some read ahead.
-
-        Raises:
-            StorageError: One is too large, or no segment.
-        """
+        """Yield segments in this order, some read ahead. Raises StorageError: one is too large, or no segment."""
         left = iter(numbers)
         while some := tuple(islice(left, _AT_ONCE)):
             found: dict[int, Segment | Exception] = {}

@@ -221,7 +221,7 @@ class Players:
         """Yield what plays an episode. `on_change` is called when workers begin or end an episode."""
         # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
-        from refinesynth.client.beside import beside
+        from refinesynth.client.background import background_tasks
         from refinesynth.client.watch import watch
 
         asked = self._request.settings
@@ -242,7 +242,7 @@ class Players:
         folder.open_lacks(self._lacks)
         try:
             with traced(self._request.tracing):
-                async with beside() as tasks, self.batches.running() if self.batches else nullcontext():
+                async with background_tasks() as tasks, self.batches.running() if self.batches else nullcontext():
                     tasks.start_soon(watch, self.calls)
                     yield Ready(partial(self._play_here, folder, tracker))
         finally:
@@ -286,11 +286,7 @@ class Players:
 
 
 def _refuse_missing_keys(backends: "Iterable[Backend]") -> None:
-    """Refuse a backend whose `api_key_env` names an empty variable.
-
-    Raises:
-        ConfigurationError: There is one.
-    """
+    """Refuse a backend whose `api_key_env` names an empty variable. Raises ConfigurationError: there is one."""
     for backend in chain.from_iterable(mixture.each for mixture in backends):
         name = backend.api_key_env
         if name is not None and not os.environ.get(name):

@@ -9,6 +9,7 @@ from typing import Any, Self
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from refinesynth.client.background import background_tasks
 from refinesynth.synthesis.configured import merged, takes_what
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
@@ -20,7 +21,7 @@ from refinesynth.trajectory import Trajectory
 
 
 class TrajectoryStream:
-    """Accepted trajectories, in the order of the personas, each as soon as it is on disk. To be iterated once."""
+    """Accepted trajectories, in the order of the personas, each as soon as it is on disk. Iterate it once."""
 
     def __init__(self, run: Begun, received: MemoryObjectReceiveStream[Trajectory]) -> None:
         self._run = run
@@ -42,16 +43,15 @@ class TrajectoryStream:
 
     @property
     def path(self) -> Path:
-        """The run folder."""
         return self._run.folder.path
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands."""
+        """Counts of this moment."""
         return self._run.pool.progress
 
     def result(self) -> SynthesisResult:
-        """What is on disk by now: the whole run after the last trajectory, or after the `async with` block."""
+        """Return the result on disk by now: the whole run after the last trajectory, or after the `async with` block."""
         return self._run.result()
 
     async def drive(self, send: MemoryObjectSendStream[Trajectory]) -> None:
@@ -63,7 +63,7 @@ class TrajectoryStream:
                 self._failure = error
 
     def raise_failure(self) -> None:
-        """Raise what the run failed with, once."""
+        """Raise the run's failure, once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -97,15 +97,7 @@ async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
     with send, receive:
         async with begin(request, on_accepted=send.send_nowait, has_room=has_room) as run:
             trajectories = TrajectoryStream(run, receive)
-            failure: Exception | None = None
-            async with anyio.create_task_group() as group:
-                group.start_soon(trajectories.drive, send)
-                try:
-                    yield trajectories
-                except Exception as error:  # noqa: BLE001
-                    # Kept, so that the task group does not wrap what the caller's own block raised.
-                    failure = error
-                group.cancel_scope.cancel()
-            if failure is not None:
-                raise failure
+            async with background_tasks() as tasks:
+                tasks.start_soon(trajectories.drive, send)
+                yield trajectories
             trajectories.raise_failure()

@@ -173,11 +173,7 @@ def _worth_mending(text: str) -> bool:
 
 
 def load_json(text: str | bytes) -> Any:
-    """Read strict JSON, with integers of any size.
-
-    Raises:
-        ValueError: It is no JSON.
-    """
+    """Read strict JSON, with integers of any size. Raises ValueError: it is no JSON."""
     found = orjson.loads(text)
     if _LONG_NUMBER.search(text.encode() if isinstance(text, str) else text) is None:
         return found

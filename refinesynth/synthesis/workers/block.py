@@ -23,7 +23,7 @@ import anyio.to_thread
 from refinesynth._version import __version__
 from refinesynth.backends import Backend, Completion, Role
 from refinesynth.client import close_models, open_models
-from refinesynth.client.beside import beside
+from refinesynth.client.background import background_tasks
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.several import limiters_in
@@ -158,11 +158,7 @@ class _Playing(logging.Handler):
         self._report.said.append((record.levelno, facts_of(record)))
 
     async def run(self) -> None:
-        """Play it.
-
-        Raises:
-            RefinesynthError: No episode can go on.
-        """
+        """Play it. Raises RefinesynthError: no episode can go on."""
         if not await self._send():
             await close_models(self._models.values())
             return
@@ -176,7 +172,7 @@ class _Playing(logging.Handler):
             until.enter_context(traced(self._settings.tracing))
             journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
             try:
-                async with beside() as tasks:
+                async with background_tasks() as tasks:
                     tasks.start_soon(watch, self._calls)
                     with anyio.CancelScope() as playing:
                         tasks.start_soon(self._send_often, playing)

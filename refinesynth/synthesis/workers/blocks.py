@@ -17,7 +17,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Mixed
-from refinesynth.client.beside import beside
+from refinesynth.client.background import background_tasks
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.episode import episode_id
 from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
@@ -278,11 +278,7 @@ class Blocks:
                 await answered(ref)
 
     async def _replace(self, out: _Out, death: Exception) -> None:
-        """Take over the completions of a dead task.
-
-        Raises:
-            RunStopped: Too many tasks have died in a row.
-        """
+        """Take over the completions of a dead task. Raises RunStopped: too many tasks have died in a row."""
         await self._give_up(out)
         if out.number > self._last_of_death:
             self._deaths, self._last_of_death = self._deaths + 1, self._number
@@ -459,7 +455,7 @@ async def open_blocks(
     Raises:
         ConfigurationError: There is no Ray, no such cluster, or the settings cannot be pickled.
     """
-    async with connected(cluster, workers=workers), beside() as tasks:
+    async with connected(cluster, workers=workers), background_tasks() as tasks:
         blocks = Blocks(settings, folder=folder, tracker=tracker, on_change=on_change, workers=workers)
         tasks.start_soon(blocks.run)
         yield blocks

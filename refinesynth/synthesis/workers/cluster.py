@@ -43,11 +43,7 @@ _ONE = Lock()
 
 
 def ray() -> Any:
-    """Import Ray, silenced.
-
-    Raises:
-        ConfigurationError: Ray is not installed.
-    """
+    """Import Ray, silenced. Raises ConfigurationError: Ray is not installed."""
     for name, value in _SURROUNDINGS.items():
         os.environ.setdefault(name, value)
     return require("ray", "cluster")

@@ -8,7 +8,7 @@ import anyio.abc
 
 
 @asynccontextmanager
-async def beside() -> AsyncGenerator[anyio.abc.TaskGroup]:
+async def background_tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
     """Yield a task group that is cancelled at the end of the context; errors of the block are raised unwrapped."""
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
