@@ -68,17 +68,10 @@ class LiteLLMModel(Model):
         lacks: Lacks | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """Nothing is sent yet.
+        """Make a model of a completion function and the price of its completions; nothing is sent yet.
 
-        Args:
-            backend: What to ask, and how.
-            call: The completion function.
-            price: What a completion costs.
-            accepts_seed: Whether requests may carry a seed; litellm refuses it for providers that have none.
-            limiter: Says when a request may go; shared by all models on one server and key. One of its own if None.
-            calls: Where the requests in flight are listed.
-            lacks: What is known of servers, and where more is written that this one turns out not to have.
-            sleep: Waits between attempts.
+        litellm refuses a seed for some providers (`accepts_seed`). All models on one server and key share a `limiter`;
+        `calls` and `lacks` may be shared by all. `sleep` waits between attempts.
         """
         self.backend = backend
         self._call = call

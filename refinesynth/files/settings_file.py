@@ -63,7 +63,19 @@ def explained(
 
     `values` are plain, in the model's order; `inside` returns the model of a setting that has settings of its own.
     """
-    return "\n".join(_explained(model, values, origin, inside))
+    lines: list[str] = []
+    for name, value in values.items():
+        lines += _documented(model, name)
+        within = inside(name)
+        if within is not None and value:
+            lines.append(f"{name}:")
+            for inner, each in value.items():
+                lines += _documented(within, inner, indent="  ")
+                lines.append(_line(f"  {_setting(inner, each)}", origin(f"{name}.{inner}")))
+        else:
+            lines.append(_line(_setting(name, value), origin(name)))
+        lines.append("")
+    return "\n".join(lines)
 
 
 def dumped(value: object, *, flow: bool = False) -> str:
@@ -74,25 +86,6 @@ def dumped(value: object, *, flow: bool = False) -> str:
         if text.replace("\n", "").isprintable():
             break
     return text.rstrip("\n")
-
-
-def _explained(
-    model: type[BaseModel],
-    values: Mapping[str, Any],
-    origin: Callable[[str], str],
-    inside: Callable[[str], type | None],
-) -> Iterator[str]:
-    for name, value in values.items():
-        yield from _documented(model, name)
-        within = inside(name)
-        if within is not None and value:
-            yield f"{name}:"
-            for inner, each in value.items():
-                yield from _documented(within, inner, indent="  ")
-                yield _line(f"  {_setting(inner, each)}", origin(f"{name}.{inner}"))
-        else:
-            yield _line(_setting(name, value), origin(name))
-        yield ""
 
 
 def _documented(model: type, name: str, *, indent: str = "") -> Iterator[str]:

@@ -261,7 +261,10 @@ class Writer:
                 f"the journal at {str(self._path)!r} was opened by process {self._process}; a forked process opens its own"
             )
         with self._changed:
-            self._check()
+            if self._failure is not None:
+                raise self._failure.error()
+            if self._closing:
+                raise RuntimeError(f"the journal at {str(self._path)!r} is closed")
             batch = self._filling
             fill(batch)
             if self._thread is None:
@@ -291,12 +294,6 @@ class Writer:
         self._commits.close()
         if self._failure is not None and not self._failure.reported:
             raise self._failure.error()
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure.error()
-        if self._closing:
-            raise RuntimeError(f"the journal at {str(self._path)!r} is closed")
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:

@@ -4,9 +4,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from refinesynth.cost import Cost
 from refinesynth.errors import StorageError
@@ -16,8 +16,6 @@ from refinesynth.run.figures import EpisodeFigures
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, Usage, explain
 
-_Kept = TypeVar("_Kept", bound=BaseModel)
-
 
 def fingerprint(persona: Persona) -> str:
     """Return sixteen hexadecimal digits that identify this persona, with its script if it has one."""
@@ -25,8 +23,29 @@ def fingerprint(persona: Persona) -> str:
     return hashlib.blake2b(f"{persona.text}{script}".encode(), digest_size=8).hexdigest()
 
 
-class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
-    """A finished episode in one small line. A field that is added later needs a default, so old lines stay readable."""
+class Kept(BaseModel, extra="forbid"):
+    """Value in the journal. A field that is added later needs a default, so old values stay readable."""
+
+    def to_json(self) -> bytes:
+        """Return one line of JSON, without the newline."""
+        return write_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Read what `to_json` wrote. Raises StorageError: it is damaged, or of another version."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise StorageError(
+                f"the journal is damaged, or of another version: {cls.__name__}: {explain(error)}. Put the original back, or "
+                f"start over with --fresh (in Python fresh=True), which keeps the old folder"
+            ) from error
+
+
+class EpisodeLine(Kept):
+    """A finished episode in one small line."""
+
+    model_config = ConfigDict(frozen=True)
 
     index: int = Field(ge=0)
     """The persona's position in the source, from 0."""
@@ -86,32 +105,12 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
             figures=EpisodeFigures.of(outcome),
         )
 
-    def to_json(self) -> bytes:
-        """Return one line of JSON, without the newline."""
-        return write_json(self.model_dump(mode="json"))
-
-    @classmethod
-    def from_json(cls, line: bytes) -> Self:
-        """Read what `to_json` wrote. Raises StorageError: this is no such line."""
-        return read_kept(cls, line)
-
 
 def refusals_by_rule(refused: Iterable[Refused]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for item in refused:
         counts.update(dict.fromkeys(item.rejecting, 1))
     return dict(counts)
-
-
-def read_kept(kind: type[_Kept], data: bytes) -> _Kept:
-    """Read a value that was written to the journal. Raises StorageError: it is damaged, or of another version."""
-    try:
-        return kind.model_validate_json(data)
-    except ValidationError as error:
-        raise StorageError(
-            f"the journal is damaged, or of another version: {kind.__name__}: {explain(error)}. Put the original back, or "
-            f"start over with --fresh (in Python fresh=True), which keeps the old folder"
-        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -257,14 +257,10 @@ def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *,
         return open_personas(personas, column=column)
     if personas is not None:
         raise InputError("personas and scripts are both given; scripts come with the personas they were written for")
-    return _open(scripts)
-
-
-def _open(source: ScriptSource) -> Personas:
-    if not isinstance(source, str | PathLike):
-        return open_personas(source)
-    found = open_personas(_scripted(stored_trajectories(source)))
-    found.description = f"the scripts of {str(Path(source))!r}"
+    if not isinstance(scripts, str | PathLike):
+        return open_personas(scripts)
+    found = open_personas(_scripted(stored_trajectories(scripts)))
+    found.description = f"the scripts of {str(Path(scripts))!r}"
     return found
 
 

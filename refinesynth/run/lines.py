@@ -109,15 +109,10 @@ def ends_line(path: Path, end: int) -> bool:
 def last_line_end(path: Path) -> int:
     """Return where the last complete line of a file ends, in bytes."""
     size = size_of(path)
-    while size:
-        start = max(0, size - _BLOCK)
-        with path.open("rb") as file:
-            file.seek(start)
-            newline = file.read(size - start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        size = start
-    return 0
+    if not size:
+        return 0
+    with path.open("rb") as file:
+        return _behind_newline(file, size)
 
 
 def last_line(path: Path) -> bytes | None:
@@ -126,14 +121,21 @@ def last_line(path: Path) -> bytes | None:
     if not end:
         return None
     with path.open("rb") as file:
-        start, line = end, b""
-        # A newline before the last byte begins it.
-        while start and b"\n" not in line[:-1]:
-            block = min(_BLOCK, start)
-            start -= block
-            file.seek(start)
-            line = file.read(block) + line
-    return line[:-1].rpartition(b"\n")[2]
+        start = _behind_newline(file, end - 1)
+        file.seek(start)
+        return file.read(end - 1 - start)
+
+
+def _behind_newline(file: BinaryIO, end: int) -> int:
+    """Return the byte behind the last newline before `end`; 0 if there is none."""
+    while end:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
 
 
 def cut(path: Path, *, end: int) -> int:

@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Self
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
-from refinesynth.run.episodes import EpisodeLine, read_kept, refusals_by_rule
+from refinesynth.run.episodes import EpisodeLine, Kept, refusals_by_rule
 from refinesynth.run.figures import EpisodeFigures, Figures
-from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, Trajectory, Usage
 
 REASON = 300
@@ -22,8 +21,8 @@ _OF_ONE_EPISODE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
 """Names, quoted words and numbers, which differ between episodes with the same reason."""
 
 
-class RunStats(BaseModel, extra="forbid"):
-    """Sums over finished episodes, of constant size. A field that is added later needs a default."""
+class RunStats(Kept):
+    """Sums over finished episodes, of constant size."""
 
     episodes: int = 0
     accepted: int = 0
@@ -123,14 +122,6 @@ class RunStats(BaseModel, extra="forbid"):
             stats.by_rule.update(refusals_by_rule([item]))
             stats.violations.update(found.rule for found in item.violations)
         return stats
-
-    def to_json(self) -> bytes:
-        return write_json(self.model_dump(mode="json"))
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Self:
-        """Read what `to_json` wrote. Raises StorageError: it is damaged, or of another version."""
-        return read_kept(cls, data)
 
 
 def count_reason(counts: Counter[str], reason: str) -> None:

@@ -1,7 +1,6 @@
 """Set-up of a run: models, personas, budget, folder and pool; episodes play in this process or on Ray."""
 
 import math
-import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -103,8 +102,6 @@ async def begin(
         # 2. Backends, budget and personas; nothing is written yet.
         players = Players(request)
         backends = [*players.backends.values(), *filter(None, [players.fallback])]
-        if request.call is None and not has_enough:
-            _refuse_missing_keys(backends)
         budget = Budget.of(asked.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
         personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
@@ -283,17 +280,6 @@ class Players:
             log_level=LEVELS[asked.log_level],
             tracing=self._request.tracing,
         )
-
-
-def _refuse_missing_keys(backends: "Iterable[Backend]") -> None:
-    """Refuse a backend whose `api_key_env` names an empty variable. Raises ConfigurationError: there is one."""
-    for backend in chain.from_iterable(mixture.each for mixture in backends):
-        name = backend.api_key_env
-        if name is not None and not os.environ.get(name):
-            raise ConfigurationError(
-                f"api_key_env of {backend.label} is {name!r}, and no environment variable of this name holds a key: set it, or "
-                f"leave api_key_env out where the server needs none"
-            )
 
 
 def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
