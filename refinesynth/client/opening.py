@@ -65,13 +65,7 @@ def open_model(
             call = litellm_sdk.completion
             accepts_seed = litellm_sdk.accepts(backend.model, "seed")
     return LiteLLMModel(
-        backend,
-        call=call,
-        price=price,
-        accepts_seed=accepts_seed,
-        limiter=limiter,
-        calls=calls,
-        lacks=lacks,
+        backend, call=call, price=price, accepts_seed=accepts_seed, limiter=limiter, calls=calls, lacks=lacks
     )
 
 

@@ -79,7 +79,8 @@ class Calls:
 
     def __init__(self) -> None:
         self._calls: dict[int, Call] = {}
-        self._finished = 0
+        self.finished = 0
+        """Number of ended calls."""
         self._retried = 0
 
     def __len__(self) -> int:
@@ -87,11 +88,6 @@ class Calls:
 
     def __iter__(self) -> Generator[Call]:
         yield from tuple(self._calls.values())
-
-    @property
-    def finished(self) -> int:
-        """Number of ended calls."""
-        return self._finished
 
     @property
     def retried(self) -> int:
@@ -106,7 +102,7 @@ class Calls:
             yield call
         finally:
             del self._calls[id(call)]
-            self._finished += 1
+            self.finished += 1
             self._retried += _again(call)
 
 

@@ -30,6 +30,9 @@ class Spending:
     """For episodes that are in no file (in flight, broken off, waiting, or more than needed), and for second
     sendings of a request by earlier versions."""
 
+    cost_usd: float | None
+    """US dollars in all; None where a price is unknown."""
+
     @classmethod
     def of(cls, rows: Sequence[SpentRow], totals: RunStats) -> "Spending":
         """Make it from the journal's sums, and the sums over the episodes in the files."""
@@ -43,7 +46,12 @@ class Spending:
             fruitless=totals.fruitless,
             estimated=sum((spent_of(row) for row in rows if ESTIMATED in row.model), Cost()),
             unneeded=total - totals.spent,
+            cost_usd=None if any(row.unpriced for row in rows) else sum((row.cost_usd for row in rows), 0.0),
         )
+
+    def cost_per_accepted(self, accepted: int) -> float | None:
+        """Return US dollars per accepted trajectory, waste included; None before the first, or if unknown."""
+        return None if self.cost_usd is None or not accepted else self.cost_usd / accepted
 
     @property
     def total(self) -> Cost:

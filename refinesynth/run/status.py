@@ -165,14 +165,12 @@ class RunStatus:
     @property
     def cost_usd(self) -> float | None:
         """US dollars in all; None where a price is unknown."""
-        if any(row.unpriced for row in self.spent):
-            return None
-        return sum((row.cost_usd for row in self.spent), 0.0)
+        return self.spending.cost_usd
 
     @property
     def cost_per_accepted(self) -> float | None:
         """US dollars per trajectory in the files, waste included; None before the first, or if unknown."""
-        return None if self.cost_usd is None or not self.accepted else self.cost_usd / self.accepted
+        return self.spending.cost_per_accepted(self.accepted)
 
 
 def _last_event(folder: RunFolder) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""How often an episode may try again before it is given up."""
+"""Limits of an episode's tries."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ class Attempts(BaseModel, frozen=True, extra="forbid"):
     """Bounds on what one episode may spend."""
 
     scripts: int = Field(default=3, ge=1)
-    """Scripts that may be written until one passes the script rules."""
+    """Scripts written until one passes the script rules."""
     drafts: int = Field(default=4, ge=1)
     """Drafts that may be verified: in live play, plays that end or are cut back at a violation; in narrated play,
     answers of the Narrator."""
@@ -22,7 +22,7 @@ class Attempts(BaseModel, frozen=True, extra="forbid"):
     @model_validator(mode="before")
     @classmethod
     def _of_text(cls, given: Any) -> Any:
-        """From `drafts=4,scripts=3,calls=8,answers=2`, each as wanted; a bare number is `drafts`."""
+        """Parse `drafts=4,scripts=3,calls=8,answers=2`, any of them; a bare number is `drafts`."""
         if not isinstance(given, str):
             return given
         parts = [part.partition("=") for part in given.split(",")]

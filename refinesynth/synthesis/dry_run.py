@@ -18,9 +18,9 @@ from refinesynth.run import EpisodeLine, RunFolder
 from refinesynth.run.folder import ScriptSource, open_source
 from refinesynth.settings import RunSettings
 from refinesynth.settings.shard import WHOLE
+from refinesynth.synthesis.concurrency import FEWEST
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.room import FEWEST
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.text.figures import compact, dollars, duration
 from refinesynth.text.notebook import html_table

@@ -19,8 +19,8 @@ from refinesynth.errors import BudgetSpent, RunStopped, StorageError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import Finished, RunStats, RunWriter
+from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.progress import Bound, Progress, Surroundings
-from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Persona, Trajectory
 
 PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
@@ -39,7 +39,7 @@ _AT_ONCE = 64
 _UNJUDGED = 4
 """Multiple of the limit after which lost episodes count too: a deadline may be too short for all of them."""
 
-Why: TypeAlias = Literal["nothing_accepted"]
+StopReason: TypeAlias = Literal["nothing_accepted"]
 
 
 def stops_early(limit: int, *, episodes: int, lost: int, accepted: int) -> bool:
@@ -74,7 +74,7 @@ class RunParts:
     folder: RunWriter
     """The run folder. Its configuration holds `n`, `early_stop` and how many trajectories an episode may give."""
     play: PlayEpisode
-    room: Room
+    limit: EpisodeLimit
     """Limit of the episodes in flight."""
     queued: Callable[[], int] = int
     """Returns the number of episodes that were started and wait for a worker process."""
@@ -132,7 +132,7 @@ class Pool:
         return self._folder.committed.accepted >= self._n
 
     @property
-    def stopped_early(self) -> Why | None:
+    def stopped_early(self) -> StopReason | None:
         """Reason for an early stop, or None; depends only on committed episodes."""
         stats = self._folder.committed
         return "nothing_accepted" if self._ends_with(stats.episodes, stats.lost, stats.accepted) else None
@@ -196,7 +196,7 @@ class Pool:
             self._log_early_stop(early)
         self._end(early or ("budget_spent" if self.out_of_money else "personas_ran_out"))
 
-    def _log_early_stop(self, early: Why) -> None:
+    def _log_early_stop(self, early: StopReason) -> None:
         seen, most = self._folder.committed, self._folder.committed.by_rule.most_common(1)
         self._folder.log.warning(
             "stopped_early",
@@ -270,7 +270,7 @@ class Pool:
                             self.out_of_money = True
                             return
                         self._changed = anyio.Event()
-                        with anyio.move_on_after(self.parts.room.look_again):
+                        with anyio.move_on_after(self.parts.limit.look_again):
                             await self._changed.wait()
                     self._started += 1
                     self.report()
@@ -288,12 +288,12 @@ class Pool:
         return self._bound is not None
 
     def _bound_of(self, index: int) -> Bound | None:
-        in_flight, room = self._in_flight, self.parts.room.episodes()
+        in_flight, room = self._in_flight, self.parts.limit.episodes()
         if in_flight >= self._wanted():
             return Bound.MISSING
         if in_flight >= room:
-            return self.parts.room.bound(in_flight)
-        if index >= self._folder.committed.episodes + window(room, ahead=self.parts.room.ahead):
+            return self.parts.limit.bound(in_flight)
+        if index >= self._folder.committed.episodes + window(room, ahead=self.parts.limit.ahead):
             return Bound.EARLIER
         if not self.parts.may_start(in_flight):
             return Bound.BUDGET

@@ -116,7 +116,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class BackendsState:
     """State of the backends, as one block of a run sees it, or all of them together."""
 
     retries: int = 0
@@ -136,7 +136,7 @@ class StatusProbe:
     calls: "Calls"
     models: "Callable[[], Mapping[Any, Any]]"
     """Returns role to model; not called before the first request."""
-    elsewhere: Callable[[], How] = How
+    elsewhere: Callable[[], BackendsState] = BackendsState
     """Returns the state of the backends as the run's workers see it."""
 
     def look(self) -> Surroundings:

@@ -13,7 +13,7 @@ from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.figures import Figures
 from refinesynth.run.spending import Spending
-from refinesynth.synthesis.pool import Why
+from refinesynth.synthesis.pool import StopReason
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Trajectory, Usage
 
@@ -52,13 +52,13 @@ class SynthesisResult:
         folder: RunFolder,
         *,
         ended: str | None = None,
-        stopped_early: Why | None = None,
+        stopped_early: StopReason | None = None,
         bad_personas: int = 0,
     ) -> None:
         self._folder = folder
         self.ended = ended
         """Clause with the reason why the run stopped before its `n`; None if unknown, as for an opened one."""
-        self.stopped_early: Why | None = stopped_early
+        self.stopped_early: StopReason | None = stopped_early
         """`nothing_accepted` if `early_stop` ended it; else None."""
         self._totals = folder.totals()
         self.spent = tuple(folder.spent())
@@ -177,9 +177,7 @@ class SynthesisResult:
     @property
     def cost_usd(self) -> float | None:
         """US dollars for all of `usage`; None where a price is unknown."""
-        if self._totals.cost_usd is None or any(row.unpriced for row in self.spent):
-            return None
-        return sum((row.cost_usd for row in self.spent), 0.0)
+        return None if self._totals.cost_usd is None else self.spending.cost_usd
 
     @property
     def cost_per_accepted(self) -> float | None:

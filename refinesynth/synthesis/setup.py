@@ -22,11 +22,11 @@ from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWrite
 from refinesynth.run.folder import open_source
 from refinesynth.run.logs import LEVELS
 from refinesynth.run.spending import spent_of
+from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, most_of
 from refinesynth.synthesis.pool import PlayEpisode, Pool, RunParts, explain_early_stop
-from refinesynth.synthesis.progress import How, StatusProbe
+from refinesynth.synthesis.progress import BackendsState, StatusProbe
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.room import AHEAD, FEWEST, Room, most_of
 from refinesynth.trajectory import Persona, Trajectory
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ async def begin(
                 personas=personas,
                 folder=folder,
                 play=ready.play,
-                room=Room(most, fewest, probe.limiters, lambda: ready.elsewhere().room, ahead),
+                limit=EpisodeLimit(most, fewest, probe.limiters, lambda: ready.elsewhere().room, ahead),
                 queued=ready.queued,
                 may_start=tracker.may_start,
                 has_room=lambda: output.has_room() and has_room(),
@@ -169,7 +169,7 @@ class Ready(NamedTuple):
     """The open parts of a run that plays."""
 
     play: PlayEpisode
-    elsewhere: Callable[[], How] = How
+    elsewhere: Callable[[], BackendsState] = BackendsState
     """State of the backends as workers see it."""
     queued: Callable[[], int] = int
     """Episodes that were handed over and wait for a worker."""

@@ -10,11 +10,11 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from refinesynth.client.background import background_tasks
+from refinesynth.synthesis.concurrency import most_of
 from refinesynth.synthesis.configured import merged, takes_what
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.room import most_of
 from refinesynth.synthesis.setup import Begun, begin
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.trajectory import Trajectory

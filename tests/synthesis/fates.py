@@ -15,9 +15,9 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import Finished, RunConfig, RunWriter
+from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.pool import Curate, Pool, RunParts
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Draft, Persona, Usage
 
 
@@ -132,7 +132,7 @@ async def run(
     stage: Fates,
     *,
     n: int,
-    concurrency: int | Room = 1,
+    concurrency: int | EpisodeLimit = 1,
     count: int = 100,
     personas: Personas | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -142,12 +142,12 @@ async def run(
 ) -> Pool:
     asked = config(n=n, early_stop=early_stop, branches=per_episode)
     folder = RunWriter.claim(where, asked) if isinstance(where, Path) else where
-    room = concurrency if isinstance(concurrency, Room) else Room(concurrency, concurrency)
+    limit = concurrency if isinstance(concurrency, EpisodeLimit) else EpisodeLimit(concurrency, concurrency)
     source = personas or open_personas(people(count))
     try:
         async with source:
             parts = RunParts(
-                play=stage.play, personas=source, folder=folder, room=room, on_progress=on_progress, curate=curate
+                play=stage.play, personas=source, folder=folder, limit=limit, on_progress=on_progress, curate=curate
             )
             pool = Pool(parts)
             await pool.run()

@@ -38,8 +38,8 @@ from refinesynth.run.blocks import blocks_of
 from refinesynth.run.folder import JOURNAL
 from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.collector import calm_collector
-from refinesynth.synthesis.progress import How, room_of, troubles_of
-from refinesynth.synthesis.room import Room
+from refinesynth.synthesis.concurrency import EpisodeLimit
+from refinesynth.synthesis.progress import BackendsState, room_of, troubles_of
 from refinesynth.synthesis.workers.mailbox import Mailbox, Report
 from refinesynth.trajectory import Persona
 
@@ -206,7 +206,7 @@ class _Playing(logging.Handler):
             raise StorageError(f"{socket.gethostname()} cannot keep the journal of a block: {error}") from error
 
     async def _play_all(self, journal: Journal) -> None:
-        room = Room(self._settings.most, self._settings.fewest, lambda: limiters_in(self._models.values()))
+        room = EpisodeLimit(self._settings.most, self._settings.fewest, lambda: limiters_in(self._models.values()))
         async with anyio.create_task_group() as tasks:
 
             async def play(episode: ToPlay) -> None:
@@ -260,7 +260,9 @@ class _Playing(logging.Handler):
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report()
         report.block, report.folder = self._block.number, self._folder
-        report.how = How(self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight)
+        report.how = BackendsState(
+            self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight
+        )
         # Shielded: these completions are in no other report.
         with anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(self._mailbox.put, report)

@@ -24,8 +24,8 @@ from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, Stor
 from refinesynth.journal import Paid
 from refinesynth.run import Finished, RunWriter
 from refinesynth.run.blocks import blocks_of, collect
-from refinesynth.synthesis.progress import How
-from refinesynth.synthesis.room import FEWEST
+from refinesynth.synthesis.concurrency import FEWEST
+from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.block import Block, BlockSettings, ToPlay, play_block
 from refinesynth.synthesis.workers.cluster import answered, connected, first_line, number_of, ray
 from refinesynth.synthesis.workers.mailbox import Mailbox, Report
@@ -78,7 +78,7 @@ class _Out:
     number: int
     episodes: dict[int, _Episode]
     share: Share = field(init=False)
-    how: How = field(default_factory=How)
+    how: BackendsState = field(default_factory=BackendsState)
     begun: bool = False
     """True once there was a report."""
     folder: str = ""
@@ -148,10 +148,10 @@ class Blocks:
         self._tracker.ended(episode.result.line.spent)
         return episode.result
 
-    def how(self) -> How:
+    def how(self) -> BackendsState:
         """State of the backends over all blocks, each trouble once."""
         each = [out.how for out in self._out.values()]
-        return How(
+        return BackendsState(
             retries=self._retries + sum(one.retries for one in each),
             troubles=tuple(dict.fromkeys(trouble for one in each for trouble in one.troubles)),
             room=sum(one.room for one in each),

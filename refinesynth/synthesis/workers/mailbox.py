@@ -10,7 +10,7 @@ from typing import Any
 
 from refinesynth.journal import Paid
 from refinesynth.run import Finished
-from refinesynth.synthesis.progress import How
+from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.cluster import ray
 
 
@@ -21,7 +21,7 @@ class Report:
     block: int = 0
     folder: str = ""
     """Name of the block's folder, for the driver to remove; empty outside the run's folder."""
-    how: How = field(default_factory=How)
+    how: BackendsState = field(default_factory=BackendsState)
     paid: list[Paid] = field(default_factory=list[Paid])
     finished: list[Finished] = field(default_factory=list[Finished])
     said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])

@@ -38,7 +38,7 @@ def most_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
 
 
 @dataclass(frozen=True)
-class Room:
+class EpisodeLimit:
     """Limit of the episodes in flight; constant if `fewest` equals `most`."""
 
     most: int
