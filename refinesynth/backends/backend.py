@@ -50,34 +50,33 @@ class Backend(BaseModel):
     model: str = Field(min_length=1)
     """litellm model string (`gpt-4o`, `hosted_vllm/Qwen/Qwen3-8B`), or `rehearsal`."""
     name: str = ""
-    """What messages and listings call it; the model string if empty."""
+    """Name in messages and listings; the model string if empty."""
     base_url: str | None = None
-    """Server to ask, such as `http://localhost:8000/v1`; None asks the provider's own."""
+    """Server, such as `http://localhost:8000/v1`; None for the provider's own."""
     api_key_env: str | None = None
     """Environment variable that holds the key; None takes the provider's usual one, and no key for a `base_url`."""
     temperature: float | None = Field(default=None, ge=0, le=2)
-    """None leaves it to the provider, as do the next two."""
+    """None for the provider's default, as with the next two."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one answer."""
     seed: bool = Field(default=True, exclude_if=bool)
-    """Whether requests carry a seed, with which a server that heeds it answers alike; False for one that takes none."""
+    """True if requests carry a seed, which makes some servers deterministic; False for a server that refuses it."""
     timeout: float = Field(default=300, gt=0)
-    """Seconds that one attempt may take, from the request to the last byte; waiting for a turn does not count."""
+    """Seconds of one attempt, from the request to the last byte; waiting for a turn does not count."""
     requests_per_minute: float | None = Field(default=None, gt=0)
     """Requests are spaced evenly at this rate; None sets no limit."""
     tokens_per_minute: float | None = Field(default=None, gt=0)
     """Prompt and completion tokens together; None sets no limit."""
     max_in_flight: int | None = Field(default=None, ge=1)
-    """Most requests at once; how many there are below it follows from how the server copes. None sets no bound."""
+    """Most requests at once; below it, the number follows the server's capacity. None sets no bound."""
     output_mode: OutputMode = OutputMode.AUTO
     path: Literal["auto", "direct", "litellm"] = "auto"
-    """How requests travel: `litellm` through its SDK, `direct` over our own HTTP client to a server that speaks
-    OpenAI's protocol; both give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more
-    requests may be in flight."""
+    """Transport: `litellm` through its SDK, `direct` over our own HTTP client for OpenAI-compatible servers; both
+    give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more requests may be in flight."""
     session_headers: str = "auto"
-    """By what a provider knows the requests of one conversation, so that they land where its beginning is cached; `auto`
-    is that of the provider. `x-session-id` goes with every request of an episode."""
+    """Marks by which a provider recognizes the requests of one conversation and finds their cached beginning; `auto`
+    takes the provider's. Every request of an episode carries `x-session-id`."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)
@@ -93,7 +92,7 @@ class Backend(BaseModel):
     output_price: float | None = Field(default=None, ge=0)
     """US dollars per million completion tokens."""
     extra: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`; null takes one out of the
+    """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`; null removes one from the
     request."""
 
     if not TYPE_CHECKING:  # a type checker derives the parameters from the fields

@@ -32,7 +32,7 @@ _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(defa
 
 
 class FaultStep(StrEnum):
-    """What to do about a fault."""
+    """Reaction to a fault."""
 
     RETRY = "retry"
     ABANDON = "abandon"
@@ -42,7 +42,7 @@ class FaultStep(StrEnum):
 
 
 class FaultKind(StrEnum):
-    """What went wrong."""
+    """Kind of a fault."""
 
     RATE_LIMIT = "rate_limit"
     TIMEOUT = "timeout"
@@ -71,7 +71,7 @@ class Fault:
     step: FaultStep
     kind: FaultKind
     message: str
-    """What happened and what to do, without keys."""
+    """Description and advice, without keys."""
     after: float | None = None
     """Seconds that the server asks to wait."""
     certain: bool = True

@@ -22,7 +22,7 @@ _SHOWN = 20
 
 
 class CallStage(StrEnum):
-    """What a call is waiting for."""
+    """State of a call."""
 
     TURN = "turn"
     """The backend's limiter: a free place, a rate limit, or the end of an outage."""

@@ -119,7 +119,7 @@ class JournalReader:
 
     @property
     def committed(self) -> Committed:
-        """How far the run's files count."""
+        """Part of the run's files that counts."""
         sql = "SELECT idx, trajectories_end, rejected_end FROM entries ORDER BY idx DESC LIMIT 1"
         for found in self._values(end_from_row, sql):
             return found

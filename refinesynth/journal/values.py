@@ -33,7 +33,7 @@ Usd: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far the run's files count."""
+    """Part of the run's files that counts."""
 
     count: int
     """Episodes whose records are in the files: those with an index below this."""

@@ -203,7 +203,7 @@ class EarlierEpisodes:
         self._committed = committed
         self._fingerprints = fingerprints
         self.waiting = {line.index: line for line in folder.waiting_lines()}
-        """By index, those whose personas were not read yet."""
+        """Waiting episodes by index, as far as their personas were not read yet."""
 
     def has(self, index: int, persona: Persona) -> bool:
         """Return True if this persona's episode exists; call it for every persona, in their order.

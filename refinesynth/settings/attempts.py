@@ -17,7 +17,7 @@ class Attempts(BaseModel, frozen=True, extra="forbid"):
     """Completions in all, the script's and every retried answer included, the judge's not; None sets no bound. The
     paper allows four. Where a script is played more than once, each further play may have as many again."""
     answers: int = Field(default=2, ge=0)
-    """How often one answer of invalid form goes back to the model with what is wrong, before its attempt is refused."""
+    """Times that an answer of invalid form goes back to the model with its errors, before its attempt is refused."""
 
     @model_validator(mode="before")
     @classmethod

@@ -31,7 +31,7 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
     writer: str | None = None
     """Name of this folder in its segments; None for a mere copy."""
     ends: Ends = Ends()
-    """How far the folder is in the store."""
+    """Part of the folder that is in the store."""
     ended: bool = False
     """True if that segment was the last of its process."""
 

@@ -36,7 +36,7 @@ def name_of(number: int) -> str:
 
 
 class Ends(BaseModel, frozen=True, extra="forbid"):
-    """How far a run is in the store."""
+    """Part of a run that is in the store."""
 
     paid: dict[str, _Count] = {}
     """Name of a journal, in the folder of the segment, to its last row."""

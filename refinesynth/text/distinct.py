@@ -8,7 +8,7 @@ class DistinctNames:
 
     def __init__(self) -> None:
         self._given = Counter[str]()
-        """How often each name was given."""
+        """Number of times each name was given."""
 
     def __call__(self, name: str) -> str:
         self._given[name] += 1

@@ -21,7 +21,7 @@ class Budget:
     usd: float | None = None
     """US dollars."""
     tokens: float | None = None
-    """Of prompts, cached ones included, and answers together."""
+    """Tokens of prompts, cached ones included, and answers together."""
 
     def __post_init__(self) -> None:
         for name, value in (("usd", self.usd), ("tokens", self.tokens)):
