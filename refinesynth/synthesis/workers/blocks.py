@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
-from pydantic_ai.usage import RequestUsage
 
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Mixed
+from refinesynth.client.answers import usage_of
 from refinesynth.client.background import background_tasks
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.episode import episode_id
@@ -358,16 +358,10 @@ class Blocks:
             self._count(paid, None)
 
     def _count(self, paid: Paid, out: _Out | None) -> None:
-        usage = RequestUsage(
-            input_tokens=paid.input_tokens,
-            cache_read_tokens=paid.cached_tokens,
-            cache_write_tokens=paid.cache_write_tokens,
-            output_tokens=paid.output_tokens,
-        )
         if out is None:
-            self._tracker.count(usage, paid.cost_usd)
+            self._tracker.count(usage_of(paid), paid.cost_usd)
         else:
-            out.share.count(usage, paid.cost_usd, episode=out.episodes[paid.index].purse)
+            out.share.count(usage_of(paid), paid.cost_usd, episode=out.episodes[paid.index].purse)
 
     async def _watch_waiting(self) -> None:
         """Warn of blocks that wait for a CPU of the cluster; Ray itself waits without a word.
