@@ -54,7 +54,15 @@ async def answered(call: Any) -> Any:
 
     Awaiting the call itself would pass a cancellation to Ray's client, which then fails and prints a traceback.
     """
-    return await asyncio.shield(asyncio.wrap_future(call.future()))
+    future, done, loop = call.future(), anyio.Event(), asyncio.get_running_loop()
+
+    def tell(_: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(tell)
+    await done.wait()
+    return future.result()
 
 
 def number_of(name: str, default: float) -> float:
