@@ -154,7 +154,6 @@ class _Trial:
         self._first, self._second, *self._others = (
             Rendered(
                 "trial",
-                "trial",
                 random.integers(0, vocabulary(base), length).astype(np.int32),
                 np.full(length, Label.TRAINED, np.int8),
                 (),

@@ -85,7 +85,7 @@ def example(
         seen = random.integers(0, VOCABULARY, random.integers(1, 5)).tolist()
         ids += [*said, *seen]
         labels += [label] * len(said) + [Label.CONTEXT] * len(seen)
-    return Rendered(f"t{seed}", f"g{seed}", np.asarray(ids, np.int32), np.asarray(labels, np.int8), tuple(spans))
+    return Rendered(f"t{seed}", np.asarray(ids, np.int32), np.asarray(labels, np.int8), tuple(spans))
 
 
 SIZES: dict[str, Any] = {
