@@ -48,14 +48,10 @@ def find_adapter(name: str, at: str | None = None) -> Adapter | None:
     Raises:
         InputError: It cannot be read, is no LoRA, or has no safetensors.
     """
-    folder = Path(name)
-    path = (
-        folder / SETTINGS
-        if folder.is_dir()
-        else None
-        if name == SCRATCH or _is_path(name)
-        else _fetched(bare(name), at)
-    )
+    if Path(name).is_dir():
+        path = Path(name) / SETTINGS
+    else:
+        path = None if name == SCRATCH or _is_path(name) else _fetched(bare(name), at)
     if path is None or not path.is_file():
         return None
     try:

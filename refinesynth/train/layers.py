@@ -131,12 +131,8 @@ def layered(
 def _at_home(value: object) -> object:
     """A path, or a list of paths, with `~` expanded."""
     if isinstance(value, list | tuple):
-        return [_expanded(each) for each in cast("Iterable[object]", value)]
-    return _expanded(value)
-
-
-def _expanded(path: object) -> object:
-    return str(Path(path).expanduser()) if isinstance(path, str) and path.startswith("~/") else path
+        return [_at_home(each) for each in cast("Iterable[object]", value)]
+    return str(Path(value).expanduser()) if isinstance(value, str) and value.startswith("~/") else value
 
 
 def _find_recipe(name: object) -> Path:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
@@ -301,13 +300,6 @@ def _refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsa
         )
 
 
-def _one_name(source: str) -> str:
-    """The same text for every spelling of an existing path, without a weight."""
-    name, _, _ = source.rpartition(":")
-    path = Path(name if name and Path(name).exists() and not Path(source).exists() else source)
-    return str(path.resolve()) if path.exists() else source
-
-
 def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
     counts = sizes.counts
     if config.held_out and sizes.held_out is None:
@@ -326,8 +318,6 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
             "no turn of the data is marked as a mistake. Exports with masking `split` are so: their earlier turns are context, right or "
             "wrong; from one with masking `drop` no refinement is learned"
         )
-    if len(config.data) > len({_one_name(name) for name in config.data}):
-        yield "the same data is named twice and counts twice"
 
 
 def _remarks_on_means(

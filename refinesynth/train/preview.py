@@ -10,7 +10,7 @@ import numpy as np
 
 from refinesynth.extras import check_installed
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.data import read_conversations
+from refinesynth.train.data import read_configured
 from refinesynth.train.engine.launching import choose_accelerator
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.prepare import fit
@@ -91,10 +91,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
 def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Generator[Preview]:
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
 
-    reading = read_conversations(
-        sources or config.data, without_refinement=config.without_refinement, seed=config.seed, form=config.form
-    ).open()
-    with closing(reading):
+    with closing(read_configured(config, sources).open()) as reading:
         conversations = list(reading) if config.model == SCRATCH else reading
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)

@@ -16,7 +16,7 @@ from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.config import SCRATCH
-from refinesynth.train.data import read_conversations
+from refinesynth.train.data import read_configured
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.layers import layered
 from refinesynth.train.prepare import Account, Counts, examples
@@ -77,9 +77,7 @@ def write_tokens(
         )
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
-    reading = read_conversations(
-        sources, without_refinement=config.without_refinement, seed=config.seed, form=config.form
-    )
+    reading = read_configured(config, sources)
     account = Account()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):

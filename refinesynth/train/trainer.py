@@ -63,7 +63,7 @@ class Trainer:
         """
         from refinesynth.train.engine import plan
 
-        return plan(self._config) if self._sources is None else plan(self._config, sources=self._sources)
+        return plan(self._config, sources=self._sources)
 
     def preview(self, k: int = 1) -> "list[Preview]":
         """The first `k` conversations as the model sees them, in labelled pieces.
@@ -97,14 +97,13 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     from refinesynth.train.engine import launch
 
     config = with_own_settings(config)
-    given: dict[str, Any] = {} if sources is None else {"sources": sources}
     if (done := check_output(config)) is not None:
         return done
     if rank() != 0 or (config.processes > 1 and not is_launched()):
-        return launch(config, **given)
+        return launch(config, sources=sources)
     artefacts = Artefacts(config, events or NullEvents())
     try:
-        result = launch(config, events=artefacts, **given)
+        result = launch(config, events=artefacts, sources=sources)
         artefacts.finish(result)
     finally:
         artefacts.close()

@@ -89,7 +89,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
         monkeypatch.delenv(name, raising=False)
 
     def put(double: Engine) -> None:
-        def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+        def launch(config: TrainConfig, *, events: Events | None = None, sources: object = None) -> TrainResult:
             assert events is not None
             return double(config, events)
 
@@ -448,7 +448,7 @@ def test_only_rank_0_speaks_and_writes(
 ) -> None:
     told: list[Events] = []
 
-    def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+    def launch(config: TrainConfig, *, events: Events | None = None, sources: object = None) -> TrainResult:
         assert events is None
         return TrainResult(Path(config.output), 4, 4, 1.0, 0.5)
 

@@ -49,7 +49,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
     """What the engine was asked for."""
     asked: list[TrainConfig] = []
 
-    def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+    def launch(config: TrainConfig, *, events: Events | None = None, sources: object = None) -> TrainResult:
         asked.append(config)
         if events is not None:
             tell(events, Path(config.output), a_plan(config))
@@ -58,7 +58,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("refinesynth.train.engine.launch", launch)
-    monkeypatch.setattr("refinesynth.train.engine.plan", a_plan)
+    monkeypatch.setattr("refinesynth.train.engine.plan", lambda config, sources=None: a_plan(config))
     return asked
 
 

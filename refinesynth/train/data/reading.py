@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, cast
 
 from refinesynth.errors import InputError
 from refinesynth.text.distinct import DistinctNames
+from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation, task_digest, without_mistakes
 from refinesynth.train.data.files import (
     HUB_DATASETS,
@@ -315,3 +316,9 @@ def read_conversations(
     """
     named = [sources] if isinstance(sources, str | Path) else sources
     return Reading(named, without_refinement=without_refinement, seed=seed, form=form)
+
+
+def read_configured(config: TrainConfig, sources: Sequence[Any] | None = None) -> Reading:
+    """Iterate over the data of a training; `sources` replace `config.data`."""
+    named = config.data if sources is None else sources
+    return read_conversations(named, without_refinement=config.without_refinement, seed=config.seed, form=config.form)

@@ -46,7 +46,7 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
     """
     check_inputs(config, sources)
     if is_launched() or config.processes == 1:
-        return run(config, events=events) if sources is None else run(config, events=events, sources=sources)
+        return run(config, events=events, sources=sources)
     if sources is not None:
         raise ConfigurationError(
             f"data that is in memory cannot be given to {config.processes} processes that are to be started; write it to a file (a line of "

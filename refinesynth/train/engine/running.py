@@ -18,7 +18,7 @@ from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.adapter import base_name
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data import Reading, read_conversations, split
+from refinesynth.train.data import Reading, read_configured, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
@@ -92,9 +92,7 @@ def prepare_training(
     Raises:
         InputError: Data, tokenizer or model cannot be used, or the plan cannot work.
     """
-    reading = read_conversations(
-        sources or config.data, without_refinement=config.without_refinement, seed=config.seed, form=config.form
-    ).open()
+    reading = read_configured(config, sources).open()
     conversations = list(reading) if config.model == SCRATCH else reading
     tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
