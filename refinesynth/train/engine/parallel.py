@@ -25,13 +25,13 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.optim import Optimizer
 from transformers import get_scheduler
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.engine.distributed import Distributed
-from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.folder import TENSORBOARD
 from refinesynth.train.memory import ComputeSettings
@@ -87,16 +87,12 @@ def make_accelerator(
 
 
 def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
-    """Name the layers that FSDP splits one by one, before the model is wrapped.
-
-    accelerate reads the same attribute, but refuses names that are not in the model, as in multimodal ones.
-    """
+    """Name the layers that FSDP splits one by one, before the model is wrapped; without any, accelerate names them."""
     if accelerator.distributed_type != DistributedType.FSDP:
         return
     plugin = cast("Any", accelerator.state).fsdp_plugin
-    named = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
-    there = named.intersection(type(module).__name__ for module in model.modules())
-    plugin.transformer_cls_names_to_wrap = sorted(there) or None
+    layers = {type(module).__name__ for module in model.modules() if isinstance(module, GradientCheckpointingLayer)}
+    plugin.transformer_cls_names_to_wrap = sorted(layers) or None
     plugin.cpu_ram_efficient_loading = can_be_broadcast(model)
 
 
