@@ -130,10 +130,8 @@ def _has_checkpoints(output: Path) -> bool:
 
 
 def _is_taken(output: Path) -> bool:
-    """Return True if the folder holds a training.
-
-    Raises:
-        InputError: It holds something else, or a link, a FIFO or a device.
+    """Return True if the folder holds a training. Raises `InputError` if it holds something else, or a link or a
+    device.
     """
     try:
         there = sorted(path.name for path in output.iterdir() if not _is_nothing(path)) if output.is_dir() else []

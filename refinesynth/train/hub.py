@@ -54,12 +54,7 @@ def check_model_name(model: str) -> None:
 
 
 def located(name: str, revision: str | None = None) -> dict[str, Any]:
-    """Arguments of `from_pretrained` for a model or tokenizer; local files only for folders, or if the hub is
-    unreachable.
-
-    Raises:
-        InputError: As `find_on_hub`.
-    """
+    """Arguments of `from_pretrained`; local files only for folders, or if the hub is unreachable. Raises `InputError`."""
     is_here = Path(name).is_dir() or not find_on_hub(bare(name), "model", revision)
     named = {} if revision is None else {"revision": revision}
     return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_here, **named}

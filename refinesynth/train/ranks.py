@@ -85,11 +85,7 @@ def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bo
 
 
 def read_outcome(path: Path) -> TrainResult | None:
-    """Read the result at `path`; None if the processes ended without an outcome.
-
-    Raises:
-        RefinesynthError: What ended the training there.
-    """
+    """Read the result at `path`; None if there is none. Raises the `RefinesynthError` that ended the training."""
     if not path.exists():
         return None
     written = cast("dict[str, Any]", orjson.loads(path.read_bytes()))

@@ -108,11 +108,7 @@ def remove(folder: Path) -> None:
 
 
 def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another training.
-
-    Raises:
-        InputError: It names every setting that differs, with both values.
-    """
+    """Refuse a checkpoint of another training. Raises `InputError` that names every difference, with both values."""
     before, now = checkpoint.identity, orjson.loads(orjson.dumps(dict(identity)))
     lines = [
         f"  {name}: {before.get(name, 'not known')!r} in the checkpoint, {now.get(name, 'not known')!r} now"

@@ -78,11 +78,7 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
 
 
 def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
-    """Make the renderer of `config`.
-
-    Raises:
-        InputError: The chat template cannot be read, or is not made for the tokenizer.
-    """
+    """Make the renderer of `config`. Raises `InputError` if the chat template is not made for the tokenizer."""
     check_tokens(config.chat_template, tokenizer)
     template = read_template(config.chat_template)
     return Renderer(

@@ -79,11 +79,7 @@ class Checkpoints:
         return self.folder / f"checkpoint-{step}"
 
     def write(self, progress: Progress) -> None:
-        """Write a checkpoint, mark it, then delete older ones.
-
-        Raises:
-            TrainingError: It cannot be written, or is not what was trained.
-        """
+        """Write a checkpoint, mark it, then delete older ones. Raises `TrainingError` if it is not what was trained."""
         accelerator, path = self.writer.accelerator, self.path(progress.step)
         is_main, fsdp = accelerator.is_main_process, accelerator.distributed_type == DistributedType.FSDP
         with writing(path):
@@ -107,11 +103,7 @@ class Checkpoints:
                 self.events.saved(path)
 
     def read(self, path: Path) -> Progress:
-        """Restore everything from a checkpoint.
-
-        Raises:
-            TrainingError: A large file, which is checked by its size alone, is damaged.
-        """
+        """Restore everything from a checkpoint. Raises `TrainingError` if a large file is damaged inside."""
         with reading(path):
             self.read_rank(path)
             found = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))

@@ -150,11 +150,7 @@ class Locator(NamedTuple):
         return self._write(_with_marks(messages, heads, closing), prompt=prompt), [*heads.values()], closing
 
     def _find_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange]:
-        """Places of the parts in `text` without surrounding blanks.
-
-        Raises:
-            RewritesHistoryError: A part is not whole or not in order.
-        """
+        """Places of the parts in `text`. Raises `RewritesHistoryError` if one is not whole or not in order."""
         parts = message_parts(messages)
         marked, heads, closing = self._marked(text, messages, range(len(parts)))
         starts = [marked.find(head) for head in heads]
@@ -210,11 +206,7 @@ class Locator(NamedTuple):
         return message.start if message and headed and prompt == self._write(messages[:at]) else len(prompt)
 
     def _end_of_turn(self, text: str, start: int, stop: int, turn: int) -> int:
-        """The end of the first control token in `text[start:stop]`, between two messages; see `Controls.end`.
-
-        Raises:
-            TemplateError: There is none, or there is text before it.
-        """
+        """The end of the first control token in `text[start:stop]`. Raises `TemplateError` if text stands before it."""
         found = self.controls.end(text, start, stop)
         if found is None or text[start : found[0]].strip():
             raise TemplateError(
@@ -224,12 +216,7 @@ class Locator(NamedTuple):
         return found[1]
 
     def _ended(self, messages: Sequence[ChatMessage], written: str, message: CharRange | None) -> tuple[str, int]:
-        """`written` up to the end of its last turn, an assistant's, and that end: for GLM the header of the next
-        message.
-
-        Raises:
-            TemplateError: There is no such end.
-        """
+        """`written` up to the end of its last turn, and that end: for GLM the header of the next message."""
         if self.calls or message is None:
             text = self._upto(messages, written)
             return text, len(text)
@@ -242,11 +229,7 @@ class Locator(NamedTuple):
             return text, len(text)
 
     def _upto(self, messages: Sequence[ChatMessage], written: str) -> str:
-        """`written` up to the end of the last turn, which may call, with its end-of-turn token.
-
-        Raises:
-            TemplateError: It has no end.
-        """
+        """`written` up to the end of the last turn, which may call. Raises `TemplateError` if it has no end."""
         before = self._write(messages[:-1])
         if len(before) >= len(written):
             raise RewritesHistoryError(
@@ -320,10 +303,8 @@ class Locator(NamedTuple):
     def _refuse_different_openings(
         self, text: str, messages: Sequence[ChatMessage], whole: Mapping[int, CharRange], turns: Mapping[int, CharRange]
     ) -> None:
-        """Refuse text before the message, such as an empty block of thinking, that only some turns have.
-
-        Raises:
-            RewritesHistoryError: The template writes it before some turns alone.
+        """Raises: RewritesHistoryError: Only some turns have text before the message, such as an empty block of
+        thinking.
         """
         spoken = [at for at in turns if at in whole]
         headers = not self.calls and not self._header(messages[: min(turns)])

@@ -54,11 +54,7 @@ def read_template(given: str | None) -> str | None:
 
 
 def check_tokens(given: str | None, tokenizer: Any) -> None:
-    """Check that a tokenizer has the control tokens of a named template.
-
-    Raises:
-        InputError: It has not: to it they would be a few characters each.
-    """
+    """Check that a tokenizer has a named template's control tokens: else they would be a few characters each."""
     there: Mapping[str, int] = tokenizer.get_vocab()
     missing = [token for token in NAMED.get(given or "", ()) if token not in there]
     if missing:
@@ -136,11 +132,7 @@ class ChatTemplate:
         return next(read, None)
 
     def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False, tools: Tools = ()) -> str:
-        """The messages as text, after the `tools`; `prompt` adds the generation prompt.
-
-        Raises:
-            TemplateError: The template refuses the messages, or is broken.
-        """
+        """The messages as text, after the `tools`; `prompt` adds the generation prompt. Raises `TemplateError`."""
         if not messages:
             return ""
         from jinja2.exceptions import TemplateError as JinjaError
