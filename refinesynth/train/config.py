@@ -159,7 +159,7 @@ class TrainConfig(BaseModel):
 
     model_config = _READ
 
-    # What is trained, on what, into where.
+    # Data, model and output.
     data: tuple[Name, ...]
     """Run folders, exported files, or Hugging Face datasets: in one of our export forms, or general chat without flags,
     of which all turns of the assistant are trained. `NAME:0.3` takes a share of a source's conversations, drawn by
@@ -190,7 +190,7 @@ class TrainConfig(BaseModel):
     trust_remote_code: Annotated[bool, Option(MODEL)] = False
     """Run Python code that comes with the model. It can do anything that you can."""
 
-    # What the model sees, and what of it is learned.
+    # Rendering and loss.
     max_length: Annotated[int, Field(ge=1), Option(LIMITS, "TOKENS")] = 8192
     """Tokens of the longest conversation that is used whole (paper: 8192; 4096 for 70B)."""
     over_length: Annotated[Literal["truncate", "drop"], Option(LIMITS)] = "truncate"
@@ -206,7 +206,7 @@ class TrainConfig(BaseModel):
     held_out: Annotated[ShareOrNumber, Field(ge=0), Option(LEARNING, "SHARE|N")] = 0.02
     """Share (below 1) or number (from 1 on) of personas/environments kept out of training to evaluate; 0: none."""
 
-    # How long, in which steps.
+    # Length and steps.
     epochs: Annotated[float, Field(gt=0), Option(LIMITS)] = 10.0
     """Passes over the data (paper: 10, the best checkpoint kept)."""
     max_steps: Annotated[Annotated[int, Field(ge=1)] | None, Option(LIMITS, "N")] = None
@@ -218,7 +218,7 @@ class TrainConfig(BaseModel):
     tokens_per_pack: Annotated[Annotated[int, Field(ge=1)] | None, Option(MACHINES, "TOKENS")] = None
     """Tokens per forward pass on one device; by default `max_length`. It changes the memory, not the results."""
 
-    # The optimizer: AdamW.
+    # Optimizer.
     learning_rate: Annotated[float, Field(gt=0), Option(LEARNING, None, ("--learning-rate", "--lr"))] = 5e-6
     """Peak learning rate (paper: 5e-6, all weights; recipe lora: 2e-4)."""
     schedule: LearningRateSchedule = "cosine"
@@ -234,7 +234,7 @@ class TrainConfig(BaseModel):
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     """Rarer settings of the training loop: optimizers, trackers, compiling."""
 
-    # What it is computed on, and with.
+    # Computation.
     precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"
     """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights, which round most steps of 5e-6
     away. `auto`: bf16 on a GPU, fp32 on a CPU."""
@@ -257,7 +257,7 @@ class TrainConfig(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**32), Option(LEARNING, "N")] = 0
     """Seed of the split, the order of the data and all randomness. The same seed gives the same training."""
 
-    # What is measured, written down and kept.
+    # Metrics and files.
     evaluate_every: Every = "epoch"
     """Evaluate on held-out data: `epoch`, `never`, a share of an epoch (below 1) or a number of steps (from 1 on)."""
     save_every: Every = "epoch"

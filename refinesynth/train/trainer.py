@@ -8,6 +8,7 @@ from refinesynth.extras import check_installed
 from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
+from refinesynth.train.data.files import is_dataset
 from refinesynth.train.data.reading import weighed
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import check_output
@@ -114,19 +115,14 @@ def _sources(data: Any) -> tuple[list[str], list[Any] | None]:
     """Names for the settings, and the data itself if it is in memory or in a pair."""
     if isinstance(data, str | Path):
         return [str(data)], None
-    if _is_table(data) or (isinstance(data, tuple) and weighed(data)[0] is not data):
+    if is_dataset(data) or (isinstance(data, tuple) and weighed(data)[0] is not data):
         return [_described(data)], [data]
     items: list[Any] = [data] if isinstance(data, dict) else list(cast("Iterable[Any]", data))
     if all(isinstance(each, str | Path) for each in items):
         return [str(each) for each in items], None
-    if all(isinstance(each, str | Path | tuple) or _is_table(each) for each in items):
+    if all(isinstance(each, str | Path | tuple) or is_dataset(each) for each in items):
         return [_described(each) for each in items], items
     return [_described(items)], [items]
-
-
-def _is_table(data: Any) -> bool:
-    """Return True for a `datasets` object; the package is not imported."""
-    return type(data).__module__.partition(".")[0] == "datasets"
 
 
 def _described(data: Any) -> str:

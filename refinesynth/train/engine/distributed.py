@@ -1,14 +1,14 @@
 """Rank, world size and devices from torchrun's environment, and the end of torch's process group."""
 
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import torch
 import torch.distributed as dist
+from accelerate.utils import patch_environment
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
@@ -61,27 +61,11 @@ class Distributed:
         return Host.here(Path(config.output), ranks, anew=config.resume == "never")
 
 
-@contextmanager
-def single_process_environment(parallel: Parallel) -> Generator[None]:
+def single_process_environment(parallel: Parallel) -> AbstractContextManager[Any]:
     """Within, a single process has the environment that torchrun would set, as ZeRO and FSDP need it."""
     if is_launched() or parallel not in {"zero2", "zero3", "fsdp"}:
-        yield
-        return
-    alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    with environment_variables({name: str(value) for name, value in alone.items()}):
-        yield  # a later training of this process is not one of several
-
-
-@contextmanager
-def environment_variables(values: Mapping[str, str]) -> Generator[None]:
-    """Within, the environment has these variables."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        return nullcontext()
+    return patch_environment(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
 
 
 def all_gather_objects(here: Any) -> list[Any]:

@@ -50,13 +50,9 @@ def held_out_losses(
             got = losses(here).double() * here.weight
             sums[0].index_add_(0, here.kind, got)
             sums[1].index_add_(0, here.kind, torch.full_like(got, here.weight))
-    return _means(_over_ranks(sums), sources if each_source else ())
-
-
-def _over_ranks(sums: Tensor) -> Tensor:
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(sums)
-    return sums
+    return _means(sums, sources if each_source else ())
 
 
 def _means(sums: Tensor, named: Sequence[str]) -> dict[str, float]:

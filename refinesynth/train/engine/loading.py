@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
+from accelerate.utils import patch_environment
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
@@ -28,7 +29,7 @@ from refinesynth.train.engine.adapters import (
     with_adapter,
     with_adapters,
 )
-from refinesynth.train.engine.distributed import Distributed, all_gather_objects, environment_variables
+from refinesynth.train.engine.distributed import Distributed, all_gather_objects
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
@@ -285,17 +286,14 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
         raise InputError(f"no {what} can be loaded from {name!r}: {problem}{remote}{sought}") from exc
 
 
-_FSDP_VARIABLES: Final = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
-"""Environment variables that transformers reads when it loads a model."""
-
-
 def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
     """Load a model with FSDP: `load(empty=...)` reads weights on one rank per machine. All ranks call this.
 
     Raises:
         RefinesynthError: On every rank, if one of them cannot load its model.
     """
-    with environment_variables(_FSDP_VARIABLES):
+    # transformers reads these when it loads a model.
+    with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
         loaded = _loaded(load, empty=distributed.local_rank != 0)
     if isinstance(loaded, nn.Module) and not can_be_broadcast(loaded):
         loaded = _loaded(load, empty=False) if distributed.local_rank != 0 else loaded

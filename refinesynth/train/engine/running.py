@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate.utils import patch_environment
 from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
 from transformers.utils import logging as library
 
@@ -26,7 +27,6 @@ from refinesynth.train.engine.distributed import (
     Distributed,
     all_gather_objects,
     destroy_process_group,
-    environment_variables,
     single_process_environment,
 )
 from refinesynth.train.engine.head import base_model
@@ -198,8 +198,8 @@ class _Training:
         ready = ready or prepare_training(config, distributed, self._sources)
         self._events.planned(ready.plan)
         # accelerate leaves its choice there, and a later training of this process would be taken for one of that kind.
-        neither = {"ACCELERATE_USE_DEEPSPEED": "false", "ACCELERATE_USE_FSDP": "false"}
-        with environment_variables(neither), single_process_environment(ready.plan.means.parallel):
+        neither = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
+        with neither, single_process_environment(ready.plan.means.parallel):
             return self._trained(ready)
 
     def _trained(self, ready: PreparedTraining) -> TrainResult:
