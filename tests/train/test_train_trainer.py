@@ -55,10 +55,13 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
             tell(events, Path(config.output), a_plan(config))
         return a_result(Path(config.output))
 
+    def plan(config: TrainConfig, *, sources: object = None) -> Plan:
+        return a_plan(config)
+
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("refinesynth.train.engine.launch", launch)
-    monkeypatch.setattr("refinesynth.train.engine.plan", lambda config, sources=None: a_plan(config))
+    monkeypatch.setattr("refinesynth.train.engine.plan", plan)
     return asked
 
 
