@@ -124,11 +124,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
 
 
 def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
-    """Train and return the exit code. Standard output gets the report, standard error all before it.
-
-    Raises:
-        RefinesynthError: As `train` raises it.
-    """
+    """Train and return the exit code. Standard output gets the report, standard error all before it."""
     from refinesynth.cli.train_display import TrainDisplay
     from refinesynth.train.trainer import train
 

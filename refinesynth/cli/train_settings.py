@@ -17,10 +17,9 @@ _STAGES: Final = ("zero2", "zero3")
 
 
 def given(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings that were given; `assignments` (`--set`) override options, and `deepspeed` may be a ZeRO stage.
+    """The given settings; `assignments` (`--set`) override options, and `deepspeed` may be a ZeRO stage.
 
-    Raises:
-        ConfigurationError: An assignment has another form, or names a setting twice.
+    Raises `ConfigurationError` for an assignment of another form, and for two of one setting.
     """
     settings = {
         name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value is not None

@@ -45,8 +45,7 @@ class Adapter:
 def find_adapter(name: str, at: str | None = None) -> Adapter | None:
     """Find the adapter in a folder, or of this name on the hub in revision `at`; None for a whole model, or nothing.
 
-    Raises:
-        InputError: It cannot be read, is no LoRA, or has no safetensors.
+    Raises `InputError` if it cannot be read, is no LoRA, or has no safetensors.
     """
     if Path(name).is_dir():
         path = Path(name) / SETTINGS
@@ -136,8 +135,7 @@ def base_name(config: TrainConfig) -> tuple[str, str | None]:
 def with_own_settings(config: TrainConfig) -> TrainConfig:
     """`config` with the adapter's own `lora` settings where `model` is an adapter.
 
-    Raises:
-        InputError: Other adapter settings are given than it has, or all weights are to be trained.
+    Raises `InputError` if other adapter settings are given, or all weights are to be trained.
     """
     if not Path(config.model).is_dir() and config.lora is None:
         return config  # whether a name of the hub is an adapter's is asked of those who want one

@@ -159,11 +159,7 @@ _PACKAGES: Final = (
 
 
 class Artefacts:
-    """Events that write settings, plan, versions and metrics, and are passed on; for rank 0.
-
-    Raises:
-        StorageError: From every method: a file cannot be written.
-    """
+    """Writer of settings, plan, versions and metrics that passes events on; for rank 0. Methods raise `StorageError`."""
 
     def __init__(self, config: TrainConfig, events: Events) -> None:
         self._config = config

@@ -140,10 +140,8 @@ def conversation(
     script: str = "",
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> Conversation:
-    """Make a conversation of sound messages. `last_only`: the record trains on its last message alone.
-
-    Raises:
-        InputError: Roles do not alternate, a message is empty, or there is no assistant's.
+    """Make a conversation; `last_only`: the record trains on its last message. Raises `InputError` for unsound
+    messages.
     """
     _refuse_unsound(messages, where)
     turns: list[Turn] = []
@@ -168,8 +166,7 @@ def conversation(
 def without_mistakes(whole: Conversation) -> Conversation | None:
     """Remove mistakes and their answers (the paper's data without refinement); None if nothing right is left.
 
-    Raises:
-        InputError: It is not known which of its turns are mistakes.
+    Raises `InputError` if it is not known which turns are mistakes.
     """
     kept: list[Turn] = []
     wrong = False

@@ -100,12 +100,7 @@ def note_result(result: TrainResult) -> None:
 
 
 def note_plan(output: Path, plan: Plan) -> None:
-    """Write the plan.
-
-    Raises:
-        InputError: Tokens and labels are not those of the checkpoints in the folder.
-        StorageError: It cannot be written.
-    """
+    """Write the plan. Raises `InputError` if its tokens and labels are not those of the folder's checkpoints."""
     began = _digest(output / PLAN)
     if began is not None and began != plan.sizes.digest and _has_checkpoints(output):
         raise InputError(

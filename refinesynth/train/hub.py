@@ -31,9 +31,8 @@ def bare(model: str) -> str:
 def check_model_name(model: str) -> None:
     """Refuse a mistyped folder name before a hub is asked for it.
 
-    Raises:
-        InputError: No hub has such names; or `a/b` is given and a folder `a` exists; or a name without an owner is
-            close to that of a folder here.
+    Raises `InputError` if no hub can have the name, if a folder `a` exists for `a/b`, or if a folder has a similar
+    name.
     """
     owner, slash, last = bare(model).rpartition("/")
     if _NAME.fullmatch(bare(model)) is None:
@@ -64,8 +63,7 @@ def located(name: str, revision: str | None = None) -> dict[str, Any]:
 def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
     """Ask the hub for `name`; False if it is unreachable and its cache here has the name.
 
-    Raises:
-        InputError: The name or revision does not exist, or the hub is unreachable and nothing was fetched before.
+    Raises `InputError` if it does not exist, or the hub is unreachable and nothing was fetched before.
     """
     require("huggingface_hub", "train")
     import huggingface_hub as hub

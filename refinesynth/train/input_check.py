@@ -16,11 +16,7 @@ from refinesynth.train.render.template import read_template
 
 
 def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
-    """Find everything that `config` names: first on this machine, then on the hub. `sources` replace `config.data`.
-
-    Raises:
-        InputError: Something does not exist.
-    """
+    """Find everything that `config` names, here and then on the hub, or raise `InputError`; `sources` replace its data."""
     datasets = check_data(config.data if sources is None else sources)
     read_template(config.chat_template)
     if config.deepspeed is not None:

@@ -63,11 +63,9 @@ def prepare(
     max_length: int,
     over_length: Literal["truncate", "drop"] = "truncate",
 ) -> Prepared:
-    """Render all conversations, in order, and fit them into `max_length` tokens. Every kept example has a trained
-    token.
+    """Render all conversations, in order, and fit them into `max_length` tokens. Every example has a trained token.
 
-    Raises:
-        InputError: A conversation cannot be rendered; see `Renderer.render`.
+    Raises `InputError` if a conversation cannot be rendered; see `Renderer.render`.
     """
     account = Account()
     store = TokenStore.of(examples(conversations, renderer, max_length, over_length, account))

@@ -36,10 +36,7 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
     """Yield every record of a file with its place, `file:line`; blank lines are skipped.
 
     A file that begins with a list is read whole. A last line that is cut off, as a killed run leaves it, is skipped and
-    its place appended to `torn`, unless it is the only line.
-
-    Raises:
-        InputError: The file cannot be read, or another line is not JSON.
+    its place appended to `torn`, unless it is the only line. Raises `InputError` for other lines that are not JSON.
     """
     some = False
     with opened(path) as file:
@@ -106,11 +103,7 @@ def is_dataset(source: object) -> bool:
 
 
 def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
-    """The rows of a dataset on the hub or of a `save_to_disk` folder. Code in the dataset is never run.
-
-    Raises:
-        InputError: It cannot be fetched or read, or has several splits and none is called `train`.
-    """
+    """The rows of a dataset on the hub or of a `save_to_disk` folder; its code is never run. Raises `InputError`."""
     import datasets
 
     library = cast("Any", datasets)
@@ -123,10 +116,8 @@ def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
 
 
 def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
-    """The rows of a dataset object, each with `name: row number` from 1.
-
-    Raises:
-        InputError: It has several splits and none is called `train`.
+    """The rows of a dataset object, each with `name: row number` from 1. Raises `InputError` for splits without
+    `train`.
     """
     if isinstance(source, dict):
         splits = cast("dict[str, Any]", source)

@@ -34,10 +34,7 @@ class _Object(dict[str, Any]):
 def read_tools(given: Mapping[str, Any], where: str, *, table: bool) -> tuple[list[dict[str, Any]], bool]:
     """The record's functions as a chat completion's `tools`, and whether the record is, or once was, a row of a table.
 
-    In a row of a table every column is filled, with null where the record has no value.
-
-    Raises:
-        InputError: They are neither.
+    In a row of a table every column is filled, with null where it has no value. Raises `InputError` for other `tools`.
     """
     try:
         tools = [_tool(tool) for tool in _listed(given.get("tools") or given.get("functions") or [])]
@@ -300,11 +297,7 @@ def _calls(message: Mapping[str, Any], role: str | None, at: str, where: str) ->
 
 
 def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -> tuple[str, str]:
-    """Split a message into its text and its thoughts, each once. Thoughts that stand only in the text stay there.
-
-    Raises:
-        InputError: A thought is there and is no text.
-    """
+    """Split a message into its text and its thoughts, each once. Thoughts that stand only in the text stay there."""
     found: list[str] = []
     for key in _THINKING:
         if key in message:

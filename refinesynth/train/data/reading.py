@@ -266,10 +266,8 @@ class Reading(Iterator[Conversation]):
 def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     """The kind of a source, from its name; nothing is read and no hub is asked.
 
-    `a/b` that does not exist here is a dataset of the hub, unless a folder `a` exists here.
-
-    Raises:
-        InputError: It is not here, and a hub can have no such name.
+    `a/b` that does not exist here is a dataset of the hub, unless a folder `a` exists here. Raises `InputError` if no
+    hub can have the name.
     """
     path = Path(source)
     if path.is_dir():
@@ -294,11 +292,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
 
 
 def read_conversations(
-    sources: Sequence[Any] | str | Path,
-    *,
-    without_refinement: bool = False,
-    seed: int = 0,
-    form: ChatForm = "react",
+    sources: Sequence[Any] | str | Path, *, without_refinement: bool = False, seed: int = 0, form: ChatForm = "react"
 ) -> Reading:
     """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
 

@@ -28,15 +28,7 @@ from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation, FlaggedMessage, ToolCall, conversation, digest, task_digest
 from refinesynth.train.data.messages import read_messages, read_tools
-from refinesynth.trajectory import (
-    DungeonMasterTurn,
-    MalformedTurn,
-    PlayerTurn,
-    Script,
-    Trajectory,
-    explain,
-    read_turns,
-)
+from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn, Script, Trajectory, explain, read_turns
 
 _MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
 
@@ -107,11 +99,7 @@ def _own(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
 
 
 def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, tuple[PlayerTurn | DungeonMasterTurn, ...]]:
-    """Script and turns of a record in the paper's own keys, as objects or as JSON text.
-
-    Raises:
-        InputError: One of them cannot be read; the message begins with `where`.
-    """
+    """Script and turns of a record in the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
     try:
         script = Script.from_llm(_parsed(given["script"]))
         turns = read_turns(_parsed(given["trajectory"]))

@@ -22,11 +22,9 @@ from refinesynth.train.memory import Precision
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
-    """Put trainable adapters on `model` and freeze the rest; modules under the names or ends of names `exclude` get
-    none.
+    """Put trainable adapters on `model` and freeze the rest; modules under the (ends of) names `exclude` get none.
 
-    Raises:
-        InputError: No module has a name of `targets` or of `modules_to_save`.
+    Raises `InputError` if no module has a name of `targets` or of `modules_to_save`.
     """
     names = cast("list[str]", [name for name, _ in model.named_modules()])
     if unknown := [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]:
@@ -51,8 +49,7 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
 def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> nn.Module:
     """Put an existing adapter on `model`, trainable again; `empty`: its weights are not read.
 
-    Raises:
-        InputError: It belongs to a model with other modules or shapes, or cannot be read.
+    Raises `InputError` if it belongs to a model with other modules or shapes, or cannot be read.
     """
     peft = require("peft", "train")
     try:

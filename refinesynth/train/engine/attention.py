@@ -48,12 +48,9 @@ def segment_attention(  # noqa: PLR0917 - the library's signature
     max_length_q: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sequence of one row.
+    """Causal attention within each sequence of one row; raises `UnsupportedAttention` for soft caps, sinks and biases.
 
     Shapes: `query` (1, heads, T, width), `key` and `value` (1, key heads, T, width); gives (1, T, heads, width).
-
-    Raises:
-        UnsupportedAttention: Soft caps, sinks, biases or attention that is not causal.
     """
     if kwargs.get("is_causal") is False or any(kwargs.get(name) is not None for name in _BEYOND_US):
         raise UnsupportedAttention(f"{type(module).__name__} does more than causal attention")

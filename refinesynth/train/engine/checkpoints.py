@@ -48,11 +48,7 @@ def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> Checkpoint | str:
-    """The checkpoint in `folder`, or the reason why it is unsound.
-
-    Raises:
-        InputError: Another version wrote it, in a form that this one cannot resume.
-    """
+    """The checkpoint in `folder`, or the reason why it is unsound. Raises `InputError` for another version's form."""
     try:
         content = cast("dict[str, Any]", orjson.loads((folder / MARK).read_bytes()))
         files = dict(cast("dict[str, list[Any]]", content["files"]))

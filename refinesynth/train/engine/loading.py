@@ -52,11 +52,7 @@ _MAX_PROBLEM: Final = 400
 
 
 def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = ()) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of `config`; for a model from scratch make one of `conversations`.
-
-    Raises:
-        InputError: It does not exist or cannot be read.
-    """
+    """Load the tokenizer of `config`; for a model from scratch make one of `conversations`. Raises `InputError`."""
     name, revision = config.tokenizer_source
     if name == SCRATCH:
         return make_tokenizer(conversations)
@@ -93,10 +89,8 @@ def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Re
 
 
 def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> ModelShape:
-    """The model's sizes with adapters, without loading weights. A model from scratch needs its `tokenizer`.
-
-    Raises:
-        InputError: There is no causal language model of that name.
+    """The model's sizes with adapters, without its weights; one from scratch needs its `tokenizer`. Raises
+    `InputError`.
     """
     name, adapter = underlying(config)
     source = {} if name == SCRATCH else located(name, base_revision(config, adapter))
@@ -133,10 +127,7 @@ def load_model(
     """Load the model of `config`, with adapters if configured, ready for training.
 
     Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: the weights
-    are not read and have no memory (see `read_once`).
-
-    Raises:
-        InputError: There is no such model, it has no safetensors, or weights are missing.
+    are not read and have no memory. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
     base, adapter = underlying(config)
     revision = base_revision(config, adapter)
@@ -289,8 +280,7 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
 def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
     """Load a model with FSDP: `load(empty=...)` reads weights on one rank per machine. All ranks call this.
 
-    Raises:
-        RefinesynthError: On every rank, if one of them cannot load its model.
+    Raises `RefinesynthError` on every rank, if one of them cannot load its model.
     """
     # transformers reads these when it loads a model.
     with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):

@@ -264,11 +264,7 @@ class Loop:
         self.checkpoints.bring_best_back(self.progress)
 
     def save_model(self, folder: Path) -> None:
-        """Write the finished model, gathered from all ranks, with its tokenizer.
-
-        Raises:
-            TrainingError: It cannot be written, or the files are not what was trained.
-        """
+        """Write the finished model with its tokenizer. Raises `TrainingError` if the files are not what was trained."""
         self.writer.write(folder, dtype=self.task.save_dtype)
 
     # Reports.

@@ -45,9 +45,7 @@ def make_accelerator(
 ) -> Accelerator:
     """Form the process group and configure accelerate; ZeRO-3 needs this before the model is loaded.
 
-    Raises:
-        InputError: The DeepSpeed file cannot be used.
-        ConfigurationError: DeepSpeed is not installed.
+    Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` without DeepSpeed.
     """
     extra, cpu = config.trainer, distributed.kind == "cpu"
     is_first = not dist.is_initialized()
@@ -118,12 +116,7 @@ def _trackers(config: TrainConfig) -> list[Any]:
 def deepspeed_json(
     config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"], *, accumulation: int = 1, half: bool = False
 ) -> dict[str, Any]:
-    """DeepSpeed's configuration: the user's own file, or ours. It names no optimizer: ours is used.
-
-    Raises:
-        InputError: The file cannot be used, see `own_deepspeed`.
-        ConfigurationError: DeepSpeed is not installed.
-    """
+    """DeepSpeed's configuration: the user's own file, or ours. It names no optimizer: ours is used."""
     require("deepspeed", "deepspeed")
     if kind == "cpu":
         _leave_shared_memory_alone()

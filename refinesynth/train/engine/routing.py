@@ -18,11 +18,7 @@ from refinesynth.train.engine.head import base_model, takes
 
 
 def coefficient(config: TrainConfig, model: nn.Module) -> float:
-    """Coefficient of the load-balancing loss; 0 where it is not added.
-
-    Raises:
-        InputError: A coefficient is given, and the model has no such loss.
-    """
+    """Coefficient of the load-balancing loss, or 0. Raises `InputError` if one is given for a model without this loss."""
     base, asked = base_model(model), config.router_aux_loss
     own = getattr(cast("Any", base).config.get_text_config(), "router_aux_loss_coef", None)
     routes = own is not None and takes(base, "output_router_logits")

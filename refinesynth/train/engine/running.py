@@ -89,8 +89,7 @@ def prepare_training(
 ) -> PreparedTraining:
     """Read and render the data, and plan; every rank does this by itself. `sources` replace `config.data`.
 
-    Raises:
-        InputError: Data, tokenizer or model cannot be used, or the plan cannot work.
+    Raises `InputError` if data, tokenizer or model cannot be used, or the plan cannot work.
     """
     reading = read_configured(config, sources).open()
     conversations = list(reading) if config.model == SCRATCH else reading

@@ -48,9 +48,7 @@ class ModelWriter:
     def write(self, folder: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write model, settings and tokenizer; every rank calls this. `dtype` None: as the weights are trained.
 
-        Raises:
-            TrainingError: On every rank: a weight is out of the range of `dtype`, or the files are not what was
-                trained.
+        Raises `TrainingError` on every rank, if a weight is out of range of `dtype` or a file is not what was trained.
         """
         is_main = self.accelerator.is_main_process
         model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model), keep_torch_compile=False))
@@ -190,10 +188,7 @@ def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.
     """The state dict of `model` for writing (`state`, if gathered from the ranks), on the CPU and in `dtype`.
 
     Weights that the architecture holds in fp32 stay so, tied weights stay tied, and frozen weights below adapters,
-    which are not written, stay as they are.
-
-    Raises:
-        TrainingError: A weight is out of the range of `dtype`.
+    which are not written, stay as they are. Raises `TrainingError` if a weight is out of the range of `dtype`.
     """
     held = [re.compile(each.replace("*", ".*")) for each in _held_in_fp32(model, dtype)]
     adapted = base_model(model) is not model

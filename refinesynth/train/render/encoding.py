@@ -149,8 +149,7 @@ class Encoder:
     def encode_forged(self, text: str, forged: Sequence[Forged]) -> Encoded:
         """Encode a text in which some places, in order, only read like control tokens.
 
-        Raises:
-            TemplateError: The tokenizer makes control tokens of them all the same.
+        Raises `TemplateError` if the tokenizer makes control tokens of them all the same.
         """
         newline: list[int] = self._tokenizer.encode(_NEWLINE, add_special_tokens=False)
         parts: list[Encoded] = []

@@ -50,8 +50,7 @@ class Labeller:
     def label(self, records: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
         """Label each record; an error in its place where tokens of a trained turn merge with those of its prompt.
 
-        Raises:
-            TemplateError: No certain labels can be made for one.
+        Raises `TemplateError` if no certain labels can be made for one.
         """
         forged = [self._forged(record) for record in records]
         plain = [record for record, places in zip(records, forged, strict=True) if not places]

@@ -102,9 +102,7 @@ class Locator(NamedTuple):
     def locate_last(self, messages: Sequence[ChatMessage]) -> Located:
         """Locate the last message alone, an assistant's; earlier ones may be rewritten, as in its prompt.
 
-        Raises:
-            RewritesHistoryError: The text before this message is not its prompt.
-            TemplateError: The template changes this message too; or as `locate`.
+        Raises `RewritesHistoryError` if the text before it is not its prompt; `TemplateError` as `locate`.
         """
         written = self._written(messages)
         last, before = len(messages) - 1, messages[:-1]
@@ -190,9 +188,7 @@ class Locator(NamedTuple):
         """The character at which turn `at` begins, where its prompt ends; `message` is the place of its text.
 
         A template without generation prompts leaves the header to the caller: there the turn begins with the message.
-
-        Raises:
-            RewritesHistoryError: The prompt is not what `text` begins with, or the whole message is in it.
+        Raises `RewritesHistoryError` if `text` does not begin with the prompt, or the whole message is in it.
         """
         prompt = self._write(messages[:at], prompt=True)
         if not text.startswith(prompt) or len(prompt) >= (message.stop if message else len(text)):
@@ -247,11 +243,9 @@ class Locator(NamedTuple):
         return text
 
     def _end_of_begun(self, messages: Sequence[ChatMessage], text: str, start: int) -> int:
-        """The end of the last of these messages in the longer `text`. Some templates add a special token where nothing
-        follows.
+        """The end of the last of these messages in the longer `text`; some templates add a token where nothing follows.
 
-        Raises:
-            RewritesHistoryError: `text` does not begin with these messages.
+        Raises `RewritesHistoryError` if `text` does not begin with these messages.
         """
         whole = full = self._upto(messages, self._write(messages))
         closing = self.controls.closing(whole, start, len(whole))
@@ -320,13 +314,10 @@ class Locator(NamedTuple):
     def _refuse_headers(
         self, text: str, messages: Sequence[ChatMessage], whole: Mapping[int, CharRange], turns: Mapping[int, CharRange]
     ) -> None:
-        """Refuse ends of turns that are the header of the next message, where the last turn ends otherwise.
+        """Raise `TemplateError` if a turn ends in the header of the next message, where the last turn ends otherwise.
 
         A template may write an end-of-turn token behind the last turn alone; a model tuned on it would write the user's
         header. A token that ends users' turns too is no header, unless it also begins an assistant's prompt.
-
-        Raises:
-            TemplateError: An end is a header.
         """
         if self.calls:  # There the text up to each turn is compared.
             return

@@ -146,11 +146,7 @@ class Renderer:
         return next(self.render_many([conversation]))
 
     def render_many(self, conversations: Iterable[Conversation]) -> Iterator[list[Rendered]]:
-        """The examples of each conversation, in order; several times quicker than `render` on several cores.
-
-        Raises:
-            InputError: As `render`.
-        """
+        """The examples of each conversation, in order; several times quicker than `render` on several cores."""
         source = iter(conversations)
         while some := list(islice(source, _TOGETHER)):
             records = [self._records(conversation) for conversation in some]
@@ -192,9 +188,7 @@ class Renderer:
     ) -> list[LabelTask]:
         """Make an example for each trained turn, that trains on it alone and ends with it.
 
-        Raises:
-            RewritesHistoryError: There are other trained turns than the last, and `on_rewrite` is `refuse`.
-            TemplateError: That does not help either.
+        Raises `RewritesHistoryError` if another turn than the last is trained, and `on_rewrite` is `refuse`.
         """
         messages = self._messages(conversation)
         targets = [at for at, train in enumerate(conversation.trained(self.loss_on)) if train]

@@ -95,19 +95,12 @@ class ChatTemplate:
     """Chat template of one tokenizer."""
 
     def __init__(
-        self,
-        tokenizer: Any,
-        source: str | None = None,
-        *,
-        variables: Mapping[str, Any] = MappingProxyType({}),
+        self, tokenizer: Any, source: str | None = None, *, variables: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
         """`source` is Jinja; by default the tokenizer's own template, else `REACT_TEMPLATE`.
 
-        `variables`, such as `enable_thinking`, become defaults in the template itself.
-
-        Raises:
-            TemplateError: The tokenizer's templates have no default, it has no end-of-sequence token for ours, or the
-                template does not read one of the variables.
+        `variables`, such as `enable_thinking`, become defaults in the template itself. Raises `TemplateError` if it
+        does not read one, if several templates have no default, or without an end-of-sequence token for ours.
         """
         self._tokenizer = tokenizer
         self.bare = source if source is not None else _own(tokenizer)

@@ -28,13 +28,10 @@ def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessag
 def refuse_unwritten(
     template: ChatTemplate, messages: Sequence[ChatMessage], turn: str, tools: Tools, tried: set[str]
 ) -> None:
-    """Check that everything the last message calls changes what the template writes of it, which is `turn`.
+    """Raise `TemplateError` unless all that the last message calls changes what the template writes of it (`turn`).
 
     Each key and value of a call is changed in turn, however the template writes them. Calls of a shape in `tried`,
     which is added to, are not tried again.
-
-    Raises:
-        TemplateError: A call, its name or an argument is not written.
     """
     *before, message = messages
     given: list[dict[str, Any]] = message.get("tool_calls") or []
