@@ -146,7 +146,6 @@ def _preview_lines(preview: Preview) -> Iterator[tuple[Label, str]]:
 
 _NAME_COLUMN = 15
 _NAMED = 3
-"""Ids shown of conversations that were cut or left out."""
 
 
 def as_lines(plan: Plan) -> str:

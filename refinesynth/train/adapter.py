@@ -26,7 +26,6 @@ _FIELDS: Final = {
     "targets": "target_modules",
     "modules_to_save": "modules_to_save",
 }
-"""Our names of peft's settings."""
 
 
 @dataclass(frozen=True, slots=True)

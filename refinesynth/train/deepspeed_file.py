@@ -7,7 +7,6 @@ from typing import Any, Final, Literal, cast
 from refinesynth.errors import InputError
 
 _OURS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-"""Settings that the schedule decides."""
 _SETTINGS: Final = {
     "optimizer": "learning_rate, weight_decay and adam_betas",
     "scheduler": "schedule and warmup",

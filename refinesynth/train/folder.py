@@ -125,9 +125,7 @@ def _has_checkpoints(output: Path) -> bool:
 
 
 def _is_taken(output: Path) -> bool:
-    """Return True if the folder holds a training. Raises `InputError` if it holds something else, or a link or a
-    device.
-    """
+    """Return True if the folder holds a training. Raises `InputError` if it holds something else, or a link."""
     try:
         there = sorted(path.name for path in output.iterdir() if not _is_nothing(path)) if output.is_dir() else []
         is_something_else = output.exists() and not output.is_dir()
@@ -195,7 +193,6 @@ def _settings(config: TrainConfig) -> dict[str, Any]:
 
 
 def _same_paths(name: str, value: object) -> object:
-    """A setting for comparing, with existing paths resolved."""
     if name not in PATHS:
         return value
     if isinstance(value, list | tuple):

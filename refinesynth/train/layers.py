@@ -129,7 +129,6 @@ def layered(
 
 
 def _at_home(value: object) -> object:
-    """A path, or a list of paths, with `~` expanded."""
     if isinstance(value, list | tuple):
         return [_at_home(each) for each in cast("Iterable[object]", value)]
     return str(Path(value).expanduser()) if isinstance(value, str) and value.startswith("~/") else value

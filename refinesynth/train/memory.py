@@ -20,7 +20,6 @@ _BYTES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("fp32", "float32"), _FLOAT),
     **dict.fromkeys(("fp64", "float64"), 8),
 }
-"""Bytes per number, by precision or torch type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,6 @@ def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
 
 
 def _literal(text: str) -> Any:
-    """Read JSON, or the printed form of a Python value."""
     try:
         return load_json(text)
     except ValueError:

@@ -93,7 +93,6 @@ def _components(conversations: Sequence[Conversation]) -> list[str]:
 
 type_of_source = str | Path | Iterable[object]
 _MOST: Final = 1000
-"""Largest weight."""
 
 
 @dataclass(slots=True)

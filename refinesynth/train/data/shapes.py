@@ -206,7 +206,6 @@ def _id(given: Mapping[str, Any]) -> str | None:
 
 
 def _with_system(given: Mapping[str, Any], messages: list[FlaggedMessage]) -> list[FlaggedMessage]:
-    """Put the system message first that LLaMA-Factory keeps apart."""
     system = given.get("system")
     beside = isinstance(system, str) and system and not (messages and messages[0].role == "system")
     return [FlaggedMessage("system", str(system), loss=False), *messages] if beside else messages

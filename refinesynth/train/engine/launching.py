@@ -30,7 +30,6 @@ from refinesynth.train.ranks import OUTCOME, free_port, is_launched, read_outcom
 _LAST_WORDS: Final = 10.0
 """Seconds for ranks to end by themselves after another one has failed."""
 _LOOKS: Final = 0.2
-"""Seconds between two looks at the ranks."""
 
 
 def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:

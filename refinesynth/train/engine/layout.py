@@ -27,7 +27,6 @@ from refinesynth.train.tokens import Label, Rendered
 _FIRST, _SECOND = 13, 21
 """Tokens of the trial's sequences."""
 _OTHERS: Final = 3
-"""Sequences that replace the first one."""
 _TOLERANCE: Final = {torch.float64: 1e-6, torch.float32: 1e-4}
 """Relative difference of logits between packed and alone; 16-bit kernels round differently by shape."""
 _NOISE: Final = 3
@@ -128,8 +127,6 @@ def _reasons(failed: Mapping[str, str]) -> str:
 
 
 class _Trial:
-    """Trial of short random sequences on a model."""
-
     def __init__(
         self,
         model: nn.Module,

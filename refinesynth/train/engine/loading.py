@@ -48,7 +48,6 @@ _LOOKED_AT: Final = 64
 """Examples in which ends of turns are looked up."""
 _MOST_ENDS: Final = 3
 _MAX_PROBLEM: Final = 400
-"""Characters of a library's message that are shown."""
 
 
 def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = ()) -> PreTrainedTokenizerBase:

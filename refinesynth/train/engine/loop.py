@@ -44,7 +44,6 @@ from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.tokens import TokenStore
 
 _NAMED: Final = 10
-"""Conversations that a message names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +178,6 @@ class Loop:
         return norm, rate
 
     def _batches(self, step: Step) -> Iterator[Batch]:
-        """This rank's micro-batches of a step."""
         make = pack_batch if self.task.schedule.packed else pad_batch
         for packs in step.packs:
             mine = packs[self.accelerator.process_index]

@@ -288,7 +288,6 @@ class _Training:
         return settings | passed | found
 
     def _checkpoint(self, identity: Mapping[str, Any]) -> Checkpoint | None:
-        """The checkpoint to resume from."""
         resume = self._config.resume
         folder = Path(self._config.output) / CHECKPOINTS
         if resume == "never":

@@ -23,7 +23,6 @@ from refinesynth.extras import require
 SHARDS: Final = "pytorch_model_fsdp_0"
 """accelerate's folder for shards in a checkpoint."""
 _NAMED: Final = 4
-"""Tensors that a message names."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -170,7 +170,6 @@ def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
 
 
 def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
-    """The type of a checkpoint whose settings do not say it."""
     name, at = bare(config.model), config.revision
     found = [
         cached_file(name, each, revision=at, local_files_only=True, _raise_exceptions_for_missing_entries=False)

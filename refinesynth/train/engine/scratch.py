@@ -25,7 +25,6 @@ _VOCABULARY: Final = 2000
 _CHARACTERS: Final = 2_000_000
 """Characters of the data for the vocabulary: more would change little, and take long."""
 _LONGEST: Final = 32
-"""Characters of a token."""
 _WIDTH: Final = 128
 
 

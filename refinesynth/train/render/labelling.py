@@ -28,8 +28,6 @@ class LabelTask(NamedTuple):
 
 
 class _Prompt(NamedTuple):
-    """Text before a turn."""
-
     token: int
     """Its last control token."""
     end: str
@@ -123,7 +121,6 @@ class Labeller:
         return Rendered(record.id, encoded.ids, labels, tuple(spans))
 
     def _prompts(self, record: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
-        """The prompts, by trained turn."""
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
         found: dict[int, _Prompt] = {}
         for turn, (stop, _) in record.located.turns.items():
@@ -180,9 +177,7 @@ class Labeller:
             )
 
     def _refuse_control_tokens(self, record: LabelTask, encoded: Encoded) -> None:
-        """Raises: TemplateError: The tokenizer makes a control token of message text (by folding), or the text has two
-        BOS.
-        """
+        """Raises: TemplateError: The tokenizer makes a control token of message text, or the text has two BOS."""
         ids, located = encoded.ids, record.located
         if self._bos is not None and len(ids) > 1 and ids[0] == ids[1] == self._bos:
             raise TemplateError(

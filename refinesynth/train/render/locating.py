@@ -21,7 +21,6 @@ from refinesynth.train.render.template import ChatMessage, ChatTemplate, Rewrite
 from refinesynth.train.render.written_calls import refuse_forged, refuse_unwritten, refuse_unwritten_tools
 
 _SHOWN = 40
-"""Characters of a template's text that an error shows."""
 
 
 class CharRange(NamedTuple):
@@ -131,7 +130,6 @@ class Locator(NamedTuple):
         return self.template.write(messages, prompt=prompt, tools=self.tools)
 
     def _written(self, messages: Sequence[ChatMessage]) -> str:
-        """The text of the messages, after checks of tools and calls."""
         if self.calls:
             refuse_forged(self.controls, messages, self.tools)
             refuse_unwritten_tools(self.template, messages, self.tools)
@@ -169,9 +167,7 @@ class Locator(NamedTuple):
         return list(_unmarked(parts, heads, starts, closing))
 
     def _find_spoken(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
-        """Places of users' and systems' messages in the prompt that `text` begins with; None where not found, and for
-        others.
-        """
+        """Places of users' and systems' messages in the prompt that `text` begins with; None for unknown ones."""
         parts = message_parts(messages)
         spoken = [number for number, part in enumerate(parts) if part.role != "assistant"]
         marked, heads, closing = self._marked(text, messages, spoken, prompt=True)
@@ -271,9 +267,7 @@ class Locator(NamedTuple):
         return more.count(token) > written.count(token)
 
     def _headed(self, messages: Sequence[ChatMessage], text: str) -> str | None:
-        """`text`, with the control token that heads the next message; None if there is none, or if it heads all
-        messages.
-        """
+        """`text` and the control token that heads the next message; None if there is none, or if it heads all."""
         calls: list[Any] = messages[-1].get("tool_calls") or []
         answer = {"role": "tool", "content": ".", "tool_call_id": calls[0]["id"]} if calls else None
         whole = self._write([*messages, answer or {"role": "user", "content": "."}])
@@ -289,7 +283,6 @@ class Locator(NamedTuple):
         return text + whole[behind : header[1]]
 
     def _header(self, messages: Sequence[ChatMessage]) -> str:
-        """The generation prompt behind these messages."""
         return self._write(messages, prompt=True)[len(self._write(messages)) :]
 
     # Refusals.
@@ -297,9 +290,7 @@ class Locator(NamedTuple):
     def _refuse_different_openings(
         self, text: str, messages: Sequence[ChatMessage], whole: Mapping[int, CharRange], turns: Mapping[int, CharRange]
     ) -> None:
-        """Raises: RewritesHistoryError: Only some turns have text before the message, such as an empty block of
-        thinking.
-        """
+        """Raises: RewritesHistoryError: Only some turns have text before their message, such as an empty thought."""
         spoken = [at for at in turns if at in whole]
         headers = not self.calls and not self._header(messages[: min(turns)])
         begins = {at: whole[at - 1].stop if headers and at else turns[at].start for at in spoken}
@@ -373,7 +364,6 @@ def _with_marks(messages: Sequence[ChatMessage], heads: Mapping[int, str], closi
 
 
 def _unused_characters(text: str, messages: Sequence[ChatMessage]) -> tuple[str, str, str]:
-    """Three private-use characters that are not in the conversation."""
     used = set(text).union(*(part.text for part in message_parts(messages)))
     free = (chr(code) for code in range(0xE000, 0xF900) if chr(code) not in used)
     try:

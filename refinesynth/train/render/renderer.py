@@ -245,7 +245,6 @@ class Renderer:
         return f"It would be given the same with {'; or with '.join(map(_as_typed, ways))}{expands if 'on_rewrite' in ways[-1] else ''}"
 
     def _can_render(self, conversation: Conversation, settings: RenderSettings) -> bool:
-        """Return True if a renderer with these settings renders the conversation."""
         given = {name: value for name, value in settings.items() if not name.startswith(KWARGS)}
         variables = {name.removeprefix(KWARGS): value for name, value in settings.items() if name.startswith(KWARGS)}
         kept = self.tokenizer.chat_template

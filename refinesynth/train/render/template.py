@@ -166,7 +166,6 @@ class ChatTemplate:
 
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
-    """`source` with defaults for the variables."""
     for name in variables:
         if not _mentions(source, name):
             raise TemplateError(

@@ -118,7 +118,6 @@ def refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: To
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all texts in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
