@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from load import Load
-from second_epoch import stopwatch
+from second_epoch import Stopwatch, callback
 
 
 def main(load: Load) -> None:
@@ -18,7 +18,7 @@ def main(load: Load) -> None:
     tuner: Any = import_module("llamafactory.train.tuner")
     data = Path(load.data)
     on_gpu = load.device == "cuda"
-    watch = stopwatch(load.device)
+    watch = Stopwatch(load.device)
     tuner.run_exp(
         {
             "stage": "sft",
@@ -48,7 +48,7 @@ def main(load: Load) -> None:
             "disable_tqdm": True,
             "plot_loss": False,
         },
-        callbacks=[watch],
+        callbacks=[callback(watch)],
     )
     load.answer(watch)
 

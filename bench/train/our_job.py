@@ -1,22 +1,38 @@
 """The load in refinesynth.train: python -m bench.train.our_job LOAD.json."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
-
-from transformers import trainer as library
 
 from bench.train.load import Load
-from bench.train.second_epoch import stopwatch
+from bench.train.second_epoch import Stopwatch
 from refinesynth.train import Trainer
 from refinesynth.train.events import NullEvents
+from refinesynth.train.plan import Plan
+
+
+class _Passes(NullEvents):
+    """Runs the stopwatch: a line is logged at the end of each pass and nowhere else."""
+
+    def __init__(self, watch: Stopwatch, model: Path) -> None:
+        self._watch, self._model = watch, model
+
+    def planned(self, plan: Plan) -> None:
+        del plan
+        weights = sum(file.stat().st_size for file in self._model.glob("*.safetensors"))
+        self._watch.training_begins(weights=weights / 2**20)
+
+    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
+        if metrics["epoch"] < 2:
+            self._watch.pass_begins(step)
+        else:
+            self._watch.second_pass_ends(step)
 
 
 def main(load: Load) -> None:
     on_gpu = load.device == "cuda"
-    watch = stopwatch(load.device)
-    # The library's own place for a callback of every trainer, so that all are timed alike.
-    cast("list[Any]", library.DEFAULT_CALLBACKS).append(watch)
+    watch = Stopwatch(load.device)
+    conversations = len(Path(load.data).read_bytes().splitlines())
     Trainer(
         model=load.model,
         data=load.data,
@@ -32,9 +48,9 @@ def main(load: Load) -> None:
         device="auto" if on_gpu else "cpu",
         evaluate_every="never",
         save_every="never",
-        log_every=10_000,
+        log_every=-(-conversations // load.conversations),
         resume="never",
-    ).train(events=NullEvents())
+    ).train(events=_Passes(watch, Path(load.model)))
     load.answer(watch)
 
 

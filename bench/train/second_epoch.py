@@ -1,6 +1,7 @@
-"""A stopwatch for transformers' Trainer, which all of them build on: the second pass over the data alone.
+"""A stopwatch for the second pass over the data alone.
 
-The first one is for everything that is made once: caches, compiled kernels, the allocator's memory.
+The first pass pays for what is made once: caches, compiled kernels, the allocator's memory. Imports nothing but the
+standard library, so that the others' Pythons can read it.
 """
 
 import time
@@ -9,53 +10,66 @@ from pathlib import Path
 from typing import Any
 
 
-def stopwatch(device: str) -> Any:
-    """A TrainerCallback with `seconds` (of CPU time where it computes), `steps` and `memory` (MiB) of the second epoch.
+class Stopwatch:
+    """Seconds (of CPU time on a CPU), optimizer steps and memory in MiB of the second pass.
 
-    Memory is the most that the second epoch held beyond what the process held when the training began, its weights
-    included: gradients, optimizer states and activations. On a GPU it is the most that torch had allocated, weights and
-    all.
+    Memory on a CPU is the most that the second pass held beyond what the process held when the training began, its
+    weights included: gradients, optimizer states and activations. On a GPU it is the most that torch had allocated,
+    weights and all.
     """
-    # Typed as Any: it is imported by the others' Pythons.
-    transformers: Any = import_module("transformers")
-    torch: Any = import_module("torch")
-    on_gpu = device == "cuda"
 
-    def now() -> float:
-        if on_gpu:
-            torch.cuda.synchronize()
+    def __init__(self, device: str) -> None:
+        self.seconds = 0.0
+        self.steps = 0
+        self.memory = 0.0
+        self._cuda: Any = import_module("torch").cuda if device == "cuda" else None
+
+    def training_begins(self, *, weights: float = 0.0) -> None:
+        """Note what the process holds, with `weights` MiB that it has not loaded yet."""
+        self.memory = 0.0 if self._cuda else _held("VmRSS") + weights
+
+    def pass_begins(self, step: int) -> None:
+        """Begin to measure, anew at every pass."""
+        self.steps = step
+        self._cuda.reset_peak_memory_stats() if self._cuda else _forget_peak()
+        self.seconds = self._now()
+
+    def second_pass_ends(self, step: int) -> None:
+        """Stop."""
+        self.seconds = self._now() - self.seconds
+        self.steps = step - self.steps
+        self.memory = (self._cuda.max_memory_allocated() / 2**20 if self._cuda else _held("VmHWM")) - self.memory
+
+    def _now(self) -> float:
+        if self._cuda:
+            self._cuda.synchronize()
             return time.perf_counter()
         # One core computes and nothing is waited for: what else the machine does is left out.
         return time.process_time()
 
-    class Stopwatch(transformers.TrainerCallback):
-        def __init__(self) -> None:
-            self.epochs = 0
-            self.seconds = 0.0
-            self.steps = 0
-            self.memory = 0.0
 
+def callback(watch: Stopwatch) -> Any:
+    """A callback for transformers' Trainer that runs `watch`."""
+    # Typed as Any: it is imported by the others' Pythons.
+    transformers: Any = import_module("transformers")
+
+    class Callback(transformers.TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             del args, state, control
-            self.memory = 0.0 if on_gpu else _held("VmRSS")
+            self.passes = 0
+            watch.training_begins()
 
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             del args, control
-            self.epochs += 1
-            self.steps = state.global_step
-            if self.epochs == 2:
-                torch.cuda.reset_peak_memory_stats() if on_gpu else _forget_peak()
-            self.seconds = now()
+            self.passes += 1
+            watch.pass_begins(state.global_step)
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             del args, control
-            if self.epochs == 2:
-                self.seconds = now() - self.seconds
-                self.steps = state.global_step - self.steps
-                peak = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else _held("VmHWM")
-                self.memory = peak - self.memory
+            if self.passes == 2:
+                watch.second_pass_ends(state.global_step)
 
-    return Stopwatch()
+    return Callback()
 
 
 def _held(name: str) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from load import Load
-from second_epoch import stopwatch
+from second_epoch import Stopwatch, callback
 
 _OURS = Path(__file__).parents[2] / "refinesynth" / "train" / "engine" / "attention.py"
 
@@ -47,7 +47,7 @@ def main(load: Load) -> None:
         tokenizer.chat_template = Path(load.template).read_text(encoding="utf-8")
     records = [json.loads(line) for line in Path(load.data).read_bytes().splitlines()]
     on_gpu = load.device == "cuda"
-    watch = stopwatch(load.device)
+    watch = Stopwatch(load.device)
     model = transformers.AutoModelForCausalLM.from_pretrained(load.model, dtype=torch.float32)
     if load.best:
         _at_its_best(model)
@@ -76,7 +76,7 @@ def main(load: Load) -> None:
         ),
         train_dataset=datasets.Dataset.from_list(records),
         processing_class=tokenizer,
-        callbacks=[watch],
+        callbacks=[callback(watch)],
     )
     trainer.train()
     load.answer(watch)

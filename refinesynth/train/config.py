@@ -126,7 +126,8 @@ class TrainerConfig(BaseModel):
     project: Name | None = None
     """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
     torch_compile: bool = False
-    """Compile the model with torch.compile."""
+    """Compile the model with torch.compile. Packs differ in shape, and each new shape is compiled, up to eight times: the first steps take
+    minutes."""
     tf32: bool | None = None
     """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
     use_liger_kernel: bool = False

@@ -115,8 +115,9 @@ def _varlen_attn() -> Callable[..., Tensor] | None:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    known = {"enable_gqa", "window_size", "scale"} <= set(inspect.signature(varlen_attn).parameters)
-    return cast("Callable[..., Tensor]", varlen_attn) if known else None
+    if not {"window_size", "scale"} <= set(inspect.signature(varlen_attn).parameters):
+        return None
+    return cast("Callable[..., Tensor]", varlen_attn)
 
 
 def _varlen(
@@ -134,6 +135,10 @@ def _varlen(
     q, k, v = (part[0].transpose(0, 1).to(dtype) for part in heads)
     # (W, 0) lets a token see W others and itself; the model's window counts itself in.
     window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
-    grouped = q.shape[1] != k.shape[1]
-    out = attend(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=window, enable_gqa=grouped)
-    return out[None]
+    options: dict[str, Any] = {"scale": scaling, "window_size": window}
+    groups = q.shape[1] // k.shape[1]
+    if "enable_gqa" in inspect.signature(attend).parameters:
+        options["enable_gqa"] = groups > 1
+    elif groups > 1:  # torch before 2.12
+        k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
+    return attend(q, k, v, bounds, bounds, longest, longest, **options)[None]

@@ -130,6 +130,10 @@ def test_flash_attention_is_handed_what_it_asks_for(monkeypatch: pytest.MonkeyPa
     itself out."""
     calls: list[tuple[Any, ...]] = []
 
+    def before_2_12(*given: Any, scale: float, window_size: tuple[int, int]) -> Any:
+        assert given[0].shape == given[1].shape == given[2].shape
+        return varlen_attn(*given, scale=scale, window_size=window_size, enable_gqa=False)
+
     def varlen_attn(  # noqa: PLR0917 - torch's signature
         query: Any,
         key: Any,
@@ -163,12 +167,13 @@ def test_flash_attention_is_handed_what_it_asks_for(monkeypatch: pytest.MonkeyPa
         model = make(name, **changes)
         choose_layout(model)
         wanted = token_losses(model, model, batch.inputs, batch)
-        with monkeypatch.context() as patch:
-            patch.setattr(attention, "_flash_dtype", lambda *_: torch.float64)
-            patch.setattr(attention, "_varlen_attn", lambda: varlen_attn)
-            assert torch.allclose(token_losses(model, model, batch.inputs, batch), wanted, rtol=0, atol=1e-10)
+        for torchs in (varlen_attn, before_2_12):
+            with monkeypatch.context() as patch:
+                patch.setattr(attention, "_flash_dtype", lambda *_: torch.float64)
+                patch.setattr(attention, "_varlen_attn", lambda torchs=torchs: torchs)
+                assert torch.allclose(token_losses(model, model, batch.inputs, batch), wanted, rtol=0, atol=1e-10)
     assert {window for window, *_ in calls} == {(-1, 0), (7, 0)}
-    assert {grouped for _, grouped, *_ in calls} == {True}
+    assert {grouped for _, grouped, *_ in calls} == {True, False}
     assert {longest for *_, longest in calls} == {batch.inputs["max_length_q"]}
 
 
