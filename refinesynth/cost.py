@@ -1,4 +1,4 @@
-"""What was used and paid for something: tokens, requests, US dollars; added up and shared out without loss."""
+"""Cost of something in tokens, requests and US dollars; added up and shared out without loss."""
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ class Cost(Value):
         return Cost(usage=self.usage + other.usage, cost_usd=_sum(self.cost_usd, other.cost_usd, 1))
 
     def __sub__(self, other: "Cost") -> "Cost":
-        """What is left of this without `other`, which was part of it."""
+        """Return what is left without `other`, which was part of this."""
         usage = {name: mine - getattr(other.usage, name) for name, mine in self.usage}
         return Cost(usage=Usage(**usage), cost_usd=_sum(self.cost_usd, other.cost_usd, -1))
 

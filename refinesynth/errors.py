@@ -26,7 +26,7 @@ class RuleFailed(RefinesynthError):
 
 
 class StorageError(RefinesynthError):
-    """What a run writes to fails: a full disk, a folder that may not be written, a damaged journal or one of a newer
+    """A write of a run failed: a full disk, a folder that may not be written, a damaged journal or one of a newer
     version.
 
     Everything that was committed before stays. The command line exits with 3.
@@ -66,6 +66,6 @@ class RunStopped(BackendError):
 
 
 class BudgetSpent(RunStopped):
-    """What is left of the budget does not pay for this request; cheaper ones, and those of other episodes, may still be
+    """The rest of the budget does not pay for this request; cheaper ones, and those of other episodes, may still be
     paid.
     """

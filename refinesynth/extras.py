@@ -39,5 +39,5 @@ def check_installed(extra: str, *names: str) -> None:
 
 
 def missing(name: str, extra: str) -> str:
-    """What to do about a missing library."""
+    """Return the advice about a missing library."""
     return f"this needs the package {name!r}, which is not installed: pip install 'refinesynth[{extra}]'"

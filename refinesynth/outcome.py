@@ -1,6 +1,4 @@
-"""What became of one episode: its trajectories or the reason why there is none, and everything that was refused on the
-way.
-"""
+"""Outcome of one episode: its trajectories or the reason why there is none, and all that was refused."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -30,13 +28,13 @@ class Refused(Value):
     draft: Draft | None = None
     """The refused draft, as far as it came."""
     text: str | None = None
-    """What is wrong with an answer that could not be read at all, in words; None where a script or draft is there."""
+    """Fault of an answer that could not be read at all; None where a script or draft is there."""
     record: str = Field(default="", exclude_if=absent)
     """Of an import: the record that could not be read, as it stood in the file."""
     violations: tuple[Violation, ...] = ()
     """Everything that refused it, and what only warned. The LLM judge's refusal is one of rule `Judge`."""
     usage: Usage = Usage()
-    """What was wasted on it. For a script: everything since it was begun. For a draft: everything for the turns that
+    """Cost that was wasted on it. For a script: everything since it was begun. For a draft: everything for the turns that
     no attempt continued, whichever attempt made them; an attempt's cost is spread evenly over its turns."""
     cost_usd: float | None = 0.0
     """The same in US dollars; None where a model's price is unknown."""
@@ -47,7 +45,7 @@ class Refused(Value):
         return tuple(dict.fromkeys(found.rule for found in self.violations if rejects(found)))
 
     def evidence(self) -> Draft | None:
-        """What to verify again: the draft, or the script without turns; None if nothing could be read."""
+        """Draft to verify again, or the script without turns; None if nothing could be read."""
         if self.draft is not None:
             return self.draft
         return None if self.script is None else Draft(script=self.script, finished=False)
@@ -62,16 +60,16 @@ class EpisodeOutcome(Value):
     """The episode's id. It begins the id of each of its trajectories."""
     persona: Persona
     trajectories: tuple[Trajectory, ...] = ()
-    """What was accepted, in the order in which it was played; several where an episode plays its script more than
+    """Accepted trajectories in the order in which they were played; several where an episode plays its script more than
     once."""
     refused: tuple[Refused, ...] = ()
-    """What was not, in the order in which it was made."""
+    """Refused scripts and drafts in the order in which they were made."""
     reason: str | None = None
-    """Why there is no trajectory, in a sentence; None if there is one."""
+    """Reason why there is no trajectory, in a sentence; None if there is one."""
     lost: bool = False
-    """Whether there is none because the backend failed or the deadline passed, which tells nothing of the data."""
+    """True if there is none because the backend failed or the deadline passed, which tells nothing of the data."""
     doubtful: bool = False
-    """Whether its backend gave it nothing to use, and had given nobody anything: see `EpisodeDoubtful`."""
+    """True if its backend gave it nothing to use, and had given nobody anything: see `EpisodeDoubtful`."""
     usage: Usage = Usage()
     """Of the whole episode, refused attempts included."""
     cost_usd: float | None = None
@@ -79,7 +77,7 @@ class EpisodeOutcome(Value):
 
     @property
     def accepted(self) -> bool:
-        """Whether there is a trajectory."""
+        """Return whether there is a trajectory."""
         return bool(self.trajectories)
 
     @property

@@ -18,7 +18,7 @@ def test_every_public_name_is_there() -> None:
 def test_a_name_that_is_a_room_too_can_be_called_whatever_was_imported_before() -> None:
     assert callable(refinesynth.evaluate)
     import_module("refinesynth.evaluate.benchmarks")
-    with pytest.raises(refinesynth.InputError, match="there is no benchmark 'nothing'"):
+    with pytest.raises(refinesynth.InputError, match="benchmark is 'nothing'; expected one of 'alfworld'"):
         refinesynth.evaluate("oracle", tasks="nothing")
 
 

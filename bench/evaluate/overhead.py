@@ -33,7 +33,7 @@ def main(data: Path, epochs: int) -> None:
         asked = Evaluation(
             model="random", tasks="babyai", data=data, output=Path(folder), epochs=epochs, environments=PROCESSES
         )
-        logs, *through = timed(lambda: evaluate(asked, display="none"))
+        logs, *through = timed(lambda: evaluate(asked))
         samples = read_eval_log(logs[0].location).samples or []
     instances = {one.id: one for one in BENCHMARK.instances(Source(data))}
     episodes = [(instances[str(sample.id)], actions(sample)) for sample in samples]

@@ -22,18 +22,18 @@ MAX_ACTION_CHARACTERS = 10_000
 """Longest action text that is matched, in characters; a longer one matches nothing."""
 
 _COMPARED_CHARACTERS = 200
-"""How much of a text is compared to find the nearest action, in characters: the comparison is quadratic."""
+"""Characters of a text that are compared to find the nearest action: the comparison is quadratic."""
 
 _COMPARED_ACTIONS = 100
-"""How many actions are compared to find the nearest."""
+"""Most actions that are compared to find the nearest."""
 
 _SHOWN = 80
-"""How much of a text is repeated to the player, in characters."""
+"""Characters of a text that are repeated to the player."""
 
 _CASE = "capital and small letters count"
 
 _REMEMBERED = 256
-"""How many answers of `match_in` are kept of a script: role, rules and DungeonMaster's request ask for the same one
+"""Answers of `match_in` that are kept of a script: role, rules and DungeonMaster's request ask for the same one
 after another."""
 
 
@@ -65,9 +65,9 @@ class ActionForm:
     names: tuple[str, ...]
     """The placeholder that each group stands for, in the groups' order; empty if the groups do not fit."""
     problem: str | None
-    """Why no text can match, if so, in words to the LLM that wrote the action."""
+    """Reason why no text can match, if so, addressed to the LLM that wrote the action."""
     fits: bool
-    """Whether the groups fit the placeholders; False too if there is no pattern."""
+    """True if the groups fit the placeholders; False too if there is no pattern."""
 
 
 def action_form(action: ActionSpec) -> ActionForm:

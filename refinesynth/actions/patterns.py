@@ -17,13 +17,13 @@ MAX_PATTERN_CHARACTERS = 2_000
 """Longest pattern that is compiled, in characters."""
 
 MAX_MEMORY = 512 * 1024
-"""What one compiled pattern may use, in bytes, its caches included."""
+"""Bytes that one compiled pattern may use, its caches included."""
 
 _SET_MEMORY = 8 * 1024 * 1024
 """The same for all patterns of a script together, while they are compared."""
 
 CACHED_PATTERNS = 2_048
-"""How many compiled patterns are kept, so that memory stays bounded however many scripts a run sees."""
+"""Number of compiled patterns that are kept, so that memory stays bounded however many scripts a run sees."""
 
 _re2 = cast("Any", re2)
 

@@ -19,10 +19,10 @@ Each time, think about what you know and what to try next, then take one action.
 Thought: your reasoning
 Action: one available action, with every placeholder in braces replaced by a value; case counts
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
-"""How the player is to answer, at the end of the first user message."""
+"""Form of the answer, at the end of the first user message."""
 
 SOMEWHERE = "You are in an environment that answers each of your actions."
-"""What a player is told of a place of which the script says nothing."""
+"""Introduction of a script that has none."""
 
 
 class Message(NamedTuple):
@@ -31,7 +31,7 @@ class Message(NamedTuple):
     role: Literal["user", "assistant"]
     content: str
     loss: bool
-    """Whether training learns to write this message."""
+    """True if training learns to write this message."""
 
 
 def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
@@ -189,7 +189,7 @@ _AROUND = (
     ("“", "”"),
     ("\u2018", "\u2019"),
 )
-"""What models put around an action, before and after."""
+"""Characters that models put around an action, before and after."""
 
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 

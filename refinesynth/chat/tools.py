@@ -17,7 +17,7 @@ from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajec
 TOOL_INSTRUCTIONS = """\
 Each time, think about what you know and what to try next, and write that down; then call one function, which is your action.
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
-"""How the player is to answer, at the end of the first user message."""
+"""Form of the answer, at the end of the first user message."""
 
 ACT_INSTRUCTIONS = """\
 Each time, think about what you know and what to try next, and write that down; then call the function act with one available
@@ -35,7 +35,7 @@ class ToolMessage(NamedTuple):
     role: Literal["user", "assistant", "tool"]
     content: str
     loss: bool
-    """Whether training learns to write this message."""
+    """True if training learns to write this message."""
     id: str = ""
     """Of the call that is made, or answered."""
     call: Call | None = None

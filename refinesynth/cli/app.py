@@ -1,11 +1,11 @@
 """The application: its commands, and the one place where exceptions become messages and exit codes.
 
-A command's module is imported when the command is called, so that `--help` is quick. Only litellm, torch and what else
-takes seconds is imported inside functions.
+A command's module is imported when the command is called, so `--help` stays quick.
 """
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from io import TextIOWrapper
 from pkgutil import resolve_name
@@ -18,17 +18,25 @@ from typer.core import TyperGroup
 from refinesynth._version import __version__
 from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
-from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.plays import ListsPlays
 from refinesynth.cli.supervised import report_end
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
 
 
+@dataclass
+class Invocation:
+    """State of one invocation, passed to commands as `ctx.obj`."""
+
+    debug: bool = False
+    arguments: list[str] = field(default_factory=list[str])
+    """As typed, without the program's name."""
+    own_process: bool = False
+    """True if the process was started for this command; false if a program calls it."""
+
+
 class CommandLine(TyperGroup):
-    """A group of commands that ends with one message on standard error, and with a traceback only when asked for
-    one.
-    """
+    """Group of commands that ends with one message on standard error; `--debug` adds the traceback."""
 
     def main(
         self,
@@ -165,7 +173,7 @@ _SETTINGS: Mapping[str, tuple[str, Collection[str] | None]] = {
 
 @cache
 def _loaded(name: str) -> Any:
-    """The command of that name; its module is imported here, when it is called or asked for help."""
+    """The command of that name; its module is imported here."""
     place = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
     command: Any = resolve_name(f"refinesynth.cli.{place}")
     if isinstance(command, typer.Typer):
@@ -190,7 +198,6 @@ for panel, commands in _COMMANDS.items():
 
 
 def main() -> None:
-    """The entry point of the process."""
     for stream in (sys.stdout, sys.stderr):
         # What their encoding lacks is written as an escape instead of failing.
         if isinstance(stream, TextIOWrapper):

@@ -23,7 +23,6 @@ from refinesynth.text.figures import compact, counted, dollars, duration
 from refinesynth.text.printable import one_line
 
 _MOST = 300
-"""Characters of a line."""
 
 
 def check_backend(

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
 
+from refinesynth.cli.terminal import labelled, notes, styled
+from refinesynth.cli.terminal import output as standard_output
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import alone_with
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from refinesynth.evaluate.comparing.cells import Table
 
 _NAME = 14
@@ -37,9 +39,6 @@ def compare(
 
     With --paper alone, the published tables.
     """
-    from refinesynth.cli.terminal import notes, styled
-    from refinesynth.cli.terminal import output as standard_output
-
     if not folders and not paper:
         raise InputError("give folders of evaluations, or --paper for the published tables")
     if output is not None and output.exists() and not output.is_dir():
@@ -69,9 +68,7 @@ def compare(
             notes().print(styled(f"written: {', '.join(paths)}", "dim"), soft_wrap=True)
 
 
-def _shown(table: "Table", width: int) -> "Iterator[RenderableType]":
-    from refinesynth.cli.terminal import styled
-
+def _shown(table: "Table", width: int) -> Iterator[RenderableType]:
     yield styled(f"\n{table.title}", "bold")
     columns = list(zip(table.columns, *table.texts(), strict=True))
     # A heading is folded between words, a figure is not.
@@ -82,11 +79,7 @@ def _shown(table: "Table", width: int) -> "Iterator[RenderableType]":
         yield styled(note, "dim")
 
 
-def _grid(table: "Table", *, apart: int) -> "RenderableType":
-    from rich.table import Table as Grid
-
-    from refinesynth.cli.terminal import styled
-
+def _grid(table: "Table", *, apart: int) -> RenderableType:
     grid = Grid(box=None, padding=(0, apart, 0, 0), pad_edge=False, header_style="dim")
     for at, head in enumerate(table.columns):
         if at < table.labels:
@@ -98,12 +91,8 @@ def _grid(table: "Table", *, apart: int) -> "RenderableType":
     return grid
 
 
-def _list(table: "Table") -> "RenderableType":
-    """Each row as its names, and its figures below."""
-    from rich.console import Group
-
-    from refinesynth.cli.terminal import labelled, styled
-
+def _list(table: "Table") -> RenderableType:
+    """Each row as its names, with its figures below."""
     parts: list[RenderableType] = []
     for row in table.texts():
         parts.append(styled(one_line(" · ".join(row[: table.labels]))))

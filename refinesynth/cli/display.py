@@ -17,68 +17,65 @@ LOG_EVERY = 10.0
 """Seconds between log lines where there is no terminal."""
 
 WINDOW = 60.0
-"""Seconds that the rate looks back over: long enough for slow models, short enough to notice a stall."""
+"""Seconds that the rate looks back over."""
 
 _RULES_SHOWN = 6
 """Rules that the board lists before the rest is summed up."""
 
 _SHOWN = 200
-"""Characters of a reason that are shown."""
 
 
 class Display:
-    """Shows a run's progress: a board on a terminal that can redraw, so that the clock moves while the models think;
-    else log lines.
-    """
+    """Progress of a run: a board on a terminal that can redraw, else log lines."""
 
     def __init__(self, console: Console) -> None:
         self._pace = Pace()
-        self._clock = _Clock()
+        self._offset = 0.0
+        """Seconds of the run less those of the clock."""
         self._latest: Progress | None = None
         self._logged: Progress | None = None
         self._screen = Screen(console, self._draw)
 
     def open(self) -> None:
-        """Begin."""
         self._screen.open()
 
     def update(self, moment: Progress) -> None:
-        """Take a new moment; cheap, called for every one."""
+        """Take a new moment; called for every one."""
         self._latest = moment
-        self._clock.set(moment.elapsed)
+        self._offset = moment.elapsed - time.monotonic()
         self._pace.observe(moment)
 
     def tick(self) -> None:
-        """Called about every `LOG_EVERY` seconds, whether anything happened or not."""
+        """Log a line where nothing is redrawn; called every `LOG_EVERY` seconds."""
         if self._latest is not None and not self._screen.redraws:
             self._logged = self._latest
-            self.say(in_a_line(self._latest, self._pace, self._clock.now()))
+            self.say(in_a_line(self._latest, self._pace, self._now()))
 
     def say(self, text: str) -> None:
-        """Show a remark once."""
         self._screen.say(text)
 
     def close(self) -> None:
-        """End; the last moment stays visible."""
         self._screen.close()
         if self._logged is not self._latest:
             self.tick()
 
+    def _now(self) -> float:
+        return time.monotonic() + self._offset
+
     def _draw(self) -> RenderableType:
         if self._latest is None:
             return Text("starting", style="dim")
-        return board(self._latest, self._pace, self._clock.now())
+        return board(self._latest, self._pace, self._now())
 
 
 class Pace:
-    """Watches the moments of one run. Time is the run's own (`Progress.elapsed`); no clock is read."""
+    """Rate of accepted trajectories. Time is the run's own (`Progress.elapsed`)."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
         self._latest: Progress | None = None
 
     def observe(self, moment: Progress) -> None:
-        """Take note of a moment; moments come in order."""
         if not self._seen:
             self._seen.append((0.0, moment.accepted_before))
         self._seen.append((moment.elapsed, moment.gained))
@@ -102,31 +99,16 @@ class Pace:
         return max(0, self._latest.n - self._latest.gained) / rate
 
 
-class _Clock:
-    """Seconds of the run between two moments."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._offset = 0.0
-
-    def set(self, elapsed: float) -> None:
-        self._offset = elapsed - self._clock()
-
-    def now(self) -> float:
-        return self._clock() + self._offset
-
-
 def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
-    """A moment as one log line."""
     around = moment.look()
     bound = f" (bound by {moment.bound})" if moment.bound and moment.in_flight else ""
     return "; ".join(
         [
             f"{duration(now)} {_accepted(moment)} accepted",
-            f"{_speed(pace, now)}",
+            _speed(pace, now),
             f"{moment.in_flight:,} in flight{bound}, {moment.failed:,} gave none{_kept(moment, ', ')}",
             f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
-            f"{tokens(moment, around)}",
+            tokens(moment, around),
             f"cost {cost(moment, around)}",
             *reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed),
             *(one_line(trouble, most=200) for trouble in around.troubles),
@@ -138,7 +120,7 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     """A moment as a few lines that fit 80 columns."""
     around = moment.look()
     accepted = Text(_accepted(moment), style="bold green" if moment.accepted >= moment.n else "bold")
-    top = bar("accepted", moment.accepted, moment.n, accepted, Text(f"{duration(now)}", style="dim"))
+    top = bar("accepted", moment.accepted, moment.n, accepted, Text(duration(now), style="dim"))
     facts = labelled()
     facts.add_row("pace", _speed(pace, now))
     facts.add_row(
@@ -168,7 +150,7 @@ def _accepted(moment: Progress) -> str:
 
 
 def _kept(moment: Progress, before: str) -> str:
-    """What waits for an earlier episode, or was in flight when the last one that was needed came in."""
+    """Trajectories that wait for an earlier episode, or came after the last one that was needed."""
     return f"{before}{moment.kept:,} kept for later" if moment.kept else ""
 
 
@@ -188,7 +170,7 @@ def _rules(by_rule: Mapping[str, int]) -> str:
 
 
 def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int) -> list[str]:
-    """Of the episodes without a trajectory, the most frequent reason and the last, as far as they are known."""
+    """The most frequent and the last reason of the episodes without a trajectory."""
     found: list[str] = []
     if commonest is not None:
         reason, count = commonest
@@ -214,9 +196,7 @@ def cost(moment: Progress, around: Surroundings) -> str:
 
 
 def tokens(moment: Progress, around: Surroundings) -> str:
-    """The bill in tokens: `1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and of a budget in tokens what `cost` says of
-    dollars.
-    """
+    """The bill in tokens: `1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and the share of a token budget."""
     usage = around.paid.usage
     cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
     text = (
@@ -236,7 +216,7 @@ def tokens(moment: Progress, around: Surroundings) -> str:
 
 
 def _each(moment: Progress, spent: float | None) -> float | None:
-    """Finished episodes alone count: what is in flight has been paid in part, and has given nothing yet."""
+    """Cost per trajectory over finished episodes; episodes in flight are paid in part and have given nothing yet."""
     return None if spent is None or not moment.gained else spent / moment.gained
 
 

@@ -18,11 +18,7 @@ from refinesynth.text.printable import one_line
 
 
 def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: bool) -> ExitCode:
-    """Estimate what was asked for, say it, and return the exit code.
-
-    Raises:
-        RefinesynthError: As `estimate` raises it.
-    """
+    """Estimate a run, print the estimate and return the exit code; raises what `estimate` raises."""
     count = sample or SAMPLE
     display = Display(notes())
     display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
@@ -59,7 +55,6 @@ def _print(console: Console, found: Estimate, *, json: bool) -> None:
 
 
 def _too_few(found: Estimate) -> str | None:
-    """That there are not the personas that `n` takes; None if there may be."""
     if found.available is None or found.available >= found.personas.low:
         return None
     return (
@@ -75,7 +70,6 @@ def _accepted(found: Estimate) -> str:
 
 
 def table(found: Estimate) -> Table:
-    """The estimate, line by line: what is likely, and from where to where it may be."""
     head, *rows = found.rows()
     lines = Table(box=None, padding=(0, 2), header_style="dim")
     lines.add_column(head[0])

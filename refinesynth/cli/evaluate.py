@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.fields import given
+from refinesynth.cli.interrupt import ended_within, interruptible
+from refinesynth.cli.terminal import notes, output
 from refinesynth.cli.tuning import value_of
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.text.figures import counted, duration
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog
@@ -44,10 +48,6 @@ def evaluate(*, python: Python = None, set_: Set = None, **typed: Any) -> None:
     The same command again keeps what is finished. `refinesynth compare` and `refinesynth view` read the folder.
     """
     check_installed("evaluate", "inspect_ai", "numpy")
-    from refinesynth.cli.fields import given
-    from refinesynth.cli.interrupt import ended_within, interruptible
-    from refinesynth.cli.terminal import notes
-
     board = _Board()
     with ended_within(_ENDS, lambda: notes().print(board.interrupted, soft_wrap=True)) as end:
         with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
@@ -72,17 +72,12 @@ def evaluate(*, python: Python = None, set_: Set = None, **typed: Any) -> None:
 
 
 class _Board:
-    """Progress lines of an evaluation: tasks and bounds first, then finished episodes and the time left."""
-
     def __init__(self) -> None:
         self._shown: float | None = None
         self.interrupted = "interrupted before an episode was played"
 
     def show(self, now: "Progress") -> None:
-        """Say the first line, or the state, at most every ten seconds."""
-        from refinesynth.cli.terminal import notes
-        from refinesynth.text.figures import counted, duration
-
+        """Print tasks and bounds first, then the state at most every `_EVERY` seconds."""
         done = f"{now.finished:,} of {counted(now.of, 'episode')}"
         self.interrupted = f"interrupted: {done} finished, kept in {now.folder}; the same command goes on"
         if now.seconds_left is None:
@@ -95,10 +90,8 @@ class _Board:
 
 
 def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
-    """Say what came of it, and what failed, if anything did: Inspect's own exit code does not."""
     from inspect_ai.log import read_eval_log_sample_summaries
 
-    from refinesynth.cli.terminal import notes, output
     from refinesynth.evaluate.comparing.published import INSTANCES
 
     code = ExitCode.OK

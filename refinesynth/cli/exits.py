@@ -1,4 +1,4 @@
-"""What the process says to its caller when it ends, and the words for an error."""
+"""Exit codes of the process, and the message for an error."""
 
 import errno
 import shutil
@@ -39,14 +39,11 @@ class ExitCode(IntEnum):
 _LITTLE = 1024 * 1024
 """Bytes below which a disk counts as full."""
 _FAILING_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
-"""What no other input would fix."""
+"""Errors of the disk rather than of the input."""
 
 
 def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
-    """The message for the user, printable, and the exit code that goes with it.
-
-    `debug_hint` says how to get a traceback; it is added where refinesynth itself is to blame.
-    """
+    """The message for the user, printable, and the exit code; `debug_hint` is added for internal errors."""
     if isinstance(error, RefinesynthError):
         # Notes say what went wrong besides, such as that the disk was full as well.
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
@@ -60,7 +57,7 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
 
 
 def _full_disk(error: OSError) -> str:
-    """The folders that a command writes to and that have no room left: a failed write does not name its file."""
+    """Folders without space that a command writes to: a failed write does not name its file."""
     full = [
         folder
         for folder in dict.fromkeys((str(Path.cwd()), tempfile.gettempdir()))
@@ -70,7 +67,7 @@ def _full_disk(error: OSError) -> str:
 
 
 def traced(error: Exception) -> str:
-    """The traceback of an error, printable, and without keys: the code that raised it may have thought of neither."""
+    """The traceback of an error, printable and without keys."""
     return _harmless("".join(format_exception(error)).rstrip())
 
 
@@ -81,7 +78,6 @@ def _harmless(text: str) -> str:
 
 
 def code_of(error: RefinesynthError) -> ExitCode:
-    """The exit code of an error that refinesynth raises on purpose."""
     if isinstance(error, BackendError | RuleFailed):
         return ExitCode.FELL_SHORT
     if isinstance(error, StorageError):

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
@@ -27,6 +26,7 @@ from refinesynth.export import (
     AtifFormat,
     CardFacts,
     ExportReport,
+    Form,
     Masking,
     Tally,
     check_languages,
@@ -83,15 +83,8 @@ MaskingOption = Annotated[
 ]
 
 
-class FormName(StrEnum):
-    """How a conversation is written."""
-
-    react = "react"
-    tools = "tools"
-
-
-FormNameOption = Annotated[
-    FormName, typer.Option("--form", help="Turns as ReAct text, or with actions as tool calls; not every format can.")
+FormOption = Annotated[
+    Form, typer.Option("--form", help="Turns as ReAct text, or with actions as tool calls; not every format can.")
 ]
 Card = Annotated[
     bool, typer.Option("--card", help="Also write a dataset card, README.md beside FILE; needs --license.")
@@ -126,7 +119,7 @@ def export(
     format_name: FormatOption,
     output: Output = None,
     masking: MaskingOption = None,
-    form: FormNameOption = FormName.react,
+    form: FormOption = "react",
     held_out: HeldOut = None,
     card: Card = False,
     license_id: License = None,
@@ -175,23 +168,14 @@ def export(
         console.print(report.advice, soft_wrap=True)
         if card and licence is not None:
             facts = CardFacts(
-                title or source.resolve().name,
-                licence,
-                tally,
-                language=languages,
-                held_out=held,
-                **_of_run(source),
+                title or source.resolve().name, licence, tally, language=languages, held_out=held, **_of_run(source)
             )
             console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
         _tell_spoilt(spoilt)
 
 
 def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, overwrite: bool) -> None:
-    """Complain of files that cannot be written to, before anything is read.
-
-    Raises:
-        InputError: There is one.
-    """
+    """Refuse files that cannot be written, before anything is read; raises InputError."""
     if str(output) == STANDARD_OUTPUT and (card or held_out):
         raise InputError(
             "-o - writes one file to standard output; give a name for --card or --held-out to write beside"
@@ -219,17 +203,13 @@ def _writer(
     assignments: list[str],
     schema_version: str | None,
     *,
-    form: FormName,
+    form: Form,
 ) -> _Writes:
-    """What writes a file in that format.
-
-    Raises:
-        InputError: Settings that only one format has are given for another, or that format lacks its own.
-    """
+    """The writer of that format; raises InputError for settings that the format does not have."""
     plain_name = format_name.strip().casefold()
     if schema_version is not None and plain_name != "atif":
         raise InputError("--schema-version is for --format atif alone; leave it out, or give that format")
-    if plain_name in {TOKENS, "atif"} and form is not FormName.react:
+    if plain_name in {TOKENS, "atif"} and form != "react":
         raise InputError(f"--form {form} is not for --format {format_name}; leave it out")
     if plain_name == TOKENS:
         return _writer_of_tokens(settings, assignments, masking)
@@ -237,18 +217,14 @@ def _writer(
     if named := [*named, *(["--set"] if assignments else [])]:
         raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
     named_format = format_name if schema_version is None else AtifFormat(schema_version)
-    return partial(write_export, format=named_format, masking=masking, form=form.value)
+    return partial(write_export, format=named_format, masking=masking, form=form)
 
 
 _NOT_SET = frozenset({"data", "output", "path", "overwrite"})
 
 
 def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], masking: str | None) -> _Writes:
-    """The writer of the format `tokens`: ids and labels as our own trainer has them, for any other.
-
-    Raises:
-        InputError: There is no model, or a setting is none.
-    """
+    """The writer of the format `tokens`; raises InputError for a missing model or an unknown setting."""
     settings = given(options, assignments=assignments)
     if not settings.get("model"):
         raise InputError("--format tokens needs --model NAME-OR-FOLDER: token ids are those of its tokenizer")
@@ -298,7 +274,6 @@ def _advice_on_tokens(template: str | None, settings: Iterable[str]) -> str:
 
 
 def _written_out(write: _Writes, trajectories: Iterator[Trajectory]) -> ExportReport:
-    """Write an export to standard output, when it is whole."""
     with TemporaryDirectory() as folder:
         report = write(trajectories, Path(folder) / "export.jsonl", overwrite=False)
         with report.path.open("rb") as file:
@@ -313,11 +288,7 @@ def _tell(report: ExportReport, console: SafeConsole) -> None:
 
 
 def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
-    """Say which lines were left out, and that the export is not all.
-
-    Raises:
-        typer.Exit: There are such lines.
-    """
+    """Print the lines that were left out and exit with 1 if there are any."""
     if not spoilt:
         return
 
@@ -327,18 +298,14 @@ def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
 
 
 def _refuse_replacing_the_source(source: Path, output: Path) -> None:
-    """Complain if the export would replace what it is made from, or any other file of a run.
-
-    Raises:
-        InputError: It would.
-    """
+    """Raise InputError if the export would replace its source or another file of a run."""
     of_a_run = is_run_file(output.name) and (output.parent / "config.json").is_file()
     if of_a_run or (output.exists() and source.is_file() and output.samefile(source)):
         raise InputError(f"{str(output)!r} is what a run wrote, and an export would replace it; give another -o")
 
 
 def _beside(output: Path) -> Path:
-    """Where what is held out goes: `NAME.held-out.jsonl` for `NAME.jsonl`, also compressed."""
+    """File of the held-out part: `NAME.held-out.jsonl` for `NAME.jsonl`, also compressed."""
     suffixes = output.suffixes[-2:] if output.suffix in COMPRESSED else output.suffixes[-1:]
     suffix = "".join(suffixes)
     return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
@@ -362,11 +329,7 @@ def _counted(trajectories: Iterator[Trajectory], tally: Tally) -> Iterator[Traje
 
 
 def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]:
-    """Of a run, what counts in it; of a file, every line. What is said of lines that cannot be read goes to `spoilt`.
-
-    Raises:
-        InputError: A line is something else than a trajectory, or lines of a run are missing.
-    """
+    """Trajectories of a run or file; lines that cannot be read go to `spoilt`, refused drafts raise InputError."""
     if is_run(source):
         yield from RunFolder.open(source).trajectories(on_spoilt=lambda error: spoilt.setdefault(str(error)))
         return

@@ -18,10 +18,9 @@ from refinesynth.option import PANELS, Option
 def options_from(
     model: type[BaseModel], command: Callable[..., None], *, only: Collection[str] | None = None
 ) -> Callable[..., None]:
-    """`command` with an option for each marked field of `model`, those of models inside it included, or for some.
+    """`command` with an option for each marked field of `model` (those of nested models included), or of `only`.
 
-    It gets their values by name, None for what was not given. A parameter of its own that is named as a field stands in
-    the place of that field's option.
+    Options that were not given are None. A parameter of `command` with a field's name replaces that field's option.
     """
     signature = inspect.signature(command, eval_str=True)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
@@ -38,13 +37,14 @@ def options_from(
     def called(**typed: Any) -> None:
         command(**typed)
 
-    called.__signature__ = signature.replace(parameters=[*(_by_name(each) for each in arguments), *options])  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
+    parameters = [*(each.replace(kind=each.KEYWORD_ONLY) for each in arguments), *options]
+    called.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue] - for `inspect`
     called.__annotations__ = {each.name: each.annotation for each in [*arguments, *options]}
     return called
 
 
 def given(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Typed values by field of `model`, as it takes them: those of a model inside it in a mapping."""
+    """Typed values by field of `model`, those of nested models in mappings."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if (inside := _model_in(field.annotation)) is not None and _option(field) is None:
@@ -56,7 +56,7 @@ def given(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def typed_names(model: type[BaseModel], typed: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Setting (`grounding.transient` for one inside another) to the option by which it was typed."""
+    """Setting (`grounding.transient` for a nested one) to the option by which it was typed."""
     found: dict[str, str] = {}
     for name, field in model.model_fields.items():
         if (option := _option(field)) is not None:
@@ -68,7 +68,6 @@ def typed_names(model: type[BaseModel], typed: Mapping[str, Any], prefix: str = 
 
 
 def flag(field: str) -> str:
-    """The option of a field as it is typed."""
     return f"--{field.replace('_', '-')}"
 
 
@@ -91,7 +90,8 @@ def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter
     info = typer.Option(
         *(option.names or (flag(name),)),
         metavar=option.metavar,
-        help=_escaped(f"{described} Repeat it for more." if kind == list[str] else described),
+        # In brackets, rich would read a style.
+        help=f"{described}{' Repeat it for more.' if kind == list[str] else ''}".replace("[", "\\["),
         rich_help_panel=option.panel,
         show_default=str(default) if isinstance(default, str | int | float) and default is not False else False,
     )
@@ -102,7 +102,7 @@ def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter
 
 
 def _typed(annotation: Any) -> Any:
-    """The type that typer reads: text where a field takes several, and reads them from text by itself."""
+    """The type that typer reads; text for fields that take several types."""
     alternatives = [each for each in _alternatives(annotation) if each is not NoneType]
     if len(alternatives) != 1:
         return str
@@ -134,12 +134,3 @@ def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
 def _panel(parameter: inspect.Parameter) -> int:
     panel = getattr(_info(parameter), "rich_help_panel", None)
     return PANELS.index(panel) if panel in PANELS else len(PANELS)
-
-
-def _by_name(parameter: inspect.Parameter) -> inspect.Parameter:
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-
-
-def _escaped(text: str) -> str:
-    """Brackets as they are: rich would read a style in them."""
-    return text.replace("[", "\\[")

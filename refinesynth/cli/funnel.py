@@ -1,6 +1,4 @@
-"""Report of a run: the funnel from personas to trajectories, what it took, what to do next; and what to try where it
-stopped early.
-"""
+"""Report of a run: the funnel from personas to trajectories, its cost, and what to try after an early stop."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -20,13 +18,13 @@ from refinesynth.text.figures import counted, dollars
 from refinesynth.text.printable import one_line
 
 _BESIDE = 60
-"""Longest command beside which the reasons are lined up."""
+"""Longest command beside which reasons are aligned."""
 
 
 def funnel(result: SynthesisResult) -> RenderableType:
-    """Personas started, scripts and drafts refused, by which rules and what that wasted, accepted; then what it took.
+    """Personas started, scripts and drafts refused by rule with their cost, and accepted trajectories; then the totals.
 
-    Rules that refuse scripts are in the order in which they look at them, the others by how much they refused.
+    Rules that refuse scripts are in the order of the chain, the others by number of refusals.
     """
     spending = result.spending
     table = Table.grid(padding=(0, 2))
@@ -68,7 +66,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
 
 
 def contamination(count: int) -> str:
-    """What was found of evaluation sets in trajectories that were kept all the same."""
+    """Warning about overlaps of kept trajectories with evaluation sets."""
     return (
         f"{counted(count, 'trajectory', 'trajectories')} of these {'holds' if count == 1 else 'hold'} a part of an evaluation set; "
         f"events.jsonl says which (contaminated), and --contaminated refuse leaves such out."
@@ -76,7 +74,6 @@ def contamination(count: int) -> str:
 
 
 def _passed(result: SynthesisResult) -> str:
-    """The yield of the ScriptWriter, if scripts were refused."""
     figures = result.figures
     if not result.scripts_refused or not figures.written:
         return ""
@@ -84,7 +81,6 @@ def _passed(result: SynthesisResult) -> str:
 
 
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
-    """What one would type next, ready to be copied."""
     run = shlex.quote(str(path))
     commands: list[str] = []
     if accepted:
@@ -99,16 +95,14 @@ def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
 
 
 def how_to_continue(arguments: Sequence[str], path: Path) -> str:
-    """The command that continues a run: the same one, with its folder."""
+    """The same command with the run's folder."""
     repeated = [argument for argument in arguments if argument != "--fresh"]
     named = any(argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in repeated)
     return shlex.join(["refinesynth", *repeated, *([] if named else ["-o", str(path)])])
 
 
 def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
-    """For a run that stopped early and was asked for with these arguments: what refused most, one example of it, and
-    what to try.
-    """
+    """Advice for a run that stopped early: the rule that refused most, an example, and what to try."""
     most = result.by_rule.most_common(1)
     rule, count = most[0] if most else (None, 0)
     example = next((item for item in result.rejected if rule is None or rule in item.rejecting), None)

@@ -67,7 +67,6 @@ def import_(
 async def _until_stopped(
     work: Callable[[], Awaitable[SynthesisResult]], interrupt: Interrupt
 ) -> SynthesisResult | None:
-    """What `work` gives; None if a signal came first."""
     loop = asyncio.get_running_loop()
     with CancelScope() as scope:
         # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
@@ -77,11 +76,7 @@ async def _until_stopped(
 
 
 def _tell(result: SynthesisResult) -> None:
-    """What came of it; and that something was left out, with the first reason.
-
-    Raises:
-        typer.Exit: A record could not be read.
-    """
+    """Print the result; exits with 1 if a record could not be read."""
     mistakes = result.figures.mistakes.total()
     records = counted(result.episodes, "record")
     output().print(

@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives: the first asks a run to end, the second ends the process."""
+"""Signals: the first one ends a run, the second one the process."""
 
 import os
 import select
@@ -13,17 +13,12 @@ from types import FrameType
 
 from refinesynth.cli.exits import ExitCode
 
-EXIT_CODES = {
-    signal.SIGINT: ExitCode.INTERRUPTED,
-    signal.SIGTERM: ExitCode.TERMINATED,
-    signal.SIGHUP: ExitCode.HUNG_UP,
-}
-"""The signals that end a run, and what the process exits with."""
+EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
+"""Signals that end a run, with their exit codes."""
 
 
 ONE_PRESS = 0.2
-"""Seconds within which a second signal is taken for the first: a wrapper that hands on what the terminal sent as
-well."""
+"""Seconds within which a second signal counts as the first, sent by the terminal and by a wrapper."""
 
 
 LET_GO = 1.0
@@ -35,12 +30,12 @@ HEARD = 1.5
 
 
 class Interrupt:
-    """What has been received so far."""
+    """Signals received so far."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self.heard = threading.Event()
-        """To be set by what is stopped, when it has come to that: until then something may hold it up."""
+        """Set by the work when it has noticed the signal."""
         self._at = 0.0
         self._stop: Callable[[], object] | None = None
         self._signals = SimpleQueue[signal.Signals | None]()  # which a handler may put into, at any moment
@@ -48,20 +43,16 @@ class Interrupt:
 
     @property
     def exit_code(self) -> ExitCode | None:
-        """What to exit with; None if no signal came."""
         return None if self.received is None else EXIT_CODES[self.received]
 
     def stops(self, stop: Callable[[], object]) -> None:
-        """Have `stop` called when the first signal comes, in the main thread, between two of its instructions.
-
-        It is called at once if the signal came already.
-        """
+        """Call `stop` in the main thread when the first signal comes, or at once if it came already."""
         self._stop = stop
         if self.received is not None:
             stop()
 
     def receive(self, number: int, _frame: FrameType | None = None) -> None:
-        """The handler: remember the first signal; at the second, end the process without another word.
+        """Signal handler: remember the first signal; at the second, end the process at once.
 
         Files stay whole up to their last complete line, which is all that a resume needs.
         """
@@ -77,10 +68,7 @@ class Interrupt:
 
     @contextmanager
     def insisting(self) -> Generator[None]:
-        """Within the block, end the process when a first signal is not heard in time, with a word on what holds it up.
-
-        Files stay whole then too.
-        """
+        """Within the block, end the process when the first signal is not noticed in time. Files stay whole."""
         watcher = threading.Thread(target=self._insist, name="refinesynth-interrupt", daemon=True)
         watcher.start()
         try:
@@ -109,7 +97,7 @@ class Interrupt:
 
 
 def _pressed(pipe: int, until: float | None) -> bool | None:
-    """Wait for a signal: true for a Ctrl-C before that moment, false at that moment, None if the pipe is closed first."""
+    """Wait for a signal: True for a Ctrl-C before `until`, False at that time, None if the pipe is closed first."""
     while select.select([pipe], [], [], None if until is None else max(0.0, until - time.monotonic()))[0]:
         number = os.read(pipe, 1)
         if not number:
@@ -123,10 +111,9 @@ def _pressed(pipe: int, until: float | None) -> bool | None:
 def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[Callable[[], None]]:
     """Within the block, a Ctrl-C ends the process after `seconds` at the latest, and a second one at once.
 
-    The handler stays the one that is there, which an event loop replaces by one that cancels its work. The system
-    writes the signal's number into a pipe, also while the main thread is busy with an import or with a library in C.
-    Gives a function that says the last words and, after a Ctrl-C, ends the process: what still runs in threads of C++
-    would break off an ordinary end by an abort.
+    The installed handler stays: an event loop replaces it by one that cancels its work. The system writes the signal's
+    number into a pipe, even while the main thread is in C code. Yields a function that prints the last words and, after a
+    Ctrl-C, ends the process: C++ threads that still run would abort an ordinary end.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -163,7 +150,7 @@ def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[
 
 
 def end_promptly(code: int) -> None:
-    """End the process now if a thread would hold it up: one that waits for a pipe or a disk cannot be stopped."""
+    """End the process if a thread would delay it by more than `LET_GO` seconds."""
     until = time.monotonic() + LET_GO
     for thread in threading.enumerate():
         if thread is threading.main_thread() or thread.daemon:
@@ -178,13 +165,10 @@ def end_promptly(code: int) -> None:
 
 @contextmanager
 def interruptible() -> Generator[Interrupt]:
-    """Receive the signals in `EXIT_CODES` instead of dying of them; what was there before is put back if none came.
+    """Receive the signals in `EXIT_CODES`; the former handlers return if none came.
 
-    Once one came the process is to end, and as long as that takes a second ends it at once.
-
-    One that is ignored stays ignored: that is how nohup, and a shell for what it runs in the background, say that it is
-    not meant for this process. These are handlers of the process, not of the event loop, so that a second Ctrl-C works
-    while the loop is busy.
+    Ignored signals stay ignored (nohup, background jobs). These are handlers of the process, not of the event loop, so a
+    second Ctrl-C works while the loop is busy.
     """
     interrupt = Interrupt()
     before = {

@@ -24,7 +24,6 @@ Runs = Annotated[
 Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new run.")]
 _NAMED = 8
-"""Missing shards that are named."""
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")]
 

@@ -1,22 +1,22 @@
 """Rule chains as they are typed, and all settings of a run as a file."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from pydantic import BaseModel
+
+from refinesynth import rules
+from refinesynth.backends import Backend
+from refinesynth.cli.terminal import output
 from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.files.settings_file import explained
+from refinesynth.run import stable_repr
+from refinesynth.settings import RunSettings
+from refinesynth.text.printable import printable
 
-if TYPE_CHECKING:
-    from refinesynth.rules import Rule
 
-
-def chain(option: str, text: str) -> "Rule":
-    """A rule chain by its expression.
-
-    Raises:
-        ConfigurationError: It names no rule, or a rule's settings are wrong; the message begins with the option.
-    """
-    from refinesynth import rules
-
+def chain(option: str, text: str) -> rules.Rule:
+    """A rule chain from its expression; raises ConfigurationError that begins with the option."""
     try:
         return rules.parse(text)
     except InputError as error:
@@ -24,17 +24,7 @@ def chain(option: str, text: str) -> "Rule":
 
 
 def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print every setting of a run, what it decides and which of the layers it comes from, as a file that `--config`
-    reads.
-
-    Raises:
-        ConfigurationError: A value that a setting does not take.
-    """
-    from refinesynth.cli.terminal import output
-    from refinesynth.files.settings_file import explained
-    from refinesynth.settings import RunSettings
-    from refinesynth.text.printable import printable
-
+    """Print every setting, its meaning and origin, as a file for `--config`; raises ConfigurationError."""
     settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
     values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
     if "grounding" not in settings.model_fields_set:
@@ -46,12 +36,7 @@ def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[st
 
 
 def _plain(value: object) -> object:
-    """As a file can say it: what a rule or a budget is read from, for a backend what was set."""
-    from pydantic import BaseModel
-
-    from refinesynth.backends import Backend
-    from refinesynth.run import stable_repr
-
+    """The value as JSON: rules and budgets as text, of a backend what was set."""
     if isinstance(value, Backend):
         return value.model_dump(mode="json", exclude_defaults=True)
     if isinstance(value, BaseModel):

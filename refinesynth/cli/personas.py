@@ -58,9 +58,12 @@ def stats(
         bool, typer.Option("--near/--no-near", help="Look for near-duplicates, which takes most of the time.")
     ] = True,
     threshold: Threshold = 0.9,
+    by: Annotated[str | None, typer.Option("--by", hidden=True)] = None,
     json: AsJson = False,
 ) -> None:
     """Say what personas there are: how many, how long, how much alike."""
+    if by is not None:
+        notes().print("! --by is gone and does nothing: the statistics have no domains", soft_wrap=True)
     similar = Similar(threshold=threshold)
     found = _until_stopped(
         lambda tell: describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
@@ -146,15 +149,11 @@ _Result = TypeVar("_Result")
 
 
 class _Stopped(BaseException):
-    """A signal came. Not an `Exception`, so that nothing on its way up takes it for its own."""
+    """A signal came. Not an `Exception`, so no handler on the way catches it."""
 
 
 def _until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
-    """Result of `work(report)`, called in this thread; `report(rows)` shows how many rows were read.
-
-    Raises:
-        typer.Exit: A signal came, with its exit code; `work` was left in the middle.
-    """
+    """Result of `work(report)`, where `report` shows the rows read; exits with the signal's code if one came."""
     with interruptible() as interrupt, progress_line() as report:
         try:
             interrupt.stops(_stop)
@@ -168,11 +167,9 @@ def _stop() -> NoReturn:
 
 
 _LISTED = 10
-"""Most frequent domains that people are shown; JSON has all."""
 
 
 def _show_stats(found: PersonaStats, *, json: bool) -> None:
-    """Print what `stats` found."""
     if json:
         print_json(found.as_json())
         return
@@ -194,7 +191,6 @@ def _show_stats(found: PersonaStats, *, json: bool) -> None:
 
 
 def _show_dedup(report: DedupReport, *, json: bool) -> None:
-    """Print what `dedup` did."""
     if json:
         print_json({**asdict(report), "output": str(report.output)})
         return
@@ -206,7 +202,6 @@ def _show_dedup(report: DedupReport, *, json: bool) -> None:
 
 
 def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
-    """Print what `sample` drew."""
     if json:
         facts = {"output": str(path), "drawn": len(drawn.records)}
         names = ("read", "bad", "problems", "duplicates", "domains")

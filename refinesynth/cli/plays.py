@@ -9,12 +9,9 @@ from refinesynth.option import PLAY
 
 
 class ListsPlays(TyperCommand):
-    """A command with `--play`: its help names the plays that are registered, which are looked up then and not at every
-    start.
-    """
+    """Command whose help lists the registered plays, looked up only when the help is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """See `TyperCommand.format_help`."""
         for option in self.params:
             if option.name == "play":
                 option.metavar = f"[{'|'.join(_names())}]"
@@ -28,7 +25,7 @@ def _names() -> tuple[str, ...]:
 
 
 def _known(name: str | None) -> str | None:
-    """The name that was given, before anything else is said of the run."""
+    """Refuse an unknown name before any other check."""
     if name is not None and name not in (known := _names()):
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, known))}.")
     return name

@@ -34,8 +34,7 @@ def _prompts() -> None:
 @prompts.command(cls=ListsPlays)
 def show(
     role: Annotated[
-        str,
-        typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator or judge."),
+        str, typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator or judge.")
     ],
     *,
     play: PlayOption = None,
@@ -93,7 +92,6 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
 
 
 def _parts(request: dict[str, Any]) -> list[tuple[str, str]]:
-    """What goes out, each part with a title."""
 
     def indented(value: object) -> str:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

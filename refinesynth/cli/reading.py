@@ -1,7 +1,6 @@
-"""A trajectory, or a refused draft, laid out for reading in a terminal.
+"""A trajectory or a refused draft, laid out for a terminal. Signs repeat what colours say.
 
-What a colour says, a sign or a word says too: the same text makes sense on a pipe. `✗` a mistake or a refusal, `✓` a
-refinement, `>` an action, `!` a warning.
+`✗` is a mistake or a refusal, `✓` a refinement, `>` an action, `!` a warning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,24 +32,20 @@ from refinesynth.trajectory import (
 )
 
 _GLANCE = 200
-"""Characters of a turn that are shown at a glance; twice as many of what is wrong with it."""
+"""Characters of a turn at a glance; violations get twice as many."""
 _BEFORE = 2
-"""Turns that are."""
+"""Turns shown at a glance."""
 
 _MANY_VALUES = 12
-"""Allowed values of a parameter that are listed before the rest is only counted."""
+"""Allowed values of a parameter that are listed."""
 
 
 def laid_out(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
-    """The whole record: persona, script, turns with mistakes and refinements marked, and provenance or violations.
-
-    `full` adds what only the DungeonMaster knows: environment, its thoughts, patterns.
-    """
+    """The whole record; `full` adds what only the DungeonMaster knows: environment, thoughts, patterns."""
     return _accepted(record, full=full) if isinstance(record, Trajectory) else _refused(record, full=full)
 
 
 def in_one_line(record: Trajectory | Refused) -> str:
-    """The record in a line, printable."""
     if isinstance(record, Trajectory):
         counts = f"{counted(len(record.turns), 'turn')}, {counted(len(record.mistakes()), 'mistake')}"
         return one_line(f"{record.id}  {counts}: {record.script.goal}")
@@ -61,14 +56,11 @@ def in_one_line(record: Trajectory | Refused) -> str:
 
 
 def as_line(record: Trajectory | Refused) -> str:
-    """The record as a line of JSON, printable."""
     return printable(record.to_json().decode())
 
 
 def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
-    """The record as indented JSON, printable; in the paper's keys only script and turns, which is all it has keys
-    for.
-    """
+    """The record as indented JSON; `paper` writes script and turns in the paper's keys."""
     if not paper:
         return printable(_indented(record.model_dump(mode="json")))
     evidence = record.draft() if isinstance(record, Trajectory) else record.evidence()
@@ -76,13 +68,12 @@ def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
         raise InputError(f"this answer could not be read, so it has no script and no turns: {in_one_line(record)}")
     value: dict[str, JsonValue] = {
         "Script": evidence.script.to_paper(),
-        "Trajectory": [_paper_turn(turn, number) for number, turn in enumerate(evidence.turns, start=1)],
+        "Trajectory": [
+            turn.raw if isinstance(turn, MalformedTurn) else turn.to_paper(number)
+            for number, turn in enumerate(evidence.turns, start=1)
+        ],
     }
     return printable(_indented(value))
-
-
-def _paper_turn(turn: DraftTurn, number: int) -> JsonValue:
-    return turn.raw if isinstance(turn, MalformedTurn) else turn.to_paper(number)
 
 
 def _indented(value: object) -> str:
@@ -110,7 +101,6 @@ def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
 
 
 def _refused(item: Refused, *, full: bool) -> RenderableType:
-    """Each violation stands below the turn that it names."""
     title = Text.assemble(styled(one_line(item.episode), "bold"), f"  refused · {item.stage}, attempt {item.attempt}")
     parts: list[RenderableType] = [title, ""]
     evidence = item.evidence()
@@ -126,7 +116,7 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
 
 
 def why_refused(item: Refused, rule: str | None) -> list[Text]:
-    """The last turns before what `rule` found, and its words; shortened, for a glance."""
+    """The last turns before the violation of `rule`, shortened."""
     found = next((one for one in item.violations if one.rule == rule and rejects(one)), None)
     evidence = item.evidence()
     turns = () if evidence is None else evidence.turns
@@ -159,7 +149,7 @@ def _script(script: Script, persona: str, *, full: bool) -> Table:
 
 
 def _common_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
-    """Placeholders that mean the same wherever they stand, with their values: listed once, not with every action."""
+    """Placeholders with the same values in all actions, which are listed once."""
     found: dict[str, set[tuple[str, ...]]] = {}
     for action in actions:
         for name, values in action.parameters.items():

@@ -1,4 +1,4 @@
-"""What the package logs and a user should see at once, said above the board."""
+"""Log records that the user sees at once, above the board."""
 
 import logging
 from collections.abc import Callable, Generator
@@ -19,14 +19,11 @@ _SAID = frozenset(
         "tool_parser",
     }
 )
-"""Events whose text says it all."""
 
 
 @contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
-    """Within the block, a rule that takes seconds is named, what requests go without from now on, a cache that serves
-    nothing, workers without a place, and what becomes of batches and of a store; each once.
-    """
+    """Within the block, show each of these events and each slow rule once."""
     logger, handler = logging.getLogger(LOGGER), _Once(say)
     logger.addHandler(handler)
     try:

@@ -7,12 +7,17 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from refinesynth.cli.invocation import Invocation
+from refinesynth.cli.app import Invocation
+from refinesynth.cli.fields import flag, given, typed_names
 from refinesynth.cli.plays import PlayOption
 from refinesynth.cli.supervised import supervise
-from refinesynth.cli.tuning import BackendOption, Set
+from refinesynth.cli.terminal import notes
+from refinesynth.cli.tuning import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
+from refinesynth.settings import RunSettings
+from refinesynth.settings.presets import paper
+from refinesynth.settings.run import FORMER
 
 Personas = Annotated[
     str | None,
@@ -81,10 +86,7 @@ DryRun = Annotated[
 Sample = Annotated[
     int | None,
     typer.Option(
-        "--sample",
-        min=1,
-        help="With --dry-run: how many personas to play, by default 8.",
-        rich_help_panel=ADVANCED,
+        "--sample", min=1, help="With --dry-run: how many personas to play, by default 8.", rich_help_panel=ADVANCED
     ),
 ]
 
@@ -116,14 +118,10 @@ def run(
     the folder cannot be written, 130 after Ctrl-C.
     """
     from refinesynth.cli import options
-    from refinesynth.cli.fields import typed_names
     from refinesynth.cli.running import run_and_report
-    from refinesynth.cli.tuning import backend_spec, split_fallback, tuned, tuned_fallback
     from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
-    from refinesynth.settings import RunSettings
-    from refinesynth.settings.presets import paper
 
     settings = _present(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
     of_file = {} if config is None else _of_file(config)
@@ -164,11 +162,7 @@ def run(
 
 
 def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with those that were typed under a former name, each of which gives a note."""
-    from refinesynth.cli.fields import flag
-    from refinesynth.cli.terminal import notes
-    from refinesynth.settings.run import FORMER
-
+    """Settings, with those typed under a former name, which print a note."""
     found = dict(settings)
     for name, value in former.items():
         if value is None:
@@ -182,8 +176,6 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    """Settings of a file, with a note for each former name in it."""
-    from refinesynth.cli.terminal import notes
     from refinesynth.synthesis.configured import settings_of
 
     with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as told:
@@ -195,7 +187,7 @@ def _of_file(path: Path) -> dict[str, Any]:
 
 
 def _refuse_lost_spans() -> None:
-    """Raises: ConfigurationError: Nothing is set up that spans could be sent to."""
+    """Raise ConfigurationError if no exporter of spans is set up."""
     from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
     if isinstance(get_tracer_provider(), ProxyTracerProvider):
@@ -206,15 +198,9 @@ def _refuse_lost_spans() -> None:
 
 
 def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were typed, those of grounded play over those of the file.
-
-    Raises:
-        ConfigurationError: One is given without what it belongs to, or a chain of rules cannot be read.
-    """
-    from refinesynth.cli.fields import flag, given
+    """Settings that were typed, with those of grounded play over the file's; raises ConfigurationError."""
     from refinesynth.cli.options import chain
     from refinesynth.episode import plays
-    from refinesynth.settings import RunSettings
 
     own = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}
     found = given(RunSettings, typed) | own
@@ -237,11 +223,7 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
 
 
 def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
-    """Refuse a preset whose bound on completions cannot do for the play that overrides its own.
-
-    Raises:
-        ConfigurationError: The play goes turn by turn, and every episode would end at the preset's bound.
-    """
+    """Raise ConfigurationError for a preset whose bound on completions is too low for the given play."""
     if name is None or typed.get("play") in {None, settings["play"]} or "attempts" in typed:
         return
     calls = settings["attempts"].calls

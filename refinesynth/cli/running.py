@@ -1,4 +1,4 @@
-"""A run from start to report: synthesize under a display, end on a signal, say what came of it."""
+"""A run from start to report: synthesis under a display, and the end on a signal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,13 +47,10 @@ _Result = TypeVar("_Result")
 def run_and_report(
     asked: Mapping[str, Any], place: Path | str, arguments: Sequence[str], *, json: bool = False
 ) -> ExitCode:
-    """Run what was asked for into `place`, a folder or a URL, report on it, and return the exit code.
+    """Run into `place`, a folder or a URL, print the report and return the exit code.
 
-    Standard output gets the report, as `json` if so wanted, standard error everything before it. `arguments` are those
-    of the command line, for the command that continues the run.
-
-    Raises:
-        RefinesynthError: As `synthesize` raises it; if a backend, a rule or the disk stopped the run, after the report.
+    The report goes to standard output (`json` as one object), everything else to standard error. `arguments` are those of
+    the command line, for the command that continues the run. Raises what `synthesize` raises, after the report.
     """
     n = RunSettings.of({name: asked.get(name) for name in ("n", "shard")}).wanted()
     display = Display(notes())
@@ -83,7 +80,6 @@ def run_and_report(
 
 
 def _accepted_in(folder: Path) -> int | None:
-    """How many trajectories the run in `folder` has accepted; None if no run is there, or none that can be read."""
     try:
         return RunFolder.open(folder).totals().accepted
     except RefinesynthError:
@@ -92,12 +88,7 @@ def _accepted_in(folder: Path) -> int | None:
 
 
 def import_backends(asked: Mapping[str, Any]) -> None:
-    """Import what the backends need, litellm where it is needed, while Ctrl-C still breaks off an import: that takes
-    seconds.
-
-    Raises:
-        ConfigurationError: There is no such backend; the run would have said the same.
-    """
+    """Import what the backends need before signals are handled; raises ConfigurationError for unknown ones."""
     for name in ("refinesynth.episode", "refinesynth.client.session"):
         import_module(name)
     if any(chosen.path == "litellm" for chosen in _chosen(asked)):
@@ -107,7 +98,7 @@ def import_backends(asked: Mapping[str, Any]) -> None:
 
 
 def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
-    """Display the progress of `work`, with remarks; gives its result, None if a signal came first, and the exit code."""
+    """Result of `work` and the exit code, with progress and remarks displayed; None if a signal came first."""
     calm_collector()
     with interruptible() as interrupt:
         display.open()
@@ -170,7 +161,7 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
 
 
 def _paths(asked: Mapping[str, Any]) -> str:
-    """How requests travel, and why, in brackets; nothing where no server is asked, or no such backend is known."""
+    """Transport of each backend and the reason for it, in brackets; empty for the rehearsal."""
     with suppress(ConfigurationError):
         found = dict.fromkeys(f"{path}: {why}" for path, why in _chosen(asked) if path != "built in")
         return f" ({', '.join(found)})" if found else ""
@@ -178,7 +169,6 @@ def _paths(asked: Mapping[str, Any]) -> str:
 
 
 def _chosen(asked: Mapping[str, Any]) -> list["Chosen"]:
-    """How each backend is asked."""
     from refinesynth.backends import resolve_roles
     from refinesynth.client.http.choosing import path_of
 
@@ -211,7 +201,6 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
 
 
 def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json: bool) -> None:
-    """Report on what is there; if a run was not even begun, or nothing can be read, there is nothing to say."""
     try:
         result = SynthesisResult.open(folder)
     except RunFolderError:

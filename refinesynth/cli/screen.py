@@ -1,4 +1,4 @@
-"""A console whose last lines are redrawn while work goes on, where it is a terminal that can do that."""
+"""A console whose last lines are redrawn on terminals that can do that."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -13,34 +13,28 @@ from refinesynth.cli.terminal import notes, styled
 
 
 class Screen:
-    """What is said stands above what `draw` gives, which is asked once now, and several times a second between `open`
-    and `close`.
-    """
+    """Console with a live part below the printed lines: `draw` is called several times a second while it is open."""
 
     def __init__(self, console: Console, draw: Callable[[], RenderableType]) -> None:
         self.console = console
         self.redraws = console.is_terminal and not console.is_dumb_terminal
-        """Whether anything is drawn; elsewhere (a pipe, a log) what is said is all there is, a line each, without
-        escape codes."""
+        """False for pipes and logs, where lines are printed without escape codes."""
         self._live = Live(console=console, get_renderable=draw, refresh_per_second=4, redirect_stdout=False)
 
     def open(self) -> None:
-        """Begin to draw."""
         if self.redraws:
             self._live.start()
 
     def say(self, text: str, style: str = "") -> None:
-        """Show a remark once."""
         self.console.print(styled(text, style), soft_wrap=not self.redraws)
 
     def close(self) -> None:
-        """End; what was drawn last stays. A second time does nothing."""
+        """Stop drawing; the last state stays visible. Idempotent."""
         if self._live.is_started:
             self._live.stop()
 
 
 def bar(name: str, done: int, of: int, *beside: Text) -> Table:
-    """A line with a bar of progress."""
     line = Table.grid(padding=(0, 1), expand=True)
     for ratio in (None, 1, *(None for _ in beside)):
         line.add_column(ratio=ratio, no_wrap=True)
@@ -52,7 +46,7 @@ def bar(name: str, done: int, of: int, *beside: Text) -> Table:
 
 @contextmanager
 def progress_line() -> Generator[Callable[[str], None]]:
-    """A line that is written over on a terminal; nothing elsewhere."""
+    """A line that is overwritten on a terminal; nothing elsewhere."""
     console = notes()
     if not console.is_terminal:
         yield lambda _text: None

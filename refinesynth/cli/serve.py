@@ -62,11 +62,7 @@ def serve(
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of `200ms`, `1.5s`, `2m` or `0`; an hour at most.
-
-    Raises:
-        InputError: It is none of these.
-    """
+    """Seconds of `200ms`, `1.5s`, `2m` or `0`, at most an hour; raises InputError for other text."""
     given = text.strip().casefold()
     if given in {"0", "0.0"}:
         return 0.0

@@ -1,4 +1,4 @@
-"""Where the money of a run went, in words and figures; in tokens, where there is no price."""
+"""Shares of a run's cost in words; in tokens if there is no price."""
 
 from collections.abc import Iterable
 
@@ -8,11 +8,11 @@ from refinesynth.text.figures import compact, counted, dollars
 from refinesynth.text.printable import one_line
 
 _LEAST = 0.005
-"""Shares below this are not shown, nor is a single one."""
+"""Smallest share that is shown."""
 
 
 def amount(spent: Cost, *, of: Cost) -> str:
-    """A part of the whole, in the whole's unit: `0.0242 USD` if that was paid for, else `12.3k tokens`."""
+    """`0.0242 USD`, or `12.3k tokens` if the whole has no price."""
     if of.cost_usd:
         return dollars(spent.cost_usd or 0.0)
     return f"{compact(spent.tokens)} tokens"
@@ -46,7 +46,7 @@ def by_role(spending: Spending) -> str:
 
 
 def by_model(spending: Spending) -> str:
-    """The same for models; empty if there was but one."""
+    """The same for models; empty for a single one."""
     models = [(one_line(model, most=40), spent) for model, spent in spending.by_model.items()]
     return _shares(models, of=spending.total) if len(models) > 1 else ""
 

@@ -1,4 +1,4 @@
-"""`refinesynth status`: where a run stands, also while another process works on it and after that one died."""
+"""`refinesynth status`: state of a run, also while another process works on it and after that one died."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,20 +25,15 @@ from refinesynth.trajectory.positions import lopsided
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
-Contaminating = Annotated[
-    list[Path] | None,
-    typer.Option("--contamination", hidden=True),
-]
+Contaminating = Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)]
 
 _MANY_IN_FLIGHT = 8
-"""Episodes in flight that are listed before the rest is only counted."""
 
 _STOPPED = {
     "personas_ran_out": "stopped: the personas ran out; the same command with more of them at the end goes on with it",
     "budget_spent": "stopped: the budget is spent; the same command with a larger one goes on with it",
     "nothing_accepted": "stopped early: nothing was accepted; `show --refused` says why, the same command with --early-stop 0 goes on",
 }
-"""What ends a run by itself before it has its `n`."""
 
 
 _MANY, _TOO_CLEAN = 20, 0.15
@@ -46,7 +41,7 @@ _MANY, _TOO_CLEAN = 20, 0.15
 asked."""
 
 _MANY_STEPS = 12
-"""Lengths of solutions that are shown apart; longer ones are shown together."""
+"""Lengths of solutions that are listed; longer ones are summed up."""
 
 
 def status(run: Run, *, json: AsJson = False, contamination: Contaminating = None) -> None:
@@ -114,7 +109,6 @@ def _state(found: RunStatus) -> str:
 
 
 def _various(found: RunStatus) -> RenderableType | None:
-    """What became of the scripts, and what the trajectories are like."""
     table = labelled(width=10)
     for label, text in variety_rows(found.variety):
         table.add_row(label, text if label else styled(text, "dim"))
@@ -122,7 +116,7 @@ def _various(found: RunStatus) -> RenderableType | None:
 
 
 def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
-    """Rows on how various a run is, each a label and a text; none of a run without trajectories."""
+    """Rows of label and text about the variety of a run."""
     figures = variety.figures
     if figures.written:
         passed = f"{figures.passed:,} of them passed ({figures.passed / figures.written:.0%})"
@@ -150,7 +144,6 @@ def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
-    """Of which kinds they are, where they stand, and what became of them."""
     figures = variety.figures
     kinds = sorted(figures.mistakes.items(), key=lambda item: (-item[1], item[0]))
     mean, clean = figures.mistakes.total() / figures.trajectories, figures.clean / figures.trajectories
@@ -175,7 +168,7 @@ def _spread(spread: Spread) -> str:
 
 
 def _features(figures: Figures) -> str:
-    """`distractors 95%, irreversible 24%, ...`: shares of the grounded trajectories, as measured."""
+    """`measured: distractors 95%, irreversible 24%, ...` of the grounded trajectories."""
     total = figures.steps.total()
     return "measured: " + ", ".join(f"{feature} {figures.features[feature] / total:.0%}" for feature in FEATURES)
 
@@ -205,7 +198,6 @@ def _in_flight(found: RunStatus) -> RenderableType | None:
 
 
 def _paid(found: RunStatus) -> RenderableType | None:
-    """What was used and paid, per role and model."""
     if not found.spent:
         return None
     table = Table(box=None, padding=(0, 1), header_style="dim")
@@ -228,7 +220,6 @@ def _paid(found: RunStatus) -> RenderableType | None:
 
 
 def _went(found: RunStatus) -> RenderableType | None:
-    """What came of what was paid."""
     spending = found.spending
     if not found.spent:
         return None
@@ -246,7 +237,6 @@ def _went(found: RunStatus) -> RenderableType | None:
 
 
 def as_json(found: RunStatus) -> dict[str, Any]:
-    """A run for programs."""
     holder = found.holder
     return {
         "folder": str(found.folder),
@@ -272,7 +262,6 @@ def as_json(found: RunStatus) -> dict[str, Any]:
 
 
 def variety_json(variety: Variety) -> dict[str, Any]:
-    """Variety of a run as JSON values."""
     figures = variety.figures
     turns = Spread.of(figures.turns)
     return {

@@ -1,4 +1,4 @@
-"""What runs wrote, read back for people: line by line, and a line that cannot be read is a value, not the end."""
+"""Records of runs, read line by line; a line that cannot be read is a value."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -16,19 +16,16 @@ from refinesynth.run.folder import JOURNAL
 from refinesynth.trajectory import Trajectory, explain
 
 ACCEPTED = "trajectories.jsonl"
-"""Accepted trajectories of a run folder."""
 
 REFUSED = "rejected.jsonl"
-"""Refused scripts and drafts of a run folder."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A line that is no record of ours."""
+    """A line that is not a record."""
 
     path: Path
     number: int
-    """Counted from 1."""
     problem: str
 
     def __str__(self) -> str:
@@ -37,15 +34,14 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Line:
-    """One line as it stands in a file, not looked into yet."""
+    """One line of a file, not parsed yet."""
 
     path: Path
     number: int
-    """Counted from 1."""
     data: bytes
 
     def read(self) -> Trajectory | Refused | Unreadable:
-        """The record in this line; its keys show its kind."""
+        """Parse the record; its keys show its kind."""
         try:
             return _record(self.data)
         except ValidationError as error:
@@ -55,11 +51,7 @@ class Line:
 
 
 def is_run(source: Path) -> bool:
-    """Whether `source` is a run folder; if not, it is a file of records.
-
-    Raises:
-        RunFolderError: It is neither.
-    """
+    """True for a run folder, false for a file; raises RunFolderError for anything else."""
     if not source.exists():
         raise RunFolderError(f"there is no {str(source)!r}; give the folder of a run, or a JSONL file that a run wrote")
     if not source.is_dir():
@@ -70,19 +62,14 @@ def is_run(source: Path) -> bool:
 
 
 def file_of(source: Path, *, refused: bool = False) -> Path:
-    """The file to read: `source` itself, or of a run folder the accepted or the refused.
-
-    Raises:
-        RunFolderError: `source` is neither a run folder nor a file.
-    """
+    """The file of accepted or refused records in a run folder, or `source` itself; raises RunFolderError for neither."""
     return source / (REFUSED if refused else ACCEPTED) if is_run(source) else source
 
 
 def lines(path: Path) -> Iterator[Line]:
-    """The lines of a file that are not blank, lazily; a missing file has none.
+    """Yield the lines of a file that are not blank; a missing file has none.
 
-    In a run's own folder, only those that its journal counts: behind them is what a process is writing, or was when it
-    was killed.
+    In a run folder, only lines that the journal counts: others are being written, or were when the process was killed.
 
     Raises:
         StorageError: The journal cannot be read.
@@ -101,7 +88,7 @@ def lines(path: Path) -> Iterator[Line]:
 
 
 def _counted(path: Path) -> int | None:
-    """How many bytes of a run's file count; None where nothing says so."""
+    """Bytes of a run's file that the journal counts; None without a journal."""
     journal = path.with_name(JOURNAL)
     if path.name not in {ACCEPTED, REFUSED} or not journal.is_file():
         return None
@@ -123,23 +110,17 @@ def _record(data: bytes) -> Trajectory | Refused:
 
 
 _NAMED = 5
-"""Candidates that the message about an ambiguous id names."""
 
 _DIGITS = 6
-"""Episode ids begin with the episode's number in at least so many digits."""
 
 
 def key(record: Trajectory | Refused) -> str:
-    """The id of the episode that a record belongs to."""
+    """The id of the record's episode."""
     return record.id if isinstance(record, Trajectory) else record.episode
 
 
 def by_id(lines: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
-    """The records of one episode, by its id, its number, or the beginning of its id.
-
-    Raises:
-        InputError: No id is or begins so, or several begin so.
-    """
+    """Records of one episode, by its id, its number, or a prefix of its id; raises InputError for none or several."""
     start = f"{wanted.zfill(_DIGITS)}-" if wanted.isdecimal() else wanted
     # Ids are plain text, which JSON does not escape: a line without the text holds no such id and need not be parsed.
     needles = {text.encode(errors="replace") for text in (f'"{wanted}"', f'"{start}')}
@@ -161,7 +142,7 @@ def by_id(lines: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
 
 
 def at_random(lines: Iterable[Line]) -> Line | None:
-    """Any one line, each as likely as the others; None if there is none. Needs one pass and the memory of one line."""
+    """One line, uniformly, in one pass; None if there is none."""
     chosen: Line | None = None
     for seen, line in enumerate(lines):
         if random.randrange(seen + 1) == 0:

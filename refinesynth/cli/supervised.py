@@ -1,7 +1,7 @@
-"""A run on Ray in a child process, because Ray ends the process that is connected to it without a word.
+"""A run on Ray in a child process.
 
-The library in that process exits with code 1 as soon as one of Ray's own processes is gone; no exception is raised and
-no exit handler runs. Only another process can report it.
+Ray's library ends its process with code 1, without exception or exit handler, when a process of Ray is gone. Only
+another process can report it.
 """
 
 import os
@@ -14,13 +14,13 @@ from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES
 
 _report: int | None = None
-"""In the child, a pipe to the parent."""
+"""Pipe to the parent, in the child."""
 
 
 def supervise() -> None:
-    """Return in a child process; this one stays behind, hands signals on, and ends with the child's exit code.
+    """Return in a child process; the parent forwards signals and exits with the child's code.
 
-    Does nothing where processes cannot be forked. If this process is killed, the child ends too.
+    Does nothing where processes cannot be forked. If the parent is killed, the child ends too.
     """
     global _report  # noqa: PLW0603 - of the process, as `sys.argv` is
     if not hasattr(os, "fork") or active_count() > 1:
@@ -45,7 +45,7 @@ def supervise() -> None:
 
 
 def report_end() -> None:
-    """Tell the parent, if there is one, that the exit code which follows is meant."""
+    """Tell the parent that the exit code which follows is intended."""
     if _report is not None:
         os.write(_report, b".")
 
@@ -61,7 +61,7 @@ def _hand_on(child: int, number: int) -> None:
 
 
 def _explained(code: int, *, reported: bool) -> int:
-    """The exit code of this process, after words about an end that the child could not report."""
+    """The exit code of this process, after a message about an end that the child could not report."""
     if code >= 0 and (reported or code != ExitCode.FELL_SHORT):
         return code
     if -code in EXIT_CODES:

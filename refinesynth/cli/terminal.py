@@ -1,4 +1,4 @@
-"""The two consoles that everything is printed on, and what happens when their reader has gone."""
+"""The two consoles, and the end of their readers."""
 
 import contextlib
 import os
@@ -14,17 +14,11 @@ from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import printable
 
 _NARROWEST = 20
-"""Columns that are needed to show anything at all."""
 _USUAL = 80
-"""Columns where their number is unknown."""
 
 
 class SafeConsole(Console):
-    """A console that interprets nothing in what it is given: no markup, no emoji names, no control characters.
-
-    Whatever renderable a text comes in, each piece of it passes through `printable` on its way out; only control codes
-    that rich itself makes get through.
-    """
+    """Console without markup, emoji names and control characters: every segment passes through `printable`."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -34,10 +28,7 @@ class SafeConsole(Console):
                 yield segment
 
     def on_broken_pipe(self) -> None:
-        """Stop writing: raises on standard output, whose reader wanted no more; is quiet on standard error.
-
-        A run goes on without its display, because its files are what was paid for.
-        """
+        """Raise on standard output; be quiet on standard error, as a run goes on without its display."""
         silence(self.file)
         if not self.stderr:
             raise BrokenPipeError
@@ -45,12 +36,10 @@ class SafeConsole(Console):
 
 
 def output() -> SafeConsole:
-    """Standard output: results."""
     return _wide_enough(SafeConsole(markup=False, emoji=False, highlight=False))
 
 
 def notes() -> SafeConsole:
-    """Standard error: errors, progress, remarks."""
     return _wide_enough(SafeConsole(stderr=True, markup=False, emoji=False, highlight=False))
 
 
@@ -62,14 +51,12 @@ def _wide_enough(console: SafeConsole) -> SafeConsole:
 
 
 def styled(text: str, style: str = "") -> Text:
-    """Untrusted text in a style; its width on the screen is right, because it is made printable first."""
+    """Untrusted text in a style, made printable first so that its width is right."""
     return Text(printable(text), style=style)
 
 
 def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | None = None, apart: int = 1) -> Table:
-    """Two columns: labels, as wide as the longest if no `width` is given, and texts, folded; so many columns lie
-    between.
-    """
+    """Two columns, labels and folded texts, `apart` columns apart; `width` is that of the labels."""
     table = Table.grid(padding=(0, apart))
     table.add_column(width=width, style="dim", no_wrap=width is None)
     table.add_column(overflow="fold")
@@ -79,12 +66,11 @@ def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | No
 
 
 def print_json(value: object) -> None:
-    """A report for programs: one JSON object on standard output."""
     output().print(printable(write_json(value).decode()), soft_wrap=True)
 
 
 def silence(stream: IO[str]) -> None:
-    """Send what is still written to `stream` nowhere, so that the interpreter's last flush finds no closed pipe."""
+    """Redirect `stream` to nowhere, so the interpreter's last flush finds no closed pipe."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

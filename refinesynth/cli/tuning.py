@@ -3,15 +3,17 @@
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import orjson
 import typer
 
+from refinesynth.backends import Backend, Role, resolve, resolve_roles
+from refinesynth.backends.backend import RETIRED, Mixed
+from refinesynth.backends.names import resolve_mixture
+from refinesynth.cli.terminal import notes
 from refinesynth.errors import ConfigurationError
 from refinesynth.option import MODEL
-
-if TYPE_CHECKING:
-    from refinesynth.backends import Backend
 
 BackendOption = Annotated[
     list[str] | None,
@@ -38,19 +40,17 @@ Set = Annotated[
 _SETTING = re.compile(r"(?:(?P<role>[a-z_-]+)\.)?(?P<name>[a-z_]+)\s*=(?P<value>.*)", re.DOTALL | re.IGNORECASE)
 
 _ROLE = re.compile(r"([A-Za-z][A-Za-z_-]*)=(.*)", re.DOTALL)
-"""`player=gpt-4o`; the part before the sign is a word, which no model string with a provider is."""
+"""`player=gpt-4o`; no model string with a provider matches."""
 
 
 def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | None:
-    """`--backend`, given any number of times: one for all roles, or `ROLE=SPEC`; None if it was not given.
+    """`--backend`, given any number of times: one for all roles, or by role; None if it was not given.
 
-    A role that is named more than once has several, which take turns.
+    A role that is named more than once has several backends, which take turns.
 
     Raises:
-        ConfigurationError: No such role, or two for all roles. Whether the backends exist is not looked at.
+        ConfigurationError: No such role, or two backends for all roles.
     """
-    from refinesynth.backends.role import Role
-
     known = ["default", *(role.value for role in Role)]
     chosen: dict[str, list[str]] = {}
     for text in given:
@@ -78,19 +78,11 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
 
 
 def tuned(
-    spec: "str | Mapping[str, str | Sequence[str]]", settings: Sequence[str]
-) -> "str | Mapping[str, str | Sequence[str] | Backend]":
-    """`spec` with `[ROLE.]SETTING=VALUE` applied: without a role to every backend, then by role, to all that take turns
-    in it.
-
-    Raises:
-        ConfigurationError: No such role or setting, or a value that it does not take.
-    """
+    spec: str | Mapping[str, str | Sequence[str]], settings: Sequence[str]
+) -> str | Mapping[str, str | Sequence[str] | Backend]:
+    """`spec` with `[ROLE.]SETTING=VALUE` applied, those without a role first; raises ConfigurationError."""
     if not settings:
         return spec
-    from refinesynth.backends import Role, resolve_roles
-    from refinesynth.backends.names import resolve_mixture
-
     named = {"default": spec} if isinstance(spec, str) else spec
     tuned = {role: resolve_mixture(role, given) for role, given in named.items()}
     parsed = [_parse(text) for text in settings]
@@ -111,19 +103,15 @@ FALLBACK = "fallback"
 
 
 def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The settings of the fallback (`fallback.SETTING=VALUE`, without that prefix), and the others."""
+    """Settings of the fallback (`fallback.SETTING=VALUE`, without the prefix), and the others."""
     begins = f"{FALLBACK}."
     of_fallback = [text for text in settings if text.strip().casefold().startswith(begins)]
     others = [text for text in settings if text not in of_fallback]
     return [text.strip()[len(begins) :] for text in of_fallback], others
 
 
-def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend | None":
-    """The fallback with its settings; None if there is none.
-
-    Raises:
-        ConfigurationError: There are settings and no fallback, or one of them cannot be.
-    """
+def tuned_fallback(name: str | None, settings: Sequence[str]) -> str | Backend | None:
+    """The fallback with its settings; raises ConfigurationError for settings without a fallback."""
     if name is None:
         if settings:
             raise ConfigurationError("--set fallback.SETTING=VALUE is given without --fallback NAME; name one")
@@ -131,14 +119,8 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend 
     return tuned_backend(name, settings) if settings else name
 
 
-def tuned_backend(name: "str | Backend", settings: Sequence[str]) -> "Backend":
-    """One backend, for all roles, with its settings.
-
-    Raises:
-        ConfigurationError: There is no such backend or setting.
-    """
-    from refinesynth.backends import resolve
-
+def tuned_backend(name: str | Backend, settings: Sequence[str]) -> Backend:
+    """One backend, for all roles, with its settings; raises ConfigurationError."""
     found = resolve(name)
     for text in settings:
         role, setting, value = _parse(text)
@@ -160,24 +142,17 @@ def _parse(text: str) -> tuple[str | None, str, object]:
 
 
 def value_of(text: str) -> object:
-    """JSON where it is JSON, else the text itself, which needs no quotes."""
-    import orjson
-
+    """JSON, or the text itself if it is not JSON."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
 
 
-def _with(backend: "Backend", name: str, value: object) -> "Backend":
-    from refinesynth.backends import Backend
-    from refinesynth.backends.backend import RETIRED, Mixed
-
+def _with(backend: Backend, name: str, value: object) -> Backend:
     if len(backend.each) > 1:
         return Mixed.of([_with(one, name, value) for one in backend.each])
     if name in RETIRED:
-        from refinesynth.cli.terminal import notes
-
         notes().print(f"--set {name} has no effect any more; {RETIRED[name]}", style="yellow")
         return backend
     known = [field for field in Backend.model_fields if field not in {"model", "name"}]
@@ -199,8 +174,6 @@ def _with(backend: "Backend", name: str, value: object) -> "Backend":
 
 
 def _what(value: object) -> str:
-    import orjson
-
     if isinstance(value, str):
         try:
             orjson.loads(value)

@@ -1,4 +1,4 @@
-"""`refinesynth verify`: check again what is on disk. Spends nothing: rules are pure, and the judge is not asked."""
+"""`refinesynth verify`: check again what is on disk. The judge is not asked, so it is free."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from refinesynth.text.printable import one_line
 from refinesynth.trajectory import MalformedTurn, Trajectory
 
 JUDGE = "Judge"
-"""The rule in whose name the LLM judge refuses."""
+"""Name of the rule by which the LLM judge refuses."""
 
 _Stage = Literal["trajectory", "script", "draft"]
 
@@ -74,31 +74,24 @@ def verify(
 
 @dataclass(frozen=True)
 class _Checked:
-    """One record, then and now."""
-
     id: str
-    """Of its episode."""
     stage: _Stage
     accepted_then: bool
     accepted_now: bool
     violations: tuple[Violation, ...]
-    """Those of now, warnings included."""
+    """Violations found now, warnings included."""
 
 
 @dataclass
 class _Recount:
-    """Counts over everything that was checked; their size does not depend on how much that is."""
-
     seen: Counter[_Stage] = field(default_factory=Counter[_Stage])
-    """Records of each stage."""
     changed: Counter[_Stage] = field(default_factory=Counter[_Stage])
-    """Of those, the ones about which the answer is another one now."""
+    """Records by stage with another verdict now."""
     by_rule: Counter[str] = field(default_factory=Counter[str])
-    """Rule name to the records that it rejects now, each counted once for a rule."""
+    """Rule name to the number of records that it rejects now."""
     warnings: Counter[str] = field(default_factory=Counter[str])
-    """Rule name to the records that it warns of now."""
+    """Rule name to the number of records that it warns of now."""
     unreadable: int = 0
-    """Lines that are no record, and so neither accepted nor refused."""
 
     def add(self, checked: _Checked) -> None:
         self.seen[checked.stage] += 1
@@ -124,7 +117,7 @@ def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> _
 
 
 def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tuple[Rule, Rule]:
-    """What the user asks for, else what the run was made with, else the defaults of a run."""
+    """The given rules, else those of the run, else the defaults."""
     config = (source if source.is_dir() else source.parent) / "config.json"
     if (rules is None or script_rules is None) and config.is_file():
         made_with = RunConfig.load(config)

@@ -64,11 +64,7 @@ def view(
 
 
 def free_port(wanted: int | None) -> int:
-    """`wanted`, or where nothing is asked for the usual one, or another if that is taken.
-
-    Raises:
-        InputError: `wanted` cannot be listened on.
-    """
+    """`wanted`, else the default port or a free one; raises InputError if `wanted` cannot be used."""
     try:
         return _bound(PORT if wanted is None else wanted)
     except OSError as error:
@@ -87,30 +83,20 @@ def _bound(port: int) -> int:
 
 
 def _bundle(folder: Path, site: Path) -> None:
-    """Write the viewer with these logs as a static site.
-
-    Raises:
-        InputError: `site` is within `folder`.
-    """
-    from inspect_ai._util.error import PrerequisiteError
+    """Write the viewer with these logs as a static site; raises InputError if `site` is within `folder`."""
     from inspect_ai.log import bundle_log_dir
 
-    try:
-        # In full: a name like hf/NAME/SPACE would be uploaded.
-        bundle_log_dir(str(folder.resolve()), str(site.resolve()))
-    except PrerequisiteError as error:
-        raise InputError(f"the site cannot be written: {error}") from error
+    if site.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"the site {str(site)!r} would be within the logs {str(folder)!r}; give a folder elsewhere")
+    # In full: a name like hf/NAME/SPACE would be uploaded.
+    bundle_log_dir(str(folder.resolve()), str(site.resolve()))
     # Where the logs lie on this machine is nobody's business who looks at the site.
     index = site / "index.html"
     index.write_text(_ABSOLUTE.sub("", index.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder has a run; else it has logs.
-
-    Raises:
-        InputError: Neither, or it is no folder.
-    """
+    """True for a run folder, false for a folder of logs; raises InputError for anything else."""
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "does not exist"
         raise InputError(
@@ -124,7 +110,6 @@ def _is_run(folder: Path) -> bool:
 
 
 def _written(folder: Path) -> Path:
-    """Write a run's logs, and show how far that is where it takes a while."""
     from refinesynth.evaluate.run_logs import Progress, write_logs
 
     last = Progress(0, 1, 0)

@@ -1,10 +1,10 @@
-"""How different the worlds of a run are, and whether something in them is in an evaluation set."""
+"""Near-duplicates among scripts, and overlaps with evaluation sets."""
 
 from refinesynth.diversity.contamination import CONTAMINATED, WORDS, Contamination, Overlap
 from refinesynth.diversity.novelty import NEAR, NEAR_DUPLICATE, NearDuplicate, Novelty
 
 CURATING = frozenset({NEAR_DUPLICATE, CONTAMINATED})
-"""Rules that look at more than a draft: with the draft alone they cannot be checked again."""
+"""Rules that compare a draft with others, so they cannot be checked again with the draft alone."""
 
 __all__ = [
     "CONTAMINATED",

@@ -21,45 +21,39 @@ if TYPE_CHECKING:
 
 
 CONTAMINATED = "Contaminated"
-"""The rule in whose name a trajectory is refused that shares words with an evaluation set."""
+"""Name of the rule that refuses a trajectory which overlaps with an evaluation set."""
 
 WORDS = 13
-"""Length of a run of words that is no accident; the default."""
+"""Default length of a run of words that counts as an overlap."""
 
 _QUOTED = 300
-"""Characters of an overlap that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """A stretch of a trajectory's words every one of which is in a run that an evaluation set holds, too."""
+    """A stretch of a trajectory's words that is covered by runs of an evaluation set."""
 
     where: str
-    """In which text of the trajectory: `goal`, `turn 4 observation`, ..."""
+    """Text of the trajectory: `goal`, `turn 4 observation`, ..."""
     start: int
-    """Its first word, from 0."""
     words: int
-    """How many."""
     text: str
-    """The words as the trajectory has them, shortened."""
     source: str
-    """File and entry of the evaluation set that hold its beginning: `test.jsonl:17`. Of several, the first."""
+    """File and entry of the evaluation set that hold its beginning: `test.jsonl:17`; of several, the first."""
 
 
 class Contamination:
-    """Finds what trajectories have in common with evaluation sets.
+    """Index of evaluation sets that finds their overlaps with trajectories.
 
-    Looked for are all runs of `words` words, and shorter texts as a whole, if they have `SHORTEST` words at
-    least; each is kept as 16 bytes. Case and punctuation do not count. No such run is missed; another is taken for one
-    with a chance of 2**-64 for each that is kept.
+    Matches all runs of `words` words, and shorter texts of at least `SHORTEST` words as a whole, 16 bytes each. Case and
+    punctuation do not count. No run is missed; a false match has a probability of 2**-64 per run kept.
     """
 
     def __init__(self, files: Sequence[str | Path], *, words: int = WORDS) -> None:
-        """Read the files, see `evaluation.texts_of`; of a folder, all files in it.
+        """Read the files (`evaluation.texts_of`); of a folder, all files in it.
 
         Raises:
-            InputError: There are none, one cannot be read or is too long, or all together hold more than
-                `MAX_RUNS` runs.
+            InputError: A file cannot be read or is too long, or all hold more than `MAX_RUNS` runs.
             ConfigurationError: A package is missing (extra `diversity`).
         """
         check_installed("diversity", "datasketch", "numpy")
@@ -67,21 +61,16 @@ class Contamination:
             raise InputError(f"words is {words!r}; expected the length of a run of words, 1 or more")
         self.words = words
         self.files = files_of(files)
-        """What was read."""
         numbered = enumerate(self.files)
         self._index = RunIndex(
             words, ((number, entry, text) for number, path in numbered for entry, text in texts_of(path))
         )
 
     def __len__(self) -> int:
-        """Different runs that are looked for."""
         return len(self._index)
 
     def overlaps(self, trajectory: Trajectory) -> tuple[Overlap, ...]:
-        """What of a trajectory and its script is in the evaluation sets, in the order of its texts.
-
-        More evaluation sets never make the words fewer that are found.
-        """
+        """Overlaps of a trajectory and its script, in the order of its texts. More evaluation sets never find less."""
         # Most texts are short, so they are looked at together, with an empty word after each: no run that goes over the
         # end of a text is in an evaluation set.
         row: list[str] = []
@@ -106,7 +95,7 @@ class Contamination:
             )
 
     def _stretches(self, row: list[str]) -> Iterator[tuple[int, int, int]]:
-        """Beginning and end of every longest stretch that is covered by runs, and the place of its first run."""
+        """Beginning and end of every maximal stretch that is covered by runs, and the place of its first run."""
         import numpy as np
 
         steps = np.zeros(len(row) + 1, dtype=np.int64)
@@ -124,20 +113,12 @@ class Contamination:
 
 
 def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
-    """The files of evaluation sets; of a folder, all files in it.
-
-    Raises:
-        InputError: A folder holds none.
-    """
+    """Files of evaluation sets; of a folder, all files in it. Raises InputError for an empty folder."""
     return tuple(path for each in given for path in _files(Path(each)))
 
 
 def digest_of(given: Iterable[str | Path]) -> str:
-    """SHA-256 over what the files of evaluation sets hold, in hexadecimal, independent of their names and order.
-
-    Raises:
-        InputError: One of them cannot be read.
-    """
+    """SHA-256 of the contents, in hexadecimal, independent of names and order; raises InputError for unreadable files."""
     digests: list[bytes] = []
     for path in files_of(given):
         try:
@@ -159,7 +140,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
-    """The texts of a trajectory, each with where it is; of its player's actions also their sequence."""
+    """Texts of a trajectory with their places, and the sequence of its actions."""
     yield from _script_texts(trajectory.script)
     for number, turn in enumerate(trajectory.turns, start=1):
         yield f"turn {number} thought", turn.thought
@@ -171,7 +152,6 @@ def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
 
 
 def _script_texts(script: Script) -> Iterator[tuple[str, str]]:
-    """The same of a script; of its environment all keys and texts in a row."""
     yield "introduction", script.introduction
     yield "goal", script.goal
     for number, condition in enumerate(script.completion_conditions, start=1):
@@ -195,31 +175,25 @@ def _words_in(environment: JsonValue) -> Iterator[str]:
 
 
 SHORTEST = 8
-"""Words that a text must have to be looked for as a whole, where it is shorter than a run."""
+"""Least words of a text shorter than a run that is matched as a whole."""
 
 MAX_RUNS = 20_000_000
-"""Most different runs that are kept, 16 bytes each."""
+"""Most distinct runs, 16 bytes each."""
 
 _PENDING = 1 << 20
-"""Runs that are gathered before they are merged with the others."""
 
 _ENTRY_BITS = 40
 
 
 class RunIndex:
-    """Runs of `length` words, and texts of fewer as a whole, if they have `SHORTEST` at least."""
+    """Sorted hashes of runs of `length` words, and of shorter texts with at least `SHORTEST` words."""
 
     def __init__(self, length: int, texts: Iterable[tuple[int, int, str]]) -> None:
-        """Learn texts, each with the numbers of its file and its entry there.
-
-        Raises:
-            InputError: They hold more than `MAX_RUNS` different runs.
-        """
+        """Add texts with the numbers of their file and entry; raises InputError for more than `MAX_RUNS` distinct runs."""
         import numpy as np
 
         self.length = length
         self.lengths: set[int] = set()
-        """Of the runs that are here."""
         self._runs = np.empty(0, dtype=np.uint64)
         self._sources = np.empty(0, dtype=np.uint64)
         pending: list[tuple[NDArray[np.uint64], int]] = []
@@ -257,7 +231,7 @@ class RunIndex:
             )
 
     def find(self, hashed: "NDArray[np.uint64]") -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
-        """Which of these runs are here, by their position, and for each of them its place for `source`."""
+        """Positions of the given runs that are indexed, and the place of each for `source`."""
         import numpy as np
 
         if not len(self):
@@ -268,6 +242,5 @@ class RunIndex:
         return hits, places[hits]
 
     def source(self, place: int) -> tuple[int, int]:
-        """File and entry that were given with the run at a place."""
         packed = int(self._sources[place])
         return packed >> _ENTRY_BITS, packed & (1 << _ENTRY_BITS) - 1

@@ -1,4 +1,4 @@
-"""The texts of an evaluation set: every text in a file, wherever it stands. Files are untrusted."""
+"""All texts in the files of an evaluation set. Files are untrusted."""
 
 import zlib
 from collections.abc import Iterator
@@ -9,41 +9,37 @@ import orjson
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
+from refinesynth.files.atomic_write import COMPRESSED
 from refinesynth.files.compressed import open_binary
 
 MAX_BYTES = 1 << 30
-"""Most bytes of a file that are read, unpacked."""
+"""Most bytes of an unpacked file."""
 
 MAX_DOCUMENT = 1 << 26
-"""Longest JSON document that is read as such, in bytes: a file that is no JSONL, or a line of one. Its values take some
-twenty times as much memory while it is read. Of a longer line, each piece of so many bytes is a plain text."""
+"""Longest JSON document or line, in bytes (its values take some 20 times the memory). Longer lines are split into plain texts."""
 
-_COMPRESSIONS = (".gz", ".zst")
 _LINES = (".jsonl", ".ndjson")
 _SEPARATORS = b"\n\r\t ,"
 
 
 class Text(NamedTuple):
-    """A text of an evaluation set."""
-
     entry: int
-    """Which line of the file it is in, from 1; of a JSON list, which item."""
+    """Line of the file, or item of a JSON list, from 1."""
     text: str
 
 
 def texts_of(path: Path) -> Iterator[Text]:
-    """Every text of a file, lazily: JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text; also `.gz` and
-    `.zst`.
+    """Yield every text of a file: JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text; also `.gz` and `.zst`.
 
-    Of JSON, all texts in it, keys left out. What is no JSON counts as plain text, line by line.
+    Of JSON, all texts except keys. What is not JSON counts as plain text, line by line.
 
     Raises:
-        InputError: There is no such file, it cannot be read, or it is longer than `MAX_BYTES`.
+        InputError: The file cannot be read, or is longer than `MAX_BYTES`.
     """
     from zstandard import ZstdError
 
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = suffixes.pop() if suffixes and suffixes[-1] in _COMPRESSIONS else None
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else None
     document: JsonValue = None
     try:
         if not suffixes or suffixes[-1] not in _LINES:
@@ -61,7 +57,6 @@ def texts_of(path: Path) -> Iterator[Text]:
 
 
 def _of_lines(file: BinaryIO, path: Path) -> Iterator[Text]:
-    """A small file may unpack to any size, so what is read is counted."""
     read = number = 0
     while line := file.readline(MAX_DOCUMENT + 1):
         number += 1
@@ -77,7 +72,7 @@ def _of_lines(file: BinaryIO, path: Path) -> Iterator[Text]:
 
 
 def _parsed(data: bytes) -> JsonValue:
-    """The JSON object or list that this is; None if it is none, or longer than `MAX_DOCUMENT`."""
+    """The JSON object or list in `data`; None if there is none, or it is longer than `MAX_DOCUMENT`."""
     data = data.removeprefix(b"\xef\xbb\xbf").strip(_SEPARATORS) if len(data) <= MAX_DOCUMENT else b""
     if data[:1] not in (b"{", b"["):
         return None
@@ -88,9 +83,7 @@ def _parsed(data: bytes) -> JsonValue:
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
-    """All texts in a JSON value, in their order; of a list of texts, such as a walkthrough, also all of them in a
-    row.
-    """
+    """All texts in a JSON value in order, and each list of texts (such as a walkthrough) joined."""
     stack = [value]
     while stack:
         item = stack.pop()

@@ -1,4 +1,4 @@
-"""Runs of words as numbers: every run of `n` words in a text, hashed to 64 bits."""
+"""64-bit hashes of all runs of `n` words in a text."""
 
 import re
 from collections.abc import Iterator
@@ -13,20 +13,17 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\w+")
 
 _FACTOR = 0x9E3779B97F4A7C15
-"""Odd, with bits in no pattern."""
 
 
 def words(text: str) -> list[str]:
-    """The words of a text: letters, digits and underscores, with anything between them."""
+    """Runs of letters, digits and underscores."""
     return _WORD.findall(text)
 
 
 def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
-    """Length and hashes of all runs of words, from length 1 to `longest`, as far as there are enough words; case does
-    not count.
+    """Yield (length, hashes of all runs of that length) for lengths 1 to `longest`; case does not count.
 
-    The i-th hash is that of the run that begins with the i-th word. Different runs have the same hash with a chance of
-    2**-64.
+    The i-th hash is that of the run that begins at the i-th word. Two runs collide with a probability of 2**-64.
     """
     import numpy as np
 
@@ -40,7 +37,7 @@ def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint
 
 
 def _mixed(values: "NDArray[np.uint64]", length: int) -> "NDArray[np.uint64]":
-    """Spreads what differs in few bits over all of them; runs of different lengths differ."""
+    """Spread small differences over all bits; runs of different lengths differ."""
     import numpy as np
 
     mixed = values ^ np.uint64(length * 0xD6E8FEB86659FD93 & (1 << 64) - 1)

@@ -1,4 +1,4 @@
-"""Scripts without near-duplicates among those before them, compared by sketches of 256 bytes."""
+"""Near-duplicates among scripts, compared by sketches of 256 bytes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 PARTS = {"world": 128, "actions": 80, "goal": 48}
-"""How many bytes of a sketch each part of a structure has: its weight."""
+"""Bytes of a sketch for each part of a structure, which are its weight."""
 
 SIZE = sum(PARTS.values())
 """Bytes of a sketch."""
 
 _MAX_COUNT = 64
-"""A feature that is there more often than this counts as if it were there so often."""
+"""Most occurrences of a feature that count."""
 
 
 def sketch(script: Script) -> "NDArray[np.uint8]":
-    """The sketch of a script, `SIZE` bytes, always the same for the same script.
+    """Sketch of a script, `SIZE` bytes, deterministic.
 
-    MinHash by parts: a byte of a part is equal in two sketches with the probability that is the Jaccard similarity of
-    the two parts (of features with their counts), and by chance in one of 256 cases besides. So the share of equal
-    bytes is the mean of the parts' similarities, weighted by `PARTS`, with a standard error of 0.03 at most.
+    MinHash by parts: a byte of a part is equal in two sketches with the probability that is the Jaccard similarity of the
+    two multisets of features, and by chance in 1 of 256 cases. The share of equal bytes is the mean of the parts'
+    similarities weighted by `PARTS`, with a standard error of at most 0.03.
     """
     import numpy as np
 
@@ -57,15 +57,11 @@ def sketch(script: Script) -> "NDArray[np.uint8]":
 def _empty(size: int) -> Any:
     from datasketch import MinHash
 
-    return MinHash(num_perm=size, seed=size, hashfunc=_as_it_is, scheme="affine32")
-
-
-def _as_it_is(hashed: int) -> int:
-    return hashed
+    return MinHash(num_perm=size, seed=size, hashfunc=int, scheme="affine32")
 
 
 def _hashes(features: Counter[str]) -> Iterator[int]:
-    """32 bits for each feature, and others for each time that it is there again."""
+    """One 32-bit hash for each occurrence of a feature."""
     for feature, count in features.items():
         first = int(feature, 16)
         for again in range(min(count, _MAX_COUNT)):
@@ -73,43 +69,41 @@ def _hashes(features: Counter[str]) -> Iterator[int]:
 
 
 NEAR_DUPLICATE = "NearDuplicate"
-"""The rule in whose name a script is refused that resembles another."""
+"""Name of the rule that refuses a script which resembles another."""
 
 NEAR = 0.85
-"""Threshold that separates copies from other scripts, see docs/diversity.md for how it was measured."""
+"""Threshold that separates copies from other scripts, measured in docs/diversity.md."""
 
 _BLOCK = 4_096
-"""Sketches that are compared at a time: a megabyte, which a processor's cache holds."""
+"""Sketches compared at a time: 1 MiB, which fits a processor's cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NearDuplicate:
-    """What a script resembles most, of all that were admitted before; of several that it resembles alike, the first."""
+    """The most similar script that was admitted before; of several, the first."""
 
     of: str
-    """Name under which the other script was admitted."""
     similarity: float
-    """0 to 1: that of world, actions and goal, weighted 8 : 5 : 3."""
+    """0 to 1, the mean of world, actions and goal, weighted 8 : 5 : 3."""
     world: float
     """Similarity of the environments' facts, independent of names."""
     actions: float
-    """Similarity of what the actions look like, and in a grounded script of what they do."""
+    """Similarity of the actions' wording, and in grounded scripts of their effects."""
     goal: float
     """Similarity of the goals, independent of names."""
 
 
 class Novelty:
-    """Admits scripts that resemble none that it admitted before. What it answers depends on their order alone.
+    """Index that admits scripts which resemble no earlier one. Results depend on the order alone.
 
-    It remembers `SIZE` (256) bytes a script and its name. A comparison with 32,000 scripts takes a millisecond
-    or two.
+    Memory: 256 bytes per script and its name. A comparison with 32,000 scripts takes one or two milliseconds.
     """
 
     def __init__(self, threshold: float = NEAR) -> None:
-        """Refuse what has at least this similarity to something, more than 0 and at most 1.
+        """Refuse scripts of at least this similarity, above 0 and at most 1.
 
         Raises:
-            InputError: It is not in this range.
+            InputError: `threshold` is out of range.
             ConfigurationError: A package is missing (extra `diversity`).
         """
         check_installed("diversity", "datasketch", "numpy")
@@ -118,16 +112,13 @@ class Novelty:
         self.threshold = threshold
         self._names: list[str] = []
         self._blocks: list[NDArray[np.uint8]] = []
-        """Of `SIZE` rows and `_BLOCK` columns, a column for each script."""
+        """Arrays of `SIZE` rows and `_BLOCK` columns, one column per script."""
 
     def __len__(self) -> int:
         return len(self._names)
 
     def admits(self, script: Script, name: str) -> NearDuplicate | None:
-        """What the script resembles too much; None if there is nothing, and then it is remembered under `name`.
-
-        Never raises, for any script.
-        """
+        """The script that this one resembles too much; None admits it as `name`. Never raises."""
         known = sketch(script)
         found = self._nearest(known)
         if found is not None and found.similarity >= self.threshold:
@@ -136,7 +127,7 @@ class Novelty:
         return None
 
     def learn(self, scripts: Iterable[tuple[str, Script]]) -> None:
-        """Remember scripts, with their names, that were admitted before; in the same order."""
+        """Add scripts with their names that were admitted before, in the same order."""
         for name, script in scripts:
             self._remember(sketch(script), name)
 

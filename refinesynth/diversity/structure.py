@@ -1,9 +1,9 @@
-"""The structure of a script: what its world is like and what its actions do, independent of names.
+"""Structural features of a script, independent of names.
 
-The world is a tree of facts in which names stand for things. Things are distinguished by the facts about them, as in
-Weisfeiler and Leman's colouring of graphs: at first by which actions take them, then by what is said of them, then by
-what is said of those that they are mentioned with. Two worlds that differ only in names have the same facts at every
-level; two that differ in one fact share nearly all at the first level and fewer at the next ones.
+The world is a tree of facts in which names stand for things. Things are distinguished as in the colour refinement of
+graphs (Weisfeiler and Leman): by the actions that take them, then by their own facts, then by those of the things
+mentioned with them. Worlds that differ only in names have equal facts at every level; worlds that differ in one fact
+share nearly all facts at the first level and fewer at the next ones.
 """
 
 from collections import Counter
@@ -17,33 +17,31 @@ from refinesynth.diversity import grams
 from refinesynth.trajectory import ActionSpec, Script
 
 NAME = "<name>"
-"""Stands for a name in a text; no word is spelled like this."""
+"""Placeholder for a name in a text."""
 
 ACTIONS_COMPARED = 100
-"""Actions that are looked at."""
 
 _MAX_VALUES = 500
 """Values of one parameter that are names."""
 
 _MAX_NAME = 200
-"""Longest name, in characters."""
 
 _MAX_TEXT = 8_000
 """Characters of one text that are looked at."""
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case; of a long one, those at its beginning."""
+    """Casefolded words of a text, of a long one those at its beginning."""
     return grams.words(text[:_MAX_TEXT].casefold())
 
 
 class ScriptNames:
-    """What the actions of a script can be given. Where a name is in a text, the longest one counts."""
+    """Values of the parameters of a script's actions; in a text, the longest match counts."""
 
     def __init__(self, script: Script) -> None:
         self._by_first: dict[str, list[tuple[str, ...]]] = {}
         self.slots: dict[str, set[str]] = {}
-        """Name, as `known` gives it, to the places of actions that take it: `1/2` is the second of two."""
+        """Name to the places of actions that take it: `1/2` is the second of two."""
         for action in script.actions[:ACTIONS_COMPARED]:
             self._learn(action)
         for spelled in self._by_first.values():
@@ -64,16 +62,16 @@ class ScriptNames:
                 self.slots[name].add(f"{at}/{len(placeholders)}")
 
     def known(self, text: str) -> str | None:
-        """The name that a text is, in any case and punctuation; None if it is none."""
+        """The name that a text is, ignoring case and punctuation."""
         name = " ".join(words(text[:_MAX_NAME]))
         return name if name in self.slots else None
 
     def masked(self, text: str) -> list[str]:
-        """The words of a text, with `NAME` for each name in it."""
+        """The words of a text with `NAME` for each name."""
         return [NAME if isinstance(part, tuple) else part for part in self._parts(words(text))]
 
     def mentioned(self, text: str) -> list[str]:
-        """The names in a text, in their order."""
+        """The names in a text, in order."""
         return [" ".join(part) for part in self._parts(words(text)) if isinstance(part, tuple)]
 
     def _parts(self, text: Sequence[str]) -> Iterator[str | tuple[str, ...]]:
@@ -90,35 +88,34 @@ class ScriptNames:
 
 
 LEVELS = 3
-"""How many rounds distinguish things: by the actions alone, by their own facts, and by those of their neighbours."""
+"""Rounds of refinement: by actions alone, by own facts, by neighbours' facts."""
 
 _MAX_FACTS = 2_000
 """Facts of an environment that are looked at, in its own order."""
 
 _MAX_DEPTH = 32
-"""Keys on the way to a fact."""
 
 _MAX_LITERAL = 32
-"""Longest text of a fact that is taken as it is, in characters; of a longer one it only counts that there is a text."""
+"""Longest text of a fact that is compared, in characters."""
 
 _MAX_LAW = 2_000
-"""Characters of a condition or a path that are looked at."""
+"""Characters of a condition or path that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Features of a script, each with how often it is there."""
+    """Multisets of features of a script."""
 
     world: Counter[str]
     """Facts of the environment, at each level."""
     actions: Counter[str]
     """Forms, laws and words of the actions."""
     goal: Counter[str]
-    """Words of goal and completion conditions, the things that they are about, and their laws."""
+    """Words of goal and completion conditions, the things they mention, and their laws."""
 
     @classmethod
     def of(cls, script: Script) -> "Structure":
-        """Never raises, for any script; takes time up to its limits and no longer."""
+        """Features of a script. Never raises; time is bounded by the limits above."""
         names = ScriptNames(script)
         world, colours = _world(script.environment, names)
         return cls(world=world, actions=_actions(script, names), goal=_goal(script, names, colours))
@@ -126,18 +123,16 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A key, an item of a list, or a value on the way to a fact."""
-
     text: str
     name: str | None
-    """The name that it is, if it is one."""
+    """The name that it is, if any."""
 
 
 _ITEM = _Step("*", None)
 
 
 def _world(environment: Mapping[str, JsonValue], names: ScriptNames) -> tuple[Counter[str], dict[str, str]]:
-    """The facts at each level, and the things' colours once they are distinguished by their own facts."""
+    """Facts at each level, and the colours of things after the first level."""
     facts = list(_facts(environment, names))
     colours = {name: digest("slots", *sorted(slots)) for name, slots in names.slots.items()}
     features: Counter[str] = Counter()
@@ -158,7 +153,7 @@ def _world(environment: Mapping[str, JsonValue], names: ScriptNames) -> tuple[Co
 
 
 def _facts(environment: Mapping[str, JsonValue], names: ScriptNames) -> Iterator[tuple[_Step, ...]]:
-    """The ways from the root to everything that is no object or list, or an empty one; iteratively, for any depth."""
+    """Paths from the root to every leaf, iteratively for any depth."""
 
     def step(text: str) -> _Step:
         return _Step(text[:_MAX_LITERAL], names.known(text))
@@ -212,7 +207,7 @@ def _laws(action: ActionSpec) -> Iterator[str]:
 
 
 def _anonymous(law: str, placeholders: tuple[str, ...], names: ScriptNames) -> list[str]:
-    """The words of a law, its parameters by their numbers."""
+    """The words of a law, its parameters as numbers."""
     numbers = {placeholder.casefold(): f"${at}" for at, placeholder in enumerate(placeholders)}
     return [numbers.get(word, word) for word in names.masked(law)]
 
@@ -233,6 +228,6 @@ def _goal(script: Script, names: ScriptNames, colours: Mapping[str, str]) -> Cou
 
 
 def digest(*parts: str) -> str:
-    """Eight hexadecimal digits of a feature, the same everywhere. Nothing rests on their being hard to forge."""
+    """Eight hexadecimal digits of a feature. Not collision-resistant."""
     joined = "\0".join(parts)
     return f"{crc32(joined.encode('utf-8', 'surrogatepass')):08x}"

@@ -1,8 +1,7 @@
 """The world of a grounded script as an environment: reset, act, reward.
 
-What happens depends on the script, the seed and the actions alone: no model is asked, nothing of the script is run but
-its rulebook's expressions, which are bounded. Observations are those of grounded play in the world's own words
-(`terse`), so a model that was tuned on such a run is at home here.
+Deterministic in script, seed and actions; no model is called. Observations are the world's own words (`terse`), as in
+runs that a model was tuned on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,23 +20,21 @@ from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
 
 _NAMED = 3
-"""Trajectories that are named where there is none of the name asked for."""
 
 
 class NamedWorld(NamedTuple):
     """A grounded script."""
 
     id: str
-    """Of the first trajectory that was played in it."""
+    """Id of the first trajectory that was played in it."""
     script: Script
 
 
 def read_worlds(source: str | PathLike[str]) -> Iterator[NamedWorld]:
-    """The worlds of a run folder or of a file of its trajectories, lazily and in their order; scripts that are not
-    grounded are passed over.
+    """Yield the worlds of a run folder or a file of trajectories in order; scripts without a rulebook are skipped.
 
     Raises:
-        InputError: It cannot be read, or no script is grounded, which is said at the end.
+        InputError: It cannot be read; or, at the end, no script is grounded.
     """
     none = True
     for one in one_of_each_script(stored_trajectories(source)):
@@ -51,11 +48,7 @@ def read_worlds(source: str | PathLike[str]) -> Iterator[NamedWorld]:
 
 
 def find_world(source: str | PathLike[str], wanted: str | None = None) -> NamedWorld:
-    """The world that a trajectory was played in, or the first one there is.
-
-    Raises:
-        InputError: `source` cannot be read, or there is no such trajectory, or its script is not grounded.
-    """
+    """The world of a trajectory, or the first one; raises InputError if there is none."""
     if wanted is None:
         return next(read_worlds(source))
     names: list[str] = []
@@ -71,28 +64,25 @@ def find_world(source: str | PathLike[str], wanted: str | None = None) -> NamedW
 
 
 STEPS = 30
-"""Actions until a play is over, unless asked otherwise; as many as in the paper's evaluation (section 4)."""
+"""Default limit of actions, that of the paper's evaluation (section 4)."""
 
 OVER = "It is over; nothing more can be done."
-"""What is answered to an action after the end."""
 
 
 class GroundedEnvironment:
-    """One world, played over and over. Many may be used at once, each by one caller; they can be pickled, also in the
-    middle of a play.
-    """
+    """One world, played repeatedly. Instances are independent and can be pickled, also during a play."""
 
     def __init__(self, script: Script, *, steps: int = STEPS, slips: float = 0.0) -> None:
         """Compile the world.
 
         Args:
             script: A grounded one, such as `trajectory.script`.
-            steps: Actions until the play is over, refused ones counted.
-            slips: Share of the right actions that fail for a moment, as chance has it that the seed decides.
+            steps: Most actions of a play, refused ones included.
+            slips: Share of right actions that fail for a moment, drawn by the seed.
 
         Raises:
             RulebookError: The script's world cannot be executed.
-            ValueError: `steps` is below 1, or `slips` no share below 1.
+            ValueError: `steps` is below 1, or `slips` is not in [0, 1).
         """
         if steps < 1 or not 0 <= slips < 1:
             raise ValueError(f"steps is {steps} and slips {slips}; expected 1 or more, and at least 0 and below 1")
@@ -103,44 +93,41 @@ class GroundedEnvironment:
         self.reset()
 
     def reset(self, seed: int = 0, *, form: Literal["react", "tools"] = "react") -> str:
-        """Begin anew; what the player is told: the first user message of `chat`, in this form."""
+        """Begin a play and return the first user message of `chat` in this form."""
         self._seed = seed
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0
-        """The highest share of the goal's conditions that held so far."""
+        """Highest share of the goal's conditions so far."""
         self.success = False
-        """Whether the goal was reached."""
+        """True once the goal is reached."""
         self.taken = 0
-        """Actions so far."""
         self.mistakes = 0
-        """Actions so far that the world refused."""
         return render_task(self.script) if form == "react" else render_tool_task(self.script)
 
     @property
     def done(self) -> bool:
-        """Return whether the goal is reached, or no step is left."""
+        """True if the goal is reached or no step is left."""
         return self.success or self.taken >= self.steps
 
     @property
     def turns(self) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
-        """Return what was done and answered, for `chat` and for rules; without thoughts, which nobody tells the world."""
+        """Turns of the play so far, without thoughts."""
         return tuple(self._turns)
 
     def act(self, action: str | Call | Mapping[str, Any]) -> str:
-        """Take an action, as text or as a call; what the player perceives.
+        """Take an action, as text or as a call, and return the observation. Never raises: an unknown action is a mistake.
 
-        A call may be a `Call`, or a chat completion's `{"name": ..., "arguments": ...}`, arguments as an object. What is
-        no action is a mistake, and nothing is raised.
+        A call is a `Call` or a chat completion's `{"name": ..., "arguments": ...}` with arguments as an object.
         """
         if self.done:
             return OVER
         return self.rule(action if isinstance(action, str) else self._text(action))[1].observation
 
     def reply(self, message: str) -> str:
-        """Take what a player says, `Thought: ... Action: ...` (`chat.parse_player`); what the player perceives.
+        """Take a player's message (`chat.parse_player`) and return the observation.
 
-        A message without an action costs a step, is a mistake, and is answered with what is wrong with it.
+        A message without an action costs a step and is a mistake; the answer says what is wrong with it.
         """
         try:
             # What a model thinks before it speaks may hold actions that it does not take.
@@ -154,7 +141,7 @@ class GroundedEnvironment:
             return f"{said[:1].upper()}{said[1:]}."
 
     def rule(self, action: str) -> tuple[Ruled, DungeonMasterTurn]:
-        """Take an action's text also after the last step: the world's ruling, and its answer for the record."""
+        """Take an action's text, also after the last step; return the ruling and the answer for the record."""
         ruling = self.world.step(self.state, action)
         ruled = Ruled(action, ruling, (), self.progress, self._excuse(action, ruling))
         answer = ruled.turn("", ruled.text)
@@ -170,15 +157,15 @@ class GroundedEnvironment:
     def reward(
         self, *, success: float = 1.0, progress: float = 0.0, mistake: float = 0.0, length: float = 0.0
     ) -> float:
-        """Return what the play so far is worth: `success` once, if the goal is reached; `progress` times the highest share of
-        its conditions; less `mistake` for each refused action and `length` for each action.
+        """Reward of the play so far, by default 1 for success, else 0.
 
-        By default 1 for success and else 0.
+        `success` if the goal is reached, plus `progress` times the highest share of its conditions, less `mistake` per
+        refused action and `length` per action.
         """
         return success * self.success + progress * self.progress - mistake * self.mistakes - length * self.taken
 
     def tools(self) -> list[dict[str, Any]]:
-        """The actions as functions, as a chat completion's `tools` have them."""
+        """The actions as the `tools` of a chat completion."""
         return render_tools(self.script)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -198,7 +185,7 @@ class GroundedEnvironment:
         )
 
     def _excuse(self, action: str, ruling: Ruling) -> str | None:
-        """The excuse of an action that slips: what changes something, and never twice in a row."""
+        """The excuse of an action that slips; only effective actions do, and never twice in a row."""
         turn, turns = len(self._turns), tuple(self._turns)
         if ruling.kind is not None or ruling.state is self.state or tried_before(turns, action):
             return None

@@ -1,8 +1,4 @@
-"""A grounded world as a server of the Model Context Protocol: any agent that speaks it can play.
-
-The actions are tools, as in `chat.render_tools`, beside one that tells the task. A session is one play: there is no
-beginning again.
-"""
+"""A grounded world as an MCP server: each action is a tool, beside one that tells the task. One session is one play."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,18 +9,14 @@ from refinesynth.environments.grounded import GroundedEnvironment
 from refinesynth.extras import check_installed
 
 TASK = "world_task"
-"""The tool that tells the task, and how far the play is."""
+"""Tool that tells the task and the state of the play."""
 
 _META = "refinesynth/play"
-"""Where a result holds what the play is worth, for the host; agents are not shown it."""
+"""Key of the play's value in results, which agents are not shown."""
 
 
 async def serve(world: GroundedEnvironment) -> None:
-    """Serve one play on standard input and output, until the client goes.
-
-    Raises:
-        ConfigurationError: `mcp` is not installed.
-    """
+    """Serve one play on standard input and output; raises ConfigurationError without `mcp`."""
     check_installed("mcp", "mcp")
     from mcp.server.stdio import stdio_server
 
@@ -85,7 +77,6 @@ def create_server(world: GroundedEnvironment) -> Any:
 
 
 def _standing(world: GroundedEnvironment) -> dict[str, Any]:
-    """Return what a play is worth so far, as `GroundedEnvironment` says."""
     return {
         "reward": world.reward(),
         "done": world.done,
@@ -108,7 +99,7 @@ def _ending(world: GroundedEnvironment) -> str:
 
 
 def _problem(schema: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """Return what is wrong with the form of arguments; which values there are, the world says."""
+    """Problem with the form of arguments; the world judges their values."""
     wanted = schema["properties"]
     if unknown := [name for name in given if name not in wanted]:
         return f"There is no argument {unknown[0]!r}; expected {', '.join(wanted) or 'none'}."

@@ -1,6 +1,6 @@
 """Grounded worlds as an environment of OpenEnv 0.10: the server of a package that `openenv_package` writes.
 
-It plays any of the worlds, one in each session; `reset(index=3)` chooses, else the seed does.
+It plays one of the worlds in each session, chosen by `reset(index=3)` or by the seed.
 """
 
 # It is not installed where this is checked.
@@ -24,20 +24,16 @@ from refinesynth.trajectory import Script
 
 
 class WorldAction(Action):
-    """What a player does."""
-
     action: str
 
 
 class WorldObservation(Observation):
-    """What comes of it; `reward` is that of the play so far."""
+    """Observation with the reward of the play so far."""
 
     text: str
 
 
 class WorldState(State):
-    """How far a play is."""
-
     world: str = ""
     progress: float = 0.0
     success: bool = False
@@ -45,8 +41,6 @@ class WorldState(State):
 
 
 class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
-    """Plays one of the worlds at a time."""
-
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self, worlds: list[NamedWorld], *, steps: int = STEPS) -> None:
@@ -58,21 +52,15 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, *, index: int | None = None, **_: Any
     ) -> WorldObservation:
-        """Begin a play in the world of that index, or of that seed; the task.
-
-        Raises:
-            IndexError: There is no such world.
-        """
+        """Begin a play in the world of that index, or of that seed; raises IndexError for an unknown one."""
         return self._begin(seed or 0, episode_id, index)
 
     def step(self, action: WorldAction, timeout_s: float | None = None, **_: Any) -> WorldObservation:
-        """Take an action, as text; a world needs no time to speak of."""
         del timeout_s
         return self._observed(self._world.act(action.action))
 
     @property
     def state(self) -> WorldState:
-        """Return how far the play is."""
         world = self._world
         return WorldState(
             episode_id=self._episode,
@@ -84,30 +72,22 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
         )
 
     def list_splits(self) -> list[str]:
-        """One: the run's own."""
         return [SPLIT]
 
     def num_tasks(self, split: str) -> int:
-        """Return how many worlds."""
         return len(self._worlds) if split == SPLIT else 0
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """Their ids and goals."""
         return [self.get_task(split, at) for at in range(self.num_tasks(split))]
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """One of them.
-
-        Raises:
-            IndexError: There is none.
-        """
+        """Id, index and goal of a world; raises IndexError for an unknown one."""
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(f"there is no task {index} in the split {split!r}; it has {self.num_tasks(split)}")
         world = self._worlds[index]
         return {"id": world.id, "index": index, "goal": world.script.goal}
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """Some of them."""
         return self.list_tasks(split)[start:stop]
 
     def _begin(self, seed: int, episode: str | None, index: int | None) -> WorldObservation:

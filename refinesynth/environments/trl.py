@@ -1,7 +1,7 @@
 """Grounded worlds for TRL's `GRPOTrainer(environment_factory=...)`, 1.16 and later.
 
-TRL offers an environment's public methods as tools, each class with its own. `TextWorld` plays any world with one tool,
-its world comes with each row; `world_class` makes a class of one world, its actions as tools of their own.
+TRL offers an environment's public methods as tools. `TextWorld` plays the world of each row with one tool; `world_class`
+makes a class of one world, with its actions as tools.
 """
 
 import keyword
@@ -26,15 +26,14 @@ _HEADING = re.compile(r"\b(Args|Returns|Raises):")
 class TextWorld:
     """Any grounded world with one tool, `act`: `environment_factory=TextWorld`, or `partial(TextWorld, steps=20)`.
 
-    Rows are those of `refinesynth export --format rl` without their `prompt`: the task is what `reset` returns.
+    Rows are those of `refinesynth export --format rl` without their `prompt`; `reset` returns the task.
     """
 
     def __init__(self, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> None:
-        """Of a play: how many steps it has, the share of right actions that slip, and the weights of
-        `GroundedEnvironment.reward`, such as `progress=0.3`.
+        """`slips` is the share of right actions that slip, `reward` the weights of `GroundedEnvironment.reward`.
 
         Raises:
-            ConfigurationError: A number out of its range, or a weight that there is not.
+            ConfigurationError: A number out of its range, or an unknown weight.
         """
         _check(steps, slips, reward)
         self._make = partial(GroundedEnvironment, steps=steps, slips=slips)
@@ -42,10 +41,10 @@ class TextWorld:
         self._world: GroundedEnvironment | None = None
 
     def reset(self, *, script: str, seed: int = 0, **_: Any) -> str:
-        """Begin a play in a row's world; the task, which TRL puts behind the row's prompt.
+        """Begin a play in a row's world and return the task, which TRL puts after the row's prompt.
 
         Raises:
-            InputError: `script` is no script as JSON text.
+            InputError: `script` is not a script as JSON text.
             RulebookError: Its world cannot be executed.
         """
         try:
@@ -68,7 +67,6 @@ class TextWorld:
         return self._playing().act(str(action))  # A model may call with anything.
 
     def get_reward(self) -> float:
-        """Return what the play was worth."""
         return self._playing().reward(**self._weights)
 
     def _playing(self) -> GroundedEnvironment:
@@ -93,20 +91,18 @@ def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:
 
 
 def world_classes(worlds: Iterable[NamedWorld], **settings: Any) -> dict[str, Callable[[], Any]]:
-    """A class for each world, by its id: `environment_factory=world_classes(read_worlds("runs/worlds"))`, with rows
-    whose `environment` is the id. `settings` are those of `world_class`.
-    """
+    """A class for each world by its id, for rows whose `environment` is the id; `settings` are those of `world_class`."""
     return {world.id: world_class(world.script, **settings) for world in worlds}
 
 
 def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> type:
-    """A class whose methods are the script's actions, as the functions of `chat.render_tools` are named.
+    """A class whose methods are the script's actions, named as the functions of `chat.render_tools`.
 
-    Only what Python or TRL has for itself is renamed, by a `_` behind it: the placeholder `from`, the action `reset`.
+    Names reserved by Python or TRL get a `_` at the end: the placeholder `from`, the action `reset`.
 
     Raises:
         RulebookError: The script's world cannot be executed.
-        ConfigurationError: A number out of its range, or a weight that there is not.
+        ConfigurationError: A number out of its range, or an unknown weight.
     """
     _check(steps, slips, reward)
     GroundedEnvironment(script, steps=steps, slips=slips)
@@ -130,7 +126,7 @@ def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **rew
 
 
 def _method(tool: Tool) -> Callable[..., str]:
-    """An action as a method whose signature and docstring give its definition, in Google's style."""
+    """An action as a method whose signature and Google-style docstring define the tool."""
     wanted: Mapping[str, Any] = tool.definition()["function"]["parameters"]["properties"]
     python = {_python_name(name): name for name in wanted}
 

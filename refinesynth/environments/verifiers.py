@@ -1,7 +1,7 @@
-"""Grounded worlds as a taskset and an environment of verifiers 0.4, and so for prime-rl and all else that plays those.
+"""Grounded worlds as a taskset and an environment of verifiers 0.4, for prime-rl among others.
 
-`vf-eval refinesynth-worlds --env.taskset.source runs/worlds` finds them by the module `refinesynth_worlds`. The model
-plays in text, `Thought: ... Action: ...`, as `refinesynth.chat` writes it; the world answers as the user.
+`vf-eval refinesynth-worlds --env.taskset.source runs/worlds` finds them by the module `refinesynth_worlds`. The model plays
+in ReAct text, as `refinesynth.chat` writes it; the world answers as the user.
 """
 
 # It is not installed where this is checked.
@@ -18,17 +18,14 @@ from refinesynth.trajectory import Script
 
 
 class WorldsConfig(vf.TasksetConfig):
-    """The settings `--env.taskset.*`."""
+    """Settings `--env.taskset.*`."""
 
     source: str = ""
     """A run folder of grounded play, or a file of its trajectories."""
 
 
 class WorldData(vf.TaskData):
-    """A task, as it goes over the wire."""
-
     script: dict[str, Any]
-    """The world."""
 
 
 class WorldTask(vf.Task[WorldData, vf.State, vf.TaskConfig]):
@@ -39,11 +36,7 @@ class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):
     """The worlds of a run, each once."""
 
     def load(self) -> Iterator[WorldTask]:
-        """Tasks, in the run's order.
-
-        Raises:
-            InputError: `source` cannot be read, or holds no world.
-        """
+        """Tasks in the run's order; raises InputError if `source` cannot be read or holds no world."""
         for world in read_worlds(self.config.source):
             data = WorldData(
                 id=world.id,
@@ -55,17 +48,17 @@ class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):
 
 
 class WorldsEnvConfig(vf.EnvConfig):
-    """The settings `--env.*`: the player, who needs no sandbox as it only speaks, and what a play is worth."""
+    """Settings `--env.*`. The player needs no sandbox."""
 
     player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
     steps: int = STEPS
-    """Actions until a play is over."""
+    """Most actions of a play."""
     slips: float = 0.0
     """Share of right actions that fail for a moment."""
     seed: int = 0
-    """Decides which ones."""
+    """Seed of the slips."""
     success: float = 1.0
-    """The weights of `GroundedEnvironment.reward`, as are the next three."""
+    """Weights of `GroundedEnvironment.reward`, with the next three."""
     progress: float = 0.0
     mistake: float = 0.0
     length: float = 0.0
@@ -86,12 +79,7 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
                 if world.done:
                     break
                 segment = await play.turn(observation)
-        weights = {
-            "success": asked.success,
-            "progress": asked.progress,
-            "mistake": asked.mistake,
-            "length": asked.length,
-        }
+        weights = {name: getattr(asked, name) for name in ("success", "progress", "mistake", "length")}
         play.trace.record_reward("world", world.reward(**weights), 1.0)
         play.trace.record_metrics(
             {

@@ -1,4 +1,4 @@
-"""What a backend can do: the first request of each role, asked in every form that there is.
+"""Check of what a backend can do: the first request of each role, asked in every form that there is.
 
 The rehearsal plays the episode around it, so that each role is asked something real and no answer is needed to go on.
 """
@@ -48,22 +48,22 @@ class Probe:
     problem: str | None = None
     """None where there was an answer to use."""
     refused: bool = False
-    """Whether there was no answer at all."""
+    """True if there was no answer at all."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     estimated: bool = False
-    """Whether the usage was not reported, and is estimated."""
+    """True if the usage was not reported, and is estimated."""
     thought: bool = False
-    """Whether the model thought before it answered."""
+    """True if the model thought before it answered."""
     mark: str | None = None
     """The one that ends thoughts which the server left in the text of the answer, such as `</think>`."""
     artefact: str | None = None
-    """What the server's tool parser did to the calls, and was put right."""
+    """Repairs of what the server's tool parser did to the calls."""
 
 
 @dataclass(frozen=True)
 class BackendCheck:
-    """What was found out about a backend."""
+    """Findings about a backend."""
 
     backend: Backend
     probes: Sequence[Probe]
@@ -76,12 +76,12 @@ class BackendCheck:
 
     @property
     def playable(self) -> bool:
-        """Whether a run can be played with it."""
+        """Return whether a run can be played with it."""
         return self.mode is not None and not self.problems(TEXT)
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What to give to `--set`."""
+        """Settings to pass to `--set`."""
         found = () if self.mode in {None, self._by_itself()} else (f"output_mode={self.mode}",)
         if Lack.SEED in self.lacks:
             found += ("seed=false",)
@@ -90,7 +90,7 @@ class BackendCheck:
         return found
 
     def problems(self, form: str) -> list[Probe]:
-        """What gave no answer to use in this form."""
+        """Reasons why requests in this form gave no usable answer."""
         return [probe for probe in self.probes if probe.form == form and probe.problem]
 
     def _by_itself(self) -> OutputMode:
@@ -226,7 +226,7 @@ class _Probing(WrapperModel):
 
 
 def _read(response: ModelResponse, parameters: ModelRequestParameters) -> None:
-    """Whether an answer has the form that was asked for; not whether a rule would accept it.
+    """Return whether an answer has the form that was asked for; not whether a rule would accept it.
 
     Raises:
         ValueError, RecursionError: It has not.

@@ -55,7 +55,7 @@ the DungeonMaster. A Player that reads so thinks so, and `NoLeaks` refuses what 
 """
 
 IN_GENERAL = "That will not do here. Think again, and try something different."
-"""What it reads where nothing else can be said."""
+"""Observation of last resort."""
 
 
 _NAMED = re.compile(r"\{(?:action|tried|answer)\}")
@@ -64,7 +64,7 @@ _TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class TakenBack:
-    """Why the scene that is played next was taken back before, for each role as far as it can repair it."""
+    """Reasons why the next scene was taken back before, for each role as far as it can repair it."""
 
     dungeon_master: tuple[Violation, ...] = ()
     player: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class Conversation(ABC):
         self.number = cast.number
         """Which play of the script this is, from 0."""
         self._ran_out = False
-        """Whether an earlier attempt at this play ran out of turns."""
+        """True if an earlier attempt at this play ran out of turns."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         """See `Play.play`."""
@@ -165,7 +165,7 @@ class Conversation(ABC):
 
     @abstractmethod
     async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
-        """What the player does after `turns`, and what comes of it."""
+        """Return the player's turn after `turns` and the answer to it."""
 
     async def _converse(self, turns: Turns, taken_back: TakenBack) -> "_Talk":
         """Exchanges after `turns` until the goal is reached, a rule is broken, or there are too many turns."""
@@ -191,7 +191,7 @@ class Conversation(ABC):
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 
     async def _act(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
-        """What the player does after `turns`."""
+        """Return the player's turn after `turns`."""
         asked = self._asked(turns)
         if self.caller is not None:
             view = render_tool_turns(self.script, turns)
@@ -213,7 +213,7 @@ class Conversation(ABC):
         )
 
     def _is_long(self, turns: Turns) -> bool:
-        """Whether it is time to think of the end."""
+        """Return whether it is time to think of the end."""
         return self._ran_out or 2 * len(turns) >= self.settings.max_turns
 
     def _draft(self, turns: Turns) -> Draft:
@@ -224,12 +224,12 @@ class Conversation(ABC):
 
 @dataclass(frozen=True)
 class _Talk:
-    """How one attempt ended."""
+    """Result of one attempt."""
 
     draft: Draft
     verdict: Verdict
     out_of_turns: bool = False
-    """Whether the play itself ended it; a rule of the user's may have a code of that name."""
+    """True if the play itself ended it; a rule of the user's may have a code of that name."""
 
 
 def _out_of_turns(turns: int) -> Violation:

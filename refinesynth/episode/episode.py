@@ -113,7 +113,7 @@ async def _played(
 
 
 def _trajectories(accepted: Sequence[Accepted], *, record: Record, settings: EpisodeSettings) -> tuple[Trajectory, ...]:
-    """What was accepted, with what the episode took shared out evenly."""
+    """Return the accepted trajectories, each with an equal share of the episode's cost."""
     shares = record.session.ledger.total.divided(len(accepted))
     return tuple(
         _trajectory(one, spent=spent, record=record, settings=settings)

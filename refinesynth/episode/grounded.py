@@ -39,7 +39,7 @@ USUAL = (6, 12)
 """Fewest and most actions of a shortest solution where nothing else is wanted."""
 
 _WORDINGS = 2
-"""How often a DungeonMaster may word one ruling."""
+"""Attempts of a DungeonMaster to word one ruling."""
 
 
 class GroundedPlay(Play):
@@ -212,7 +212,7 @@ class Grounded(Conversation):
         return plain.model_copy(update={"plain": True})
 
     def _contradicts(self, ruled: Ruled, observation: str) -> list[str]:
-        """What is wrong with an observation as the words for a ruling."""
+        """Return the objections to an observation as the words for a ruling."""
         if len(observation) > MAX_OBSERVATION:
             return [
                 f"It has {len(observation):,} characters; write at most {MAX_OBSERVATION:,}, better one to four sentences."
@@ -222,7 +222,7 @@ class Grounded(Conversation):
         )
 
     def _breaks(self, turns: Turns) -> list[str]:
-        """What the run's rules object to in the last of these turns, which is the DungeonMaster's."""
+        """Return the objections of the run's rules to the last turn, which is the DungeonMaster's."""
         draft, last = self._draft(turns), len(turns) - 1
         found = verify(draft, self.verifier.rules).violations
         return [one.message for one in found if rejects(one) and one.turn == last and one.keeps_prefix]

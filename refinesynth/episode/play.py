@@ -29,20 +29,20 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 
 class EpisodeSettings(PlaySettings):
-    """How an episode is played and what is accepted.
+    """Settings of an episode: play, roles and rules.
 
     Raises:
         pydantic.ValidationError: A setting is out of its range.
     """
 
     rules: Annotated[Rule, SkipValidation]
-    """What a draft must satisfy."""
+    """Rules for a draft."""
     script_rules: Annotated[Rule, SkipValidation]
-    """What a script must satisfy; seen as a draft without turns."""
+    """Rules for a script, which is checked as a draft without turns."""
     prompts: Annotated[Prompts, SkipValidation]
-    """What the roles are asked with."""
+    """Prompts of the roles."""
     scripted: bool = False
-    """Whether personas come with their scripts, so that no ScriptWriter is asked."""
+    """True if personas come with their scripts, so that no ScriptWriter is asked."""
 
 
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
@@ -53,7 +53,7 @@ _Actor = TypeVar("_Actor", bound=Actor)
 
 @dataclass(frozen=True, kw_only=True)
 class Cast:
-    """Who plays, and with what: the episode's settings, its record and its models, and one bound on completions for all
+    """Context of an episode: its settings, its record and its models, and one bound on completions for all
     of them.
     """
 
@@ -122,7 +122,7 @@ class Play(ABC):
     """As it is asked for, and as records keep it: a lower-case letter, then letters, digits, `_` and `-`, 64 characters
     at most."""
     executed: bool = False
-    """Whether a script's rulebook is executed: settings of `Grounding` are for such plays alone."""
+    """True if a script's rulebook is executed: settings of `Grounding` are for such plays alone."""
 
     def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
         """The roles that play a script."""
@@ -135,16 +135,16 @@ class Play(ABC):
         return (*writer, *self.voices(settings), *((Role.JUDGE,) if settings.judge else ()))
 
     def rules(self) -> Rule:
-        """What a draft must satisfy, unless a run says otherwise."""
+        """Default rules for a draft."""
         return chains.strict()
 
     def script_rules(self, grounding: Grounding) -> Rule:
-        """What a script must satisfy, unless a run says otherwise."""
+        """Default rules for a script."""
         del grounding
         return chains.script()
 
     def needs(self) -> Rule:
-        """What a script must satisfy whatever the script rules are: without it there is no playing."""
+        """Requirements on a script that hold whatever the script rules are: without them it cannot be played."""
         return all_of()
 
     def digest(self, prompts: Prompts) -> str:

@@ -1,5 +1,5 @@
-"""What each role would be asked in an episode, word for word: the rehearsal plays it, whichever models it is meant
-for.
+"""Preview of the requests of each role in an episode, word for word. The rehearsal plays it, whichever models it is
+meant for.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,4 @@
-"""What an episode leaves behind besides its trajectory: everything that was refused, what it took, and how often it was
-tried.
-"""
+"""Record of an episode besides its trajectory: refused scripts and drafts, cost and attempts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,17 +35,17 @@ class Record:
     drafts: int = 0
     """Drafts tried so far, of the current play."""
     in_text: bool = False
-    """Whether the current play's player, asked for tool calls, turned out to have none and plays in text."""
+    """True if the current play's player, asked for tool calls, turned out to have none and plays in text."""
     _drafts_before: int = 0
     """Drafts of earlier plays of the episode."""
     _refused: list[Refused] = field(default_factory=list[Refused])
     _kept: list[_Stretch] = field(default_factory=list[_Stretch])
     _before: Cost = field(default_factory=Cost)
-    """What was spent when the current attempt began."""
+    """Cost at the beginning of the current attempt."""
     _after: int = 0
-    """How many turns of earlier drafts the current one began with."""
+    """Number of turns that the current draft took over from earlier ones."""
     _open: bool = False
-    """Whether the last refused draft may still be gone on from."""
+    """True if the last refused draft may still be gone on from."""
 
     @property
     def episode(self) -> str:

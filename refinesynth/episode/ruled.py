@@ -36,12 +36,12 @@ class Ruled:
 
     @property
     def transient(self) -> bool:
-        """Whether a right action failed for a moment."""
+        """Return whether a right action failed for a moment."""
         return self.excuse is not None
 
     @property
     def done(self) -> bool:
-        """Whether the goal is reached by it."""
+        """Return whether the goal is reached by it."""
         return self.ruling.done and not self.transient
 
     @property
@@ -121,7 +121,7 @@ EXCUSES = (
 
 
 def fails(share: float, *, seed: int, replica: int, attempt: int, turn: int) -> bool:
-    """Whether chance lets the action at `turn` fail in this play and attempt, with the probability `share`.
+    """Return whether the action at `turn` fails for a moment in this play and attempt, with probability `share`.
 
     A function of its arguments alone, so that a play can be repeated; draws at different turns are independent.
     """
@@ -134,7 +134,7 @@ def excuse(*, seed: int, replica: int, before: int) -> str:
 
 
 def tried_before(turns: tuple[PlayerTurn | DungeonMasterTurn, ...], action: str) -> bool:
-    """Whether the last action of `turns` was the same and failed for a moment: then it must not fail so again."""
+    """Return whether the last action of `turns` was the same and failed for a moment; it must not fail so again."""
     if len(turns) < 2:  # noqa: PLR2004 - an action and its answer
         return False
     act, answer = turns[-2:]

@@ -32,7 +32,7 @@ class Accepted:
     answered: dict[str, str]
     """Role name to the models that answered, those before the play included on which it builds."""
     by_calls: bool
-    """Whether its player was asked with tool calls."""
+    """True if its player was asked with tool calls."""
     branch: Branch | None
     """None where one trajectory was asked for."""
 
@@ -57,11 +57,11 @@ class SeveralPlays:
     accepted: list[Accepted] = field(default_factory=list[Accepted])
     """In the order in which they were played; grows while they are."""
     reason: str | None = None
-    """Why the last that gave nothing gave nothing."""
+    """Reason of the last one that gave nothing."""
     judged: bool = False
-    """Whether one gave nothing for another reason than that its backend failed."""
+    """True if one gave nothing for another reason than that its backend failed."""
     doubtful: bool = field(default=False, init=False)
-    """Whether the settings of a backend may be at fault, see `EpisodeDoubtful`."""
+    """True if the settings of a backend may be at fault, see `EpisodeDoubtful`."""
 
     def __post_init__(self) -> None:
         self.record, self.settings = self.first.record, self.first.settings
@@ -149,7 +149,7 @@ def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int) -> Turns:
 
 
 def why_none(record: Record, stage: Literal["script", "draft"]) -> str:
-    """Why the attempts were not enough: the last violation, which was reported and not repaired."""
+    """Return the reason why the attempts were not enough: the last violation, which was reported and not repaired."""
     tried = record.scripts if stage == "script" else record.drafts
     last = record.refused[-1] if record.refused else None
     if last is None or last.stage != stage:
@@ -177,5 +177,5 @@ def _went_well(turn: DraftTurn) -> bool:
 
 
 def _shared(turns: tuple[DraftTurn, ...], others: tuple[DraftTurn, ...]) -> int:
-    """How many turns at the beginning are the same in both."""
+    """Return the number of turns at the beginning that are the same in both."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(turns, others, strict=False)))

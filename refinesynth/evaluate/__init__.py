@@ -1,7 +1,6 @@
-"""Agents in environments that they have never seen, on Inspect AI: an episode whose DungeonMaster is a real environment.
+"""Agents in environments that they have never seen, on Inspect AI.
 
-The module can be called: `rs.evaluate("oracle", tasks="worlds:runs/held-out")` is `evaluate` below, whether the
-room was imported before or not.
+The module can be called: `rs.evaluate("oracle", tasks="worlds:runs/held-out")` calls `evaluate` below.
 """
 
 import sys
@@ -31,25 +30,22 @@ class TaskScore:
     success: float | None
     """Mean over epochs, then over instances; None while episodes are missing."""
     progress: float | None
-    """The same of the progress."""
+    """Mean progress, likewise."""
     rates: Mapping[str, float | None]
-    """How the agent dealt with its failures: `invalid_actions`, `recovers` and the others of docs/evaluation.md; None where
-    nothing happened that a rate could be taken of."""
+    """`invalid_actions`, `recovers` and the others of docs/evaluation.md; None where nothing happened to take a rate of."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Result of an evaluation."""
-
     model: str
     folder: str
-    """Of the logs, which `compare` and `refinesynth view` read."""
+    """Folder of the logs, for `compare` and `refinesynth view`."""
     scores: tuple[TaskScore, ...]
     """In the order of the tasks' names; all that are in the folder."""
 
     @property
     def complete(self) -> bool:
-        """Return whether every episode has a score."""
+        """True if every episode has a score."""
         return not any(one.missing for one in self.scores)
 
 
@@ -135,14 +131,14 @@ def evaluate(
 
 
 def compare(folders: Sequence[str | PathLike[str]], *, paper: bool = False) -> "Comparison":
-    """Compare evaluations with the first of them, as `refinesynth compare` does: tables of scores, differences and rates.
+    """Compare evaluations with the first of them: tables of scores, differences and rates.
 
     Args:
         folders: At least one, each written by `evaluate`.
-        paper: Whether the paper's published rows stand beside.
+        paper: Include the paper's published rows.
 
     Raises:
-        InputError: A folder is none, is given twice, holds no logs, or one that cannot be read or used.
+        InputError: A folder is missing, given twice, or holds no logs or one that cannot be read or used.
     """
     from pathlib import Path
 
@@ -155,7 +151,7 @@ def compare(folders: Sequence[str | PathLike[str]], *, paper: bool = False) -> "
 
 
 class _Callable(ModuleType):
-    """The room as `refinesynth.evaluate` shows it: an import of anything in it puts it in the place of the function."""
+    """Makes `refinesynth.evaluate` callable: importing anything below it replaces the function by the module."""
 
     __call__ = staticmethod(evaluate)
 

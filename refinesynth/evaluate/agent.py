@@ -1,4 +1,4 @@
-"""The agent loop: an episode whose DungeonMaster is an environment, in the chat that training sees (`refinesynth.chat`)."""
+"""The agent loop: an episode whose DungeonMaster is an environment, in the chat format of training."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -33,14 +33,14 @@ from refinesynth.trajectory import ActionSpec, PlayerTurn, Script
 
 PROVIDER = "control"
 CONTROLS = ("random", "first", "oracle")
-"""Uniform over the valid actions; the first of them; the known solution of a grounded world."""
+"""Uniform over the valid actions; the first valid action; the known solution of a grounded world."""
 
 Act = Callable[[list[ChatMessage], Episode], Awaitable[ModelOutput]]
-"""Who acts, the model that is evaluated or a control: the next message after these, which end with a user message."""
+"""Next message of the model or control after these, which end with a user message."""
 
 
 def control_of(state: TaskState) -> Act | None:
-    """The control that this sample is to be played by; None if it is a model's."""
+    """The control that plays this sample; None for a model."""
     if state.model.api.rpartition("/")[2] != PROVIDER:
         return None
     # The same choices for the same sample and epoch.
@@ -63,7 +63,7 @@ async def _first(_: list[ChatMessage], episode: Episode) -> ModelOutput:
 
 
 class _Oracle:
-    """The solution is asked for once, before the first action; an action that slipped is taken again."""
+    """Plays the solution, requested once before the first action; an action that slipped is repeated."""
 
     def __init__(self) -> None:
         self._left: list[str] | None = None
@@ -80,7 +80,6 @@ class _Oracle:
 
 
 def _acting(name: str, action: str | None) -> ModelOutput:
-    """The action as a player's message; an empty output where there is none to take."""
     if action is None:
         return ModelOutput(model=f"{PROVIDER}/{name}")
     message = render_player(PlayerTurn(thought="This is a control, which does not think.", action=action))
@@ -89,7 +88,7 @@ def _acting(name: str, action: str | None) -> ModelOutput:
 
 @modelapi(name=PROVIDER)
 class Control(ModelAPI):
-    """The name of a control; the agent loop acts itself, as a model cannot see an environment's valid actions."""
+    """Name of a control; the agent loop acts itself, as a model cannot see an environment's valid actions."""
 
     def __init__(
         self,
@@ -109,16 +108,16 @@ class Control(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """Never asked by our own tasks."""
+        """Raise ValueError; the agent loop never calls it."""
         del input, tools, tool_choice, config
         raise ValueError(f"{PROVIDER}/{self.model_name} plays refinesynth's own tasks alone; it writes no text")
 
 
 RESULT = "episode"
-"""Key of the store under which an episode's result is."""
+"""Key of an episode's result in the store."""
 
 MAX_ACTION = 10_000
-"""Characters of an action that an environment is given; the rest is cut off."""
+"""Characters of an action that are passed to an environment."""
 
 _REFLECT = """\
 You did not reach the goal. Look back at what you did: in a few sentences, say what went wrong and what you will do \
@@ -127,26 +126,23 @@ differently in the next attempt, which begins again from the start. Write only t
 _EXAMPLE = "A worked example, of another task in such a place:\n\n{text}"
 _EXAMPLE_THOUGHT = "This is the next step towards the goal."
 _EXAMPLES_TRIED = 8
-"""Instances of which the oracle may fail to solve each, until there is no example."""
+"""Instances that the oracle tries to solve for a worked example."""
 
 _REFLECTIONS = "What you noted after your earlier attempts at this task:\n{notes}"
 
 
 @dataclass
 class Played:
-    """One attempt at one instance."""
-
     moves: list[Move] = field(default_factory=list[Move])
     progress: float = 0.0
     success: bool = False
     stopped: str = ""
-    """Why it ended: `done`, `steps`, `context` (the model's window is full), `environment` (it failed twice at one
-    action, or was another one when it was played again), `no action` (a control has none to take)."""
+    """`done`, `steps`, `context` (full window), `environment` (failed twice or changed), `no action` (of a control)."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def script_of(start: Start) -> Script:
-    """Return what a player is given before its first action, as the script that training's first message is rendered from."""
+    """The script from which the first message is rendered, as in training."""
     actions = tuple(
         ActionSpec(name=one.name, description=one.description, pattern=".*", parameters=dict(one.parameters))
         for one in start.actions
@@ -157,9 +153,7 @@ def script_of(start: Start) -> Script:
 
 
 def first_message(start: Start, *, notes: list[str] | None = None, example: str = "") -> str:
-    """The first user message: the task as in training, a worked example, notes of earlier attempts, and the first
-    observation.
-    """
+    """The first user message: task, worked example, notes of earlier attempts, first observation."""
     parts = [render_task(script_of(start))]
     if example:
         parts.append(_EXAMPLE.format(text=example))
@@ -180,15 +174,14 @@ def _opening(start: Start, notes: list[str], example: str) -> Iterator[ChatMessa
 def player(
     pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, reflexion: int = 0, shots: int = 0
 ) -> Solver:
-    """Play each sample's instance, of the id that the sample has.
+    """Play each sample's instance.
 
     Args:
-        pool: Where its environment runs.
-        instances: By id.
-        steps: Actions of an attempt at most.
-        reflexion: Attempts at most; after each that fails the model writes what it learned, which stands in the first
-            message of the next (Shinn et al., 2023). 0 and 1 are one attempt; a control has one.
-        shots: 1 puts a worked example into the first message; controls read none.
+        pool: Processes of the environment.
+        instances: By id, which is that of the sample.
+        steps: Most actions of an attempt.
+        reflexion: Most attempts; after a failed one the model writes a note for the next (Shinn et al., 2023). Controls have one.
+        shots: 1 puts a worked example into the first message, except for controls.
     """
     solved: dict[str, str] = {}
 
@@ -224,7 +217,7 @@ def player(
 async def _example(
     pool: EnvironmentPool, instances: Mapping[str, Instance], own: Instance, solved: dict[str, str], steps: int
 ) -> str:
-    """Another instance that the environment's oracle solves, of the same level where there is one."""
+    """Another instance, solved by the environment's oracle, preferably of the same level."""
     others = sorted((one for one in instances.values() if one.id != own.id), key=lambda one: one.level != own.level)
     for other in others[:_EXAMPLES_TRIED]:
         if other.id not in solved:
@@ -238,7 +231,6 @@ async def _example(
 
 
 async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
-    """Return how the oracle solves it, in the form that a player writes; empty where it does not."""
     async with pool.episode(instance) as episode:
         try:
             start = await episode.reset()
@@ -254,7 +246,7 @@ async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
 
 
 async def _attempt(state: TaskState, episode: Episode, notes: list[str], example: str, steps: int) -> Played:
-    """An attempt from its start, begun anew once where it cannot go on in a new process."""
+    """One attempt, repeated once where it cannot go on in a new process."""
     for again in (False, True):
         played = Played()
         try:
@@ -304,7 +296,7 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
 
 
 def _writable(output: ModelOutput) -> ModelOutput:
-    """Without lone surrogates, over which the whole log could not be written."""
+    """The output without lone surrogates, which no log can hold."""
     if output.choices and scrub(output.completion) != output.completion:
         output.message.content = scrub(output.completion)
         output.completion = scrub(output.completion)
@@ -312,9 +304,7 @@ def _writable(output: ModelOutput) -> ModelOutput:
 
 
 def _window(state: TaskState) -> float:
-    """Tokens of the longest chat that the model is made for, where that is known: transformers goes on beyond it, and
-    what it writes then is nothing that the model has learned.
-    """
+    """Tokens that the model is made for, infinite if unknown; transformers goes on beyond it with useless text."""
     info = get_model_info(str(state.model))
     return (info and info.context_length) or inf
 

@@ -1,11 +1,11 @@
-"""`evaluate`: a model on benchmarks, each with its perturbations, into one folder of Inspect logs that can be gone on with."""
+"""`evaluate`: a model on benchmarks and perturbations, into a resumable folder of Inspect logs."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import rich
 from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
@@ -24,52 +24,45 @@ from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
 from refinesynth.files.output_folder import FolderLock
 
-Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The state of an evaluation at one moment."""
-
     model: str
     folder: Path
-    """Of the logs."""
+    """Folder of the logs."""
     steps: Mapping[str, int]
-    """Task to the actions of an attempt at most."""
+    """Task to the most actions of an attempt."""
     max_tokens: int
-    """Of one answer."""
+    """Most tokens of one answer."""
     finished: int
-    """Episodes, those of earlier calls included."""
+    """Finished episodes, those of earlier calls included."""
     of: int
-    """Episodes in all."""
     seconds_left: float | None
-    """By the pace of this call so far; None before its first episode ends."""
+    """At the pace of this call; None before its first episode ends."""
 
 
-def evaluate(
-    asked: Evaluation, *, display: Display = "none", on_progress: Callable[[Progress], object] = lambda _: None
-) -> list[EvalLog]:
-    """Evaluate, and return the headers of the logs, of which `status` says whether all of it ended well.
+def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = lambda _: None) -> list[EvalLog]:
+    """Evaluate and return the headers of the logs.
 
-    The same call again goes on: finished samples are kept, those that failed are played again. Not async: Inspect runs
-    event loops of its own. `display` is Inspect's; `on_progress` is called before the first episode and after each.
+    The same call again keeps finished samples and repeats failed ones. Not async: Inspect runs its own event loops.
+    `on_progress` is called before the first episode and after each.
 
     Raises:
-        InputError: Something that was asked cannot be done; nothing was played.
-        RunFolderError: Another evaluation is going on in the folder.
+        InputError: An option cannot be used; nothing was played.
+        RunFolderError: Another evaluation uses the folder.
         StorageError: The folder cannot be written.
-        KeyboardInterrupt: It was interrupted; what was finished is kept.
+        KeyboardInterrupt: It was interrupted; finished episodes are kept.
     """
     # Inspect says there which hooks it has, and at the end that all is well, also where it was interrupted.
     console = rich.get_console()
-    quiet, console.quiet = console.quiet, display == "none" or console.quiet
+    quiet, console.quiet = console.quiet, True
     try:
-        return _evaluate(_sampled(asked), display, on_progress)
+        return _evaluate(_sampled(asked), on_progress)
     finally:
         console.quiet = quiet
 
 
-def _evaluate(asked: Evaluation, display: Display, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
+def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
     wanted = named(asked.tasks)
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
     if asked.folder.exists() and not asked.folder.is_dir():
@@ -97,7 +90,7 @@ def _evaluate(asked: Evaluation, display: Display, on_progress: Callable[[Progre
             _refuse_another(asked, model, arguments)
             token = _report.set(_reporter(asked, model, tasks, on_progress))
             try:
-                return _evaluated(asked, model, tasks, display)
+                return _evaluated(asked, model, tasks)
             finally:
                 _report.reset(token)
 
@@ -106,7 +99,7 @@ _report: ContextVar[Callable[[], None] | None] = ContextVar("report", default=No
 
 
 class _Finished(Hooks):
-    """Counts an episode when it is in the log, and not when it has only been played."""
+    """Counts an episode when it is in the log."""
 
     def enabled(self) -> bool:
         return _report.get() is not None
@@ -123,7 +116,7 @@ hooks(name="refinesynth", description="The progress of an evaluation.")(_Finishe
 def _reporter(
     asked: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object]
 ) -> Callable[[], None]:
-    """Report the state before the first episode; the function that is returned does so after each."""
+    """Report the state before the first episode; the returned function reports it after each."""
     of = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
     before = sum(_finished(asked.folder, task, asked) for task in tasks)
     steps = {task.name: task_facts(task.metadata)["steps"] for task in tasks}
@@ -150,7 +143,6 @@ def _reporter(
 
 
 def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
-    """Episodes of a task that earlier calls finished in the folder."""
     wanted = {sample.id for sample in task.dataset[: asked.limit]}
     found: set[tuple[str | int, int]] = set()
     for info in list_eval_logs(str(folder)):
@@ -160,7 +152,7 @@ def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
     return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in found)
 
 
-def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Display) -> list[EvalLog]:
+def _evaluated(asked: Evaluation, model: Model, tasks: list[Task]) -> list[EvalLog]:
     controlled = str(model).startswith(f"{CONTROL}/")
     config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
     _, logs = eval_set(
@@ -178,7 +170,7 @@ def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Disp
         log_realtime=not controlled,
         # The mean of what is finished is that of the quick successes.
         score_display=False,
-        display=display,
+        display="none",
         ctl_server=False,
         **config.model_dump(exclude_none=True),
     )
@@ -189,11 +181,7 @@ def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Disp
 
 
 def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[str]]:
-    """From `P1`, `P2,P4` or `P1..P5`, each with the benchmarks that have it.
-
-    Raises:
-        InputError: There is no such perturbation, or none of the benchmarks has it.
-    """
+    """Names of `P1`, `P2,P4` or `P1..P5`, each with its benchmarks; raises InputError for unknown or unused ones."""
     found: list[str] = []
     known = list(PERTURBATIONS)
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -210,7 +198,7 @@ def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[
 
 
 def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
-    """Of a task: what decides about its results, and nothing else, as logs of the same arguments are gone on with."""
+    """Arguments of a task: only what decides its results, as logs of equal arguments are resumed."""
     given = {name: getattr(asked, name) for name in TaskSettings.model_fields}
     given |= {
         "data": None if asked.data is None else str(asked.data.resolve()),
@@ -222,7 +210,7 @@ def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]
 
 
 def _sampled(asked: Evaluation) -> Evaluation:
-    """With what `settings` say of the sampling in its own place, as a backend's own settings would give way to it."""
+    """Move sampling options out of `settings`, where a backend's own settings would lose to them."""
     given = {name: asked.settings[name] for name in ("max_tokens", "temperature") if name in asked.settings}
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int if name == "max_tokens" else int | float):
@@ -235,11 +223,7 @@ def _sampled(asked: Evaluation) -> Evaluation:
 
 
 def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """One folder is one evaluation of one model: results of others beside it could not be told apart.
-
-    Raises:
-        InputError: The folder holds logs of another model, or of one of these tasks with other settings.
-    """
+    """Raise InputError if the folder holds logs of another model, or of these tasks with other settings."""
     sampling = {"temperature": asked.temperature, "max_tokens": asked.max_tokens or MAX_TOKENS, "seed": asked.seed}
     mine = {task_name(name, given.get("perturb", "")): {**given, **sampling} for name, given in tasks}
     for info in list_eval_logs(str(asked.folder)):

@@ -1,4 +1,4 @@
-"""Counts of one evaluated episode: success and progress, and how the agent deals with its own failures."""
+"""Counts of one episode: turns, failures and recoveries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,49 +6,44 @@ from itertools import pairwise
 from typing import NamedTuple
 
 SCORE = "episode"
-"""Name of the score in a log: its value holds success, progress and the environment's own measures, its metadata the
-fields of `Counts`."""
+"""Name of the score in a log: measures as its value, the fields of `Counts` in its metadata."""
 
 
 class Move(NamedTuple):
-    """One turn of an episode."""
-
     action: str
-    """The action's text; empty where the message held none."""
+    """Text of the action; empty if the message held none."""
     failed: bool
-    """Whether it held no action, or one that the environment refused."""
+    """True without an action, or if the environment refused it."""
     given: bool = False
-    """Whether it stood in the chat from the start: what follows is the agent's answer to it, but it is none of its
-    own."""
+    """True for a turn of the given history: the agent answers it, but did not make it."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of one episode, or their sums over many; rates are quotients of sums, so that long episodes weigh more."""
+    """Counts of one episode, or sums over many; rates are quotients of sums."""
 
     turns: int = 0
     format_errors: int = 0
-    """Messages that hold no action, or more than one."""
+    """Messages without exactly one action."""
     refused: int = 0
-    """Actions that the environment did not take."""
+    """Actions that the environment refused."""
     after_failure: int = 0
-    """Turns that follow a failed one: one in which the agent could have learned from it."""
+    """Turns after a failed one."""
     repeated: int = 0
-    """Of these, how many try again, word for word, what just failed."""
+    """Of these, verbatim repetitions of the failed action."""
     failures: int = 0
-    """Stretches of failed turns, of any length."""
+    """Runs of consecutive failed turns."""
     recovered: int = 0
-    """Of these, how many end with an action that the environment takes."""
+    """Of these, runs that end with an accepted action."""
     steps_to_recover: int = 0
-    """Turns from the first failed one of a stretch to the action that ends it, summed over what recovered; at least one
-    each."""
+    """Turns from the first failed one to the accepted action, summed over recoveries."""
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(*(getattr(self, name) + getattr(other, name) for name in Counts.__dataclass_fields__))
 
     @property
     def rates(self) -> dict[str, float | None]:
-        """The rates that tables show; None where nothing happened that one could be taken of."""
+        """Rates for tables; None where nothing happened to take a rate of."""
         return {
             "format_errors": _share(self.format_errors, self.turns),
             "invalid_actions": _share(self.refused, self.turns),
@@ -63,10 +58,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def counts(moves: Sequence[Move]) -> Counts:
-    """Count one episode's moves.
-
-    A message without an action is a format error and is not counted as refused.
-    """
+    """Count one episode's moves. A message without an action is a format error and not refused."""
     pairs = list(pairwise(moves))
     after = [(before, move) for before, move in pairs if before.failed]
     begins = [at for at, move in enumerate(moves) if move.failed and (at == 0 or not moves[at - 1].failed)]

@@ -1,7 +1,7 @@
-"""Models for Inspect: from what a user writes after `--model` (a folder, a control, `hf/...`) to a model, and our backends as a provider.
+"""Models for Inspect: names after `--model`, and our backends as the provider `refinesynth/`.
 
-`refinesynth/gpt-4o`, `refinesynth/deepseek` and `refinesynth/rehearsal` are backends. Keys, retries, rate limits and budget
-are ours; Inspect's own are not used for these models.
+`refinesynth/gpt-4o`, `refinesynth/deepseek` and `refinesynth/rehearsal` are backends with our keys, retries, rate limits
+and budget instead of Inspect's.
 """
 
 from collections.abc import Mapping
@@ -44,16 +44,14 @@ from refinesynth.trajectory import explain
 
 PROVIDER = "refinesynth"
 IN_FLIGHT = 64
-"""Requests at once, where the backend sets no bound; the rate limiter finds how many there should be."""
+"""Requests at once if the backend sets no bound; the rate limiter adapts below it."""
 
 _PARAMETERS = ModelRequestParameters()
 
 
 @modelapi(name=PROVIDER)
 class OwnBackend(ModelAPI):
-    """One backend. Further arguments are settings of `Backend`, and `budget` (`5usd`, `2Mtok`; for this model, in this
-    process).
-    """
+    """One backend. Arguments are settings of `Backend`, and `budget` (`5usd`, `2Mtok`) for this model and process."""
 
     def __init__(
         self,
@@ -64,23 +62,21 @@ class OwnBackend(ModelAPI):
         budget: str | None = None,
         **settings: Any,
     ) -> None:
-        """Nothing is opened yet.
+        """Resolve the backend without opening it.
 
         Raises:
-            ConfigurationError: No such backend, or a setting that it does not have; the message says which there are.
+            ConfigurationError: No such backend or setting.
         """
         if api_key is not None:
             raise ConfigurationError("an API key is given as an argument; name its variable instead: api_key_env=NAME")
         super().__init__(model_name, base_url, None, [], config or GenerateConfig())
         self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
         self.budget = Budget.of(budget)
-        """What may be spent; looked at when the first request is made."""
         self._model: LiteLLMModel | None = None
         self._tracker: BudgetTracker | None = None
         self._stopped: RunStopped | None = None
 
     def max_connections(self) -> int:
-        """Most requests that are handed to us at once; our own rate limiter lets fewer go."""
         return self.backend.max_in_flight or IN_FLIGHT
 
     def connection_key(self) -> str:
@@ -93,10 +89,10 @@ class OwnBackend(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """One answer in text.
+        """Answer in text.
 
         Raises:
-            RunStopped: Nothing can be asked of this backend, or the budget is spent; it is not asked again.
+            RunStopped: The backend cannot be used, or the budget is spent; later calls raise it too.
             EpisodeAbandoned: This request cannot be answered.
         """
         del tool_choice
@@ -120,18 +116,13 @@ class OwnBackend(ModelAPI):
         return self._model, Account(role="player", tracker=self._tracker)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if self._model is not None:
             await self._model.aclose()
             self._model = None
 
 
 def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
-    """The backend of that name, with these settings.
-
-    Raises:
-        ConfigurationError: No such backend or setting.
-    """
+    """The backend with these settings; raises ConfigurationError for unknown ones."""
     backend = resolve(name)
     if not settings:
         return backend
@@ -142,7 +133,7 @@ def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
 
 
 def _settings(config: GenerateConfig) -> ModelSettings:
-    """Return what Inspect asks for, in pydantic-ai's words; what is None is left to the backend."""
+    """Inspect's settings as pydantic-ai's; None is left to the backend."""
     given = {
         "temperature": config.temperature,
         "top_p": config.top_p,
@@ -171,7 +162,7 @@ def _output(response: ModelResponse, name: str) -> ModelOutput:
 
 
 def _usage(usage: RequestUsage) -> ModelUsage:
-    """Inspect counts what was read from the cache apart."""
+    """Inspect counts cached tokens separately."""
     cost = usage.cost
     return ModelUsage(
         input_tokens=usage.input_tokens - usage.cache_read_tokens,
@@ -183,18 +174,17 @@ def _usage(usage: RequestUsage) -> ModelUsage:
 
 
 INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-cpp-python", "sglang"})
-"""Providers that are left to Inspect; all other names are backends of ours."""
+"""Providers of Inspect; all other names are our backends."""
 
 
 def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], budget: str | None = None) -> Model:
-    """The model of that name.
+    """Open a model.
 
     Args:
-        name: `models/first` (a folder with weights), `random`, `first` or `oracle` (see `controls`), `hf/NAME`, or a
-            backend: a preset, `rehearsal`, a litellm model string. `vllm/NAME` is a server of vLLM that is running.
-        temperature: 0 is greedy, which transformers must be told apart.
-        settings: Further arguments: of `Backend`, or those that Inspect passes to its provider.
-        budget: `5usd`, `2Mtok`; for backends of ours.
+        name: A folder with weights, a control, `hf/NAME`, `vllm/NAME` (a running server) or a backend.
+        temperature: 0 is greedy, which transformers needs as a setting.
+        settings: Settings of `Backend` or of Inspect's provider.
+        budget: `5usd`, `2Mtok`; for our backends.
 
     Raises:
         InputError: There is no such model, or it cannot be opened.
@@ -233,7 +223,7 @@ def _weights(folder: Path) -> Path:
 
 
 def _window(folder: Path) -> int | None:
-    """Most tokens of a chat that the model was made for, as its configuration says."""
+    """Most tokens of a chat, from the model's configuration."""
     try:
         found: Any = orjson.loads((folder / "config.json").read_bytes())
         window = found.get("max_position_embeddings") or found["text_config"]["max_position_embeddings"]

@@ -1,7 +1,6 @@
-"""Processes of environments: each is asked by one line, answers by one line, and has a time limit; a bounded pool of them;
-and one episode, which outlives its process.
+"""Processes of environments with time limits, a bounded pool of them, and episodes that outlive their process.
 
-A process is blocking, and used from a thread: it does not depend on an event loop, of which an evaluation may have several.
+A process is used from a thread: it does not depend on an event loop, of which an evaluation may have several.
 """
 
 import atexit
@@ -23,44 +22,29 @@ from anyio import to_thread
 from inspect_ai.util import concurrency
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.environments.environment import (
-    Action,
-    Benchmark,
-    Compat,
-    Exchange,
-    Instance,
-    Start,
-    Step,
-)
+from refinesynth.evaluate.environments.environment import Action, Benchmark, Compat, Exchange, Instance, Start, Step
 from refinesynth.evaluate.environments.worker import Served
 
 T = TypeVar("T")
 
 MOST = 16
-"""Processes of one benchmark at once, if memory allows."""
+"""Most processes of one benchmark."""
 _TRIES = 2
-"""How often an action, or a start, is tried: the second time in a new process."""
+"""Tries of an action or a start; the second one in a new process."""
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
-"""Bytes of one answer at most; one that is longer is a fault."""
 _CHUNK = 1 << 16
 _GRACE = 1.0
-"""Seconds that a process has to end by itself."""
+"""Seconds for a process to end by itself."""
 
 
 class EnvironmentFault(Exception):
-    """The process has ended, has not answered in time, or what it said is no answer; it is of no more use."""
+    """The process has ended, did not answer in time, or gave no valid answer; it is unusable."""
 
 
 class EnvironmentProcess:
-    """One environment's process, started when this is made."""
-
     def __init__(self, benchmark: Benchmark, *, compat: Compat, perturb: str, python: str | None) -> None:
-        """Nothing is waited for yet: the first request waits for the environment's package to be imported.
-
-        Raises:
-            InputError: The interpreter cannot be started.
-        """
+        """Start the process without waiting for its imports; raises InputError for an unusable interpreter."""
         self._describe(benchmark, compat, perturb)
         command = [python or sys.executable, "-m", "refinesynth.evaluate.environments.worker"]
         # An environment of the user's own may be found on a path that only this process has.
@@ -93,22 +77,20 @@ class EnvironmentProcess:
     def _describe(self, benchmark: Benchmark, compat: Compat, perturb: str) -> None:
         self.benchmark = benchmark
         self.episodes = 0
-        """Number of episodes begun in it."""
         self.solves = False
-        """The environment has a `solution()`; known once it was opened."""
+        """True if the environment has `solution()`; known once it was opened."""
         self._opening = {"do": "open", "environment": benchmark.environment, "compat": compat, "perturb": perturb}
         self._opened = False
 
     @property
     def pid(self) -> int:
-        """Of the process."""
         return self._process.pid
 
     def open(self) -> None:
-        """Import the environment's package, if it was not done.
+        """Import the environment's package, once.
 
         Raises:
-            InputError: The package is missing, or the environment cannot be made; the message says what to install.
+            InputError: The package is missing, or the environment cannot be made.
             EnvironmentFault: The process died or did not answer in time.
         """
         if not self._opened:
@@ -116,12 +98,7 @@ class EnvironmentProcess:
             self._opened = True
 
     def reset(self, instance: Instance) -> Start:
-        """Begin an episode.
-
-        Raises:
-            InputError: The instance cannot be used, or the environment's package is missing.
-            EnvironmentFault: The process died, or did not answer in time.
-        """
+        """Begin an episode; raises what `open` raises, and InputError for an unusable instance."""
         self.open()
         self.episodes += 1
         found = self._ask({"do": "reset", "instance": asdict(instance)}, self.benchmark.reset_seconds)["start"]
@@ -133,23 +110,19 @@ class EnvironmentProcess:
         return Start(found["observation"], found["goal"], actions, found["introduction"], history)
 
     def step(self, action: str) -> Step:
-        """Take one action.
-
-        Raises:
-            EnvironmentFault: The process died, did not answer in time, or the environment raised an error.
-        """
+        """Take one action; raises EnvironmentFault."""
         return Step(**self._ask({"do": "step", "action": action}, self.benchmark.step_seconds)["step"])
 
     def valid_actions(self) -> Sequence[str]:
-        """Ask the environment for the actions that are possible now; raises what `step` raises."""
+        """Actions that are possible now; raises EnvironmentFault."""
         return self._ask({"do": "valid_actions"}, self.benchmark.step_seconds)["actions"]
 
     def solution(self) -> Sequence[str] | None:
-        """Return the environment's own solution; raises what `step` raises."""
+        """The environment's own solution; raises EnvironmentFault."""
         return self._ask({"do": "solution"}, self.benchmark.reset_seconds)["actions"]
 
     def resident_mb(self) -> float:
-        """Memory of the process, in MiB; 0 where the system does not say."""
+        """Memory of the process in MiB; 0 if unknown."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         except (OSError, ValueError, IndexError):
@@ -164,7 +137,7 @@ class EnvironmentProcess:
                 self._ends = time.monotonic() + _GRACE
 
     def end(self) -> None:
-        """End the process, at once if it does not end by itself, and all that it started."""
+        """End the process and all that it started."""
         self.let_end()
         if self._opened:
             # Time to close what it holds, which a Java machine beneath it wants.
@@ -224,21 +197,19 @@ class EnvironmentProcess:
 
 
 class EnvironmentHere(EnvironmentProcess):
-    """An environment in this process, without limits of time and memory: one whose every answer is bounded by itself."""
+    """An environment in this process, without limits of time and memory."""
 
     def __init__(self, benchmark: Benchmark, *, compat: Compat, perturb: str) -> None:
         self._describe(benchmark, compat, perturb)
         self._served = Served()
 
     def resident_mb(self) -> float:
-        """Nothing of its own."""
         return 0.0
 
     def let_end(self) -> None:
-        """There is nothing to wait for."""
+        """Nothing to wait for."""
 
     def end(self) -> None:
-        """Free what it holds."""
         self._served.close()
 
     def _exchange(self, request: str, seconds: float) -> dict[str, Any]:
@@ -247,11 +218,11 @@ class EnvironmentHere(EnvironmentProcess):
 
 
 class EnvironmentLost(Exception):
-    """An action or a start ends its process, or takes too long, each time it is tried."""
+    """An action or a start failed on each try."""
 
 
 class EnvironmentChanged(EnvironmentLost):
-    """The episode was played again up to where its process was lost, and came out differently: it cannot go on."""
+    """The episode could not be replayed up to where its process was lost."""
 
 
 @dataclass(eq=False)
@@ -262,7 +233,7 @@ class EnvironmentPool:
     compat: Compat = "agentboard"
     perturb: str = ""
     python: str | None = None
-    """Interpreter with the environment's package; this one if None."""
+    """Interpreter with the environment's package; None for this one."""
     size: int = 0
     """Most processes at once; 0 takes `usual_size`."""
     _idle: list[EnvironmentProcess] = field(default_factory=list[EnvironmentProcess], repr=False)
@@ -272,13 +243,7 @@ class EnvironmentPool:
         atexit.register(self.close)
 
     def check(self, *, solves: bool = False) -> None:
-        """Start one process and import the environment's package in it; it is kept.
-
-        Raises:
-            InputError: The package or the interpreter is missing; the message says what to install. Or `solves` is asked for,
-                and the environment has no solutions.
-            EnvironmentFault: The environment cannot be made, or the process died.
-        """
+        """Open one process, which is kept; raises what its `open` raises, and InputError without a needed solution."""
         process = self.taken()
         try:
             process.open()
@@ -294,7 +259,7 @@ class EnvironmentPool:
 
     @asynccontextmanager
     async def episode(self, instance: Instance) -> "AsyncGenerator[Episode]":
-        """A process for one episode, waited for if all are taken."""
+        """A process for one episode; waits for a free one."""
         name = f"environments/{self.benchmark.name}/{id(self)}"
         async with concurrency(name, self.size, visible=False):
             episode = Episode(self, instance)
@@ -304,7 +269,7 @@ class EnvironmentPool:
                 await episode.leave()
 
     def taken(self) -> EnvironmentProcess:
-        """A process that nobody uses; started if there is none."""
+        """An idle process, or a new one."""
         if self._idle:
             return self._idle.pop()
         if self.benchmark.in_process and self.python is None:
@@ -312,7 +277,7 @@ class EnvironmentPool:
         return EnvironmentProcess(self.benchmark, compat=self.compat, perturb=self.perturb, python=self.python)
 
     def put_back(self, process: EnvironmentProcess) -> None:
-        """Keep it for the next episode, or end it where it has leaked or served its time."""
+        """Keep the process, or end it if it has leaked memory or played enough episodes."""
         benchmark = self.benchmark
         worn = bool(benchmark.episodes) and process.episodes >= benchmark.episodes
         if worn or process.resident_mb() > benchmark.memory_mb:
@@ -321,7 +286,6 @@ class EnvironmentPool:
             self._idle.append(process)
 
     def close(self) -> None:
-        """End the processes that nobody uses, all at once."""
         for process in self._idle:
             process.let_end()
         while self._idle:
@@ -331,62 +295,47 @@ class EnvironmentPool:
 
 @dataclass(eq=False)
 class Episode:
-    """One episode. When its process dies or hangs, it is played again up to there in a new one, with the same observations:
-    environments are deterministic.
-    """
+    """One episode. If its process dies or hangs, it is replayed in a new one: environments are deterministic."""
 
     pool: EnvironmentPool
     instance: Instance
     faults: list[str] = field(default_factory=list[str])
-    """What befell its processes."""
     slipped: bool = False
-    """Whether the last action was right and failed for a moment."""
+    """True if the last action was right and failed for a moment."""
     _process: EnvironmentProcess | None = None
     _taken: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Actions and what they gave."""
     _start: str = ""
 
     async def reset(self) -> Start:
-        """Begin, or begin again.
-
-        Raises:
-            InputError: The instance cannot be used, or the environment's package is missing.
-            EnvironmentLost: It cannot be started.
-        """
+        """Begin, or begin again; raises InputError for an unusable instance, EnvironmentLost if it cannot be started."""
         self._taken = []
         start = await self._asked(lambda process: process.reset(self.instance), again=False)
         self._start = start.observation
         return start
 
     async def step(self, action: str) -> Step:
-        """Take one action.
-
-        Raises:
-            EnvironmentLost: The action ends the process each time, or takes too long.
-            EnvironmentChanged: The process was lost, and the episode is another one when it is played again.
-        """
+        """Take one action; raises EnvironmentLost if it fails each time, EnvironmentChanged if the replay differs."""
         step = await self._asked(lambda process: process.step(action))
         self._taken.append((action, step.observation))
         self.slipped = step.slipped
         return step
 
     async def valid_actions(self) -> Sequence[str]:
-        """Ask the environment for the actions that are possible now; raises what `step` raises."""
+        """Actions that are possible now; raises what `step` raises."""
         return await self._asked(EnvironmentProcess.valid_actions)
 
     async def solution(self) -> Sequence[str] | None:
-        """Return the environment's own solution; raises what `step` raises."""
+        """The environment's own solution; raises what `step` raises."""
         return await self._asked(EnvironmentProcess.solution)
 
     async def leave(self) -> None:
-        """Give the process back."""
         process, self._process = self._process, None
         if process is not None:
             # In a thread, as ending may take a second; not awaited on a cancelled task, whose process is gone already.
             await to_thread.run_sync(self.pool.put_back, process)
 
     async def _asked(self, ask: Callable[[EnvironmentProcess], T], *, again: bool = True) -> T:
-        """Ask the process in a thread; a process whose answer was not awaited is of no more use and ends."""
+        """Ask in a thread; a process whose answer was not awaited is ended."""
         for left in reversed(range(_TRIES)):
             process, self._process = self._process, None
             work = partial(self._answered, process, ask, again=again)
@@ -431,6 +380,6 @@ class Episode:
 
 
 def usual_size(benchmark: Benchmark) -> int:
-    """As many processes as half of the machine's memory holds, at most `MOST`."""
+    """As many processes as half of the memory holds, at most `MOST`."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
     return max(1, min(MOST, int(memory / 2 / benchmark.memory_mb)))

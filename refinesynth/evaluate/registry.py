@@ -5,7 +5,7 @@ from collections.abc import Callable
 from inspect_ai import Task, task
 
 from refinesynth.evaluate.agent import Control
-from refinesynth.evaluate.benchmarks import known
+from refinesynth.evaluate.benchmarks import TABLE
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.models import OwnBackend
 from refinesynth.evaluate.settings import TaskSettings
@@ -15,7 +15,7 @@ __all__ = ["TASKS", "Control", "OwnBackend", "episode"]
 
 
 def registered(name: str) -> Callable[..., Task]:
-    """The function that Inspect calls for the task of that name."""
+    """The function that makes the task of that name, for Inspect."""
 
     @task(name=name)
     def of_benchmark(
@@ -34,5 +34,5 @@ def registered(name: str) -> Callable[..., Task]:
     return of_benchmark
 
 
-TASKS = {name: registered(name) for name in known()}
-"""The tasks, by benchmark, those of installed packages included; no package is imported for its name."""
+TASKS = {name: registered(name) for name in TABLE.entries()}
+"""Tasks by benchmark, those of installed packages included; nothing of them is imported."""

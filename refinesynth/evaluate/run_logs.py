@@ -1,7 +1,7 @@
-"""A run written as Inspect logs into the folder `view` of the run, which may be deleted at any time.
+"""A run written as Inspect logs into its folder `view`, which may be deleted at any time.
 
-Each log has a part of what was accepted or refused. Its name ends in a digest of the lines that it was made of, so a log
-that is there is right: only what a run has added since is written, however it came about.
+Each log holds a part of the accepted or refused records. Its name ends in a digest of their lines, so existing logs are
+right and only new parts are written.
 """
 
 import re
@@ -66,7 +66,7 @@ VERDICT = "verdict"
 
 
 def sample_of(record: Trajectory | Refused, *, id_: str, models: str) -> EvalSample:
-    """The record under an id that no other sample of its log has; `models` is what the log says of the models."""
+    """The record as a sample; `id_` is unique within its log, `models` the log's model."""
     accepted = isinstance(record, Trajectory)
     draft = record.draft() if accepted else record.evidence()
     marked = marks(draft) if draft else {}
@@ -79,7 +79,9 @@ def sample_of(record: Trajectory | Refused, *, id_: str, models: str) -> EvalSam
         "epoch": 1,
         "input": printable(draft.script.goal) if draft else "no script that could be read",
         "target": [*map(printable, draft.script.completion_conditions)] if draft else "",
-        "messages": list(_messages(draft, marked, violations)) if draft else _unreadable(scores[VERDICT]),
+        "messages": list(_messages(draft, marked, violations))
+        if draft
+        else [ChatMessageUser(content=scores[VERDICT].explanation or "")],
         "output": ModelOutput(),
         "scores": scores,
         "metadata": {
@@ -113,7 +115,7 @@ def _accepted(trajectory: Trajectory, marked: Mapping[int, Mark]) -> dict[str, S
 
 
 def _refused(item: Refused, marked: Mapping[int, Mark]) -> dict[str, Score]:
-    """The verdict is the first rule that refused it."""
+    """Scores; the verdict is the first rule that refused the record."""
     refusal = next(iter(item.rejecting), "unreadable" if item.evidence() is None else "broken off")
     why = "\n".join([*filter(None, [item.text]), *map(_told, item.violations)]) or "neither accepted nor refused"
     return {
@@ -148,12 +150,7 @@ def _messages(draft: Draft, marked: Mapping[int, Mark], violations: Sequence[Vio
         yield ChatMessageUser(content=printable("\n".join(rest)))
 
 
-def _unreadable(verdict: Score) -> list[ChatMessage]:
-    return [ChatMessageUser(content=verdict.explanation or "")]
-
-
 def _blocks(turn: DraftTurn, notes: Sequence[str]) -> list[Content]:
-    """Return what was thought, and what was said with the notes below."""
     blocks: list[Content] = []
     if isinstance(turn, MalformedTurn):
         said = f"✗ malformed turn: {turn.problem}\n{turn.raw}"
@@ -193,14 +190,14 @@ def _numbers(turns: Sequence[int]) -> str:
 
 
 FOLDER: Final = "view"
-"""Name of the folder in a run's."""
+"""Name of the folder within that of the run."""
 
 _MOST_SAMPLES: Final = 1_000
 _MOST_BYTES: Final = 50_000_000
-"""Of the lines of one log, which are all in memory while it is written."""
+"""Bytes of the lines of one log, which are in memory while it is written."""
 
 _OURS = re.compile(r"(accepted|refused)-\d{4,}-[0-9a-f]{16}\.eval|\.inspect_tmp_.*\.writing")
-"""What is written here, and what Inspect leaves where it was killed while it wrote."""
+"""Names of our logs, and of Inspect's leftovers of an interrupted write."""
 
 _UNSAFE = re.compile(r"[^0-9A-Za-z._-]+")
 _LONGEST_ID: Final = 80
@@ -208,22 +205,17 @@ _LONGEST_ID: Final = 80
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of the writing."""
-
     done: int
     of: int
-    """Bytes of the run's files."""
     samples: int
-    """Trajectories and refused ones that are in logs now."""
+    """Records in logs so far."""
 
 
 @dataclass(frozen=True)
 class _Part:
     kind: type[Trajectory] | type[Refused]
     number: int
-    """Counted from 1."""
     first: int
-    """Number of its first line, from 1."""
     lines: Sequence[bytes]
 
     @property
@@ -240,13 +232,11 @@ class _Part:
 
 
 def write_logs(path: Path, tell: Callable[[Progress], None] = lambda _: None) -> Path:
-    """Write what has been added to the run at `path` since it was last written, and return the folder with the logs.
-
-    The run may be going on: what its journal counts now is written. A log appears whole or not at all.
+    """Write the parts that have no log yet, up to what the journal counts, and return the folder.
 
     Raises:
-        RunFolderError: There is no run, a line is not one that a run wrote, or another process writes these logs.
-        InputError: The run has neither accepted nor refused anything.
+        RunFolderError: There is no run, a line is not a run's, or another process writes these logs.
+        InputError: The run has no records.
         StorageError, OSError: The journal cannot be read, or the logs cannot be written.
     """
     run = RunFolder.open(path)
@@ -331,7 +321,7 @@ def _record(run: RunFolder, part: _Part, at: int, line: bytes) -> Trajectory | R
 
 
 def _id(record: Trajectory | Refused, used: Counter[str]) -> str:
-    """Fit for an address and for a file's name, and used once."""
+    """A unique id that is safe in URLs and file names."""
     own = record.id if isinstance(record, Trajectory) else f"{record.episode}-{record.stage[0]}{record.attempt}"
     name = _UNSAFE.sub("_", own)[:_LONGEST_ID]
     used[name] += 1
@@ -339,7 +329,6 @@ def _id(record: Trajectory | Refused, used: Counter[str]) -> str:
 
 
 def _times(run: RunFolder) -> tuple[str, str]:
-    """When the run's first and its last event happened; without events, when its configuration was written."""
     written = datetime.fromtimestamp(run.config_file.stat().st_mtime, UTC).isoformat()
     first = next(read_lines(run.events_file), None)
     times = [_time(line, written) for line in (first, last_line(run.events_file) if first else None)]

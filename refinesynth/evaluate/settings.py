@@ -1,4 +1,4 @@
-"""Settings of an evaluation: every option, with its unit and its default. Nothing here imports Inspect."""
+"""Settings of an evaluation. Imports nothing of Inspect."""
 
 import re
 from collections.abc import Mapping
@@ -15,11 +15,7 @@ FromOne = Annotated[int, Field(ge=1)]
 
 
 class TaskSettings(BaseModel):
-    """Settings of one task: all that decides about its results.
-
-    Raises:
-        InputError: A value is out of range, or of the wrong kind.
-    """
+    """Settings of a task that decide its results; invalid values raise InputError."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -76,7 +72,7 @@ class Evaluation(TaskSettings):
 
     @property
     def folder(self) -> Path:
-        """Return where the logs go."""
+        """Folder of the logs."""
         name = re.sub(r"[^\w.-]+", "-", self.model.rstrip("/")).strip("-.")
         return self.output or Path("evals") / (name or "model")
 

@@ -14,7 +14,7 @@ from inspect_ai.solver import TaskState
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.agent import RESULT, player
-from refinesynth.evaluate.benchmarks import Chosen, choose
+from refinesynth.evaluate.benchmarks import find, read_instances
 from refinesynth.evaluate.environments.environment import Benchmark
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.measures import SCORE, Counts
@@ -24,10 +24,9 @@ from refinesynth.evaluate.settings import TaskSettings
 
 @scorer(metrics={"*": [mean(), stderr()]}, name=SCORE)
 def episode() -> Scorer:
-    """Value: `success` (0 or 1), `progress` (0 to 1), the environment's own measures, and the episode's rates; NaN, which
-    Inspect takes for unscored, where nothing happened that a rate could be taken of.
+    """Score with `success` (0 or 1), `progress` (0 to 1), the environment's measures and rates (NaN, unscored, if undefined).
 
-    Metadata: `counts`, the fields of `Counts`, to be summed; `stopped`, `attempts`, `faults` and the instance's `level`.
+    Metadata: `counts` (the fields of `Counts`, to be summed), `stopped`, `attempts`, `faults` and the instance's `level`.
     """
 
     async def score(state: TaskState, target: Target) -> Score:
@@ -48,11 +47,10 @@ def episode() -> Scorer:
 
 
 MAX_TOKENS = 1_024
-"""Of one answer, where nothing else is asked for."""
 
 
 def _checked_pool(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
-    """A pool of a task that Inspect makes: nobody closes it but the end of the process."""
+    """Pool of a task that Inspect makes, closed at the end of the process."""
     pool = EnvironmentPool(benchmark, options.compat, options.perturb)
     pool.check(solves=bool(options.shots))
     return pool
@@ -63,10 +61,9 @@ _pool_of: ContextVar[Callable[[Benchmark, TaskSettings], EnvironmentPool]] = Con
 
 @contextmanager
 def placed(environments: int, pythons: Mapping[str, str]) -> Generator[list[EnvironmentPool]]:
-    """Within this block, tasks that are made run their environments in at most so many processes each, 0 lets memory decide,
-    and in these interpreters, by benchmark; they end with it.
+    """Within the block, environments of new tasks run in at most `environments` processes each (0: as memory allows).
 
-    Gives the pools of the tasks, which are to be checked.
+    `pythons` names interpreters by benchmark. Yields the list of pools, which are not checked yet and end with the block.
     """
     pools: list[EnvironmentPool] = []
 
@@ -85,20 +82,15 @@ def placed(environments: int, pythons: Mapping[str, str]) -> Generator[list[Envi
 
 
 FACTS = "refinesynth"
-"""Key of a log's metadata under which a task says what it is."""
+"""Key of a task's facts in a log's metadata."""
 
 
 def benchmark_task(name: str, options: TaskSettings) -> Task:
-    """The task of a benchmark, with its pool of processes, of which one is started to see that all is there, but within
-    `placed`.
-
-    Raises:
-        InputError: No such benchmark, missing data or packages; the message says what to do.
-    """
-    chosen = choose(name, data=options.data, argument=options.argument, compat=options.compat)
-    _check(chosen, options)
-    instances = {instance.id: instance for instance in chosen.instances()}
-    benchmark = chosen.benchmark
+    """Task of a benchmark with its pool, of which one process is opened unless within `placed`; raises InputError."""
+    benchmark = find(name)
+    _check(benchmark, options)
+    found = read_instances(name, data=options.data, argument=options.argument, compat=options.compat)
+    instances = {instance.id: instance for instance in found}
     steps = options.steps or benchmark.steps
     pool = _pool_of.get()(benchmark, options)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion", "shots")}
@@ -118,24 +110,20 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
 
 
 def task_name(benchmark: str, perturb: str) -> str:
-    """As it stands in logs."""
     return f"{benchmark}-{perturb}" if perturb else benchmark
 
 
 def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a task says of itself in its log: benchmark, argument, perturb, compat, reflexion, shots, steps, instances.
-
-    Two logs that differ in it do not compare. Empty for a log of another kind.
-    """
+    """Facts of a task in its log; empty for other logs. Logs with different facts do not compare."""
     found: object = (metadata or {}).get(FACTS)
     return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else {}
 
 
-def _check(chosen: Chosen, options: TaskSettings) -> None:
+def _check(benchmark: Benchmark, options: TaskSettings) -> None:
     if options.perturb:
         known = PERTURBATIONS.get(options.perturb)
-        if known is None or chosen.benchmark.name not in known.benchmarks:
-            possible = [key for key, one in PERTURBATIONS.items() if chosen.benchmark.name in one.benchmarks]
+        if known is None or benchmark.name not in known.benchmarks:
+            possible = [key for key, one in PERTURBATIONS.items() if benchmark.name in one.benchmarks]
             raise InputError(
-                f"{chosen.benchmark.name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}"
+                f"{benchmark.name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}"
             )

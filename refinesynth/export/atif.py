@@ -1,8 +1,8 @@
-"""The Agent Trajectory Interchange Format (Harbor's RFC 0001), for programs that show and analyse trajectories.
+"""The Agent Trajectory Interchange Format (Harbor's RFC 0001), one document per trajectory.
 
-One document a trajectory. The task is a user's step; what the player thought is an agent step's message, its action a
-call of the one tool `act`, and the DungeonMaster's answer the observation. No step has `reasoning_content`, which is for
-reasoning outside a model's answer, nor metrics, which are known of whole episodes alone.
+The task is a user step. A thought is an agent step's message, its action a call of the one tool `act`, the
+DungeonMaster's answer its observation. Steps have no `reasoning_content` (for reasoning outside an answer) and no metrics,
+which are known for episodes only.
 """
 
 from collections import defaultdict
@@ -20,11 +20,7 @@ from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Provenance, Tr
 
 LATEST: Final = "1.8"
 SCHEMA_VERSIONS: Final = ("1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", LATEST)
-"""Those that have all that is needed; 1.0 has no `extra` at the root, where persona, script and provenance stand.
-
-Of what is written, `tool_definitions` came with 1.5 and `trajectory_id` with 1.7; the other versions add fields that no
-text game needs.
-"""
+"""Supported versions. `tool_definitions` came with 1.5, `trajectory_id` with 1.7; 1.0 has no `extra` at the root."""
 
 ACT: Final = "act"
 _TOOL: Final[dict[str, JsonValue]] = {
@@ -44,10 +40,10 @@ _NOTES: Final = "Metrics are of the whole episode: the writing of its script, th
 
 @dataclass(frozen=True)
 class AtifFormat:
-    """One document of the Agent Trajectory Interchange Format for each trajectory, whether or not it trains anything."""
+    """One document for each trajectory, even without anything to train on."""
 
     schema_version: str = LATEST
-    """`1.7`; `v1.7` and `ATIF-v1.7` are read as that."""
+    """`1.7`; `v1.7` and `ATIF-v1.7` are accepted."""
     name: str = "atif"
     reader: str = "Harbor, Inspect Scout, Phoenix and others that show trajectories"
     advice: Mapping[Masking, str] = field(
@@ -67,7 +63,6 @@ class AtifFormat:
         object.__setattr__(self, "schema_version", version)
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        """The document of one trajectory."""
         del masking
         steps = list(_steps(trajectory))
         mistakes = len(trajectory.mistakes())
@@ -95,7 +90,7 @@ class AtifFormat:
 
 
 def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """The task and the turns; an answer stands in the step of the action that it answers."""
+    """The task and the turns; an answer stands in the step of its action."""
     refined = _refined(trajectory)
     numbers: dict[int, int] = {}
     yield {"step_id": 1, "source": "user", "message": render_task(trajectory.script)}

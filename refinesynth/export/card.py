@@ -1,7 +1,7 @@
-"""The dataset card: a README.md that the Hugging Face Hub understands, about one export.
+"""The dataset card of an export: a README.md for the Hugging Face Hub.
 
-Titles, model names, rules and personas are text that others wrote. For any such text, the YAML header stays the header
-that is meant, and the Markdown body gets no heading, link, image or HTML from them.
+Titles, model names, rules and personas are untrusted: they cannot break the YAML header or add headings, links, images or
+HTML to the body.
 """
 
 import re
@@ -38,11 +38,7 @@ _SIZES = (
 
 
 def check_licence(licence: str) -> str:
-    """A licence identifier as the Hugging Face Hub writes it, in lower case.
-
-    Raises:
-        InputError: It cannot be one.
-    """
+    """Licence identifier as on the Hugging Face Hub, in lower case; raises InputError for other text."""
     identifier = licence.strip().casefold()
     if not _LICENCE.fullmatch(identifier):
         raise InputError(
@@ -53,11 +49,7 @@ def check_licence(licence: str) -> str:
 
 
 def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
-    """Language codes as the Hugging Face Hub writes them.
-
-    Raises:
-        InputError: One cannot be one.
-    """
+    """Language codes as on the Hugging Face Hub; raises InputError for other text."""
     codes = tuple(codes)
     if wrong := next((code for code in codes if not _LANGUAGE.fullmatch(code)), None):
         raise InputError(f"{wrong!r} is no language code; write one as the Hugging Face Hub does: en, de, zh")
@@ -66,10 +58,9 @@ def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass
 class Tally:
-    """Counts over trajectories; memory does not grow with their number."""
+    """Counts over trajectories, in constant memory."""
 
     figures: Figures = field(default_factory=Figures)
-    """Figures of the trajectories, as a run sums them up."""
     player_turns: int = 0
     generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """Trajectories by role and model."""
@@ -78,18 +69,16 @@ class Tally:
     versions: Counter[str] = field(default_factory=Counter[str])
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = 0.0
-    """Of the trajectories kept; None as soon as one of them has no known cost."""
+    """None if one of the trajectories has no known cost."""
 
     @classmethod
     def of(cls, trajectories: Iterable[Trajectory]) -> "Tally":
-        """Count all of these."""
         tally = cls()
         for trajectory in trajectories:
             tally.add(trajectory)
         return tally
 
     def add(self, trajectory: Trajectory) -> None:
-        """Count one more."""
         self.figures.add(EpisodeFigures.of_records([trajectory]))
         self.player_turns += sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
         origin = trajectory.provenance
@@ -103,35 +92,31 @@ class Tally:
 
     @property
     def uneven(self) -> bool:
-        """Whether the mistakes crowd in some part of the plays."""
+        """True if mistakes cluster in some part of the plays."""
         return lopsided(self.figures.tenths)
 
     @property
     def size_category(self) -> str:
-        """The Hub's name for this many rows."""
         return next((name for below, name in _SIZES if self.figures.trajectories < below), "n>10M")
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """Everything that a dataset card says."""
-
     title: str
     licence: str
-    """Identifier as on the Hugging Face Hub; only the user can know it, so there is no default."""
+    """Identifier as on the Hugging Face Hub; the user must choose it."""
     tally: Tally
     funnel: Mapping[str, int] = field(default_factory=dict[str, int])
-    """What was started, refused and kept, in order: sentence parts such as `personas started` to counts."""
+    """Counts in order, keyed by sentence parts such as `personas started`."""
     language: tuple[str, ...] = ()
-    """Codes such as `en`; only the user knows them, and the card states none by default."""
+    """Codes such as `en`; none by default."""
     held_out: ExportReport | None = None
-    """Of a second file, with the scripts that are not in the first."""
+    """Report of the second file, with the scripts that are not in the first."""
     tags: tuple[str, ...] = ()
-    """Beside the ones that every card of ours has."""
     personas: str = ""
-    """Where the personas come from and under which licence, in the user's words."""
+    """Source and licence of the personas, in the user's words."""
     estimated: bool = False
-    """Whether tokens of the run are estimated, because a server did not report them."""
+    """True if token counts of the run are estimated."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "licence", check_licence(self.licence))
@@ -142,13 +127,12 @@ _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 
 
 def yaml_text(text: str) -> str:
-    """A double-quoted YAML scalar; what YAML does not allow as it stands is escaped."""
+    """A double-quoted YAML scalar."""
     escaped = (char if char.isprintable() and char not in '"\\' else f"\\U{ord(char):08X}" for char in scrub(text))
     return f'"{"".join(escaped)}"'
 
 
 def render_card(facts: CardFacts, report: ExportReport) -> str:
-    """The card's text."""
     return _template().render(facts=facts, tally=facts.tally, report=report, version=__version__).strip() + "\n"
 
 
@@ -163,11 +147,7 @@ def _template() -> "Template":
 
 
 def write_card(facts: CardFacts, report: ExportReport, *, overwrite: bool = False) -> Path:
-    """Write the card as README.md beside the export, and say where it is.
-
-    Raises:
-        InputError: There is a README.md and it may not be overwritten, or it cannot be written.
-    """
+    """Write the card as README.md beside the export; raises InputError if it exists or cannot be written."""
     path = report.path.with_name("README.md")
     with output_file(path, overwrite=overwrite) as file:
         file.write(render_card(facts, report).encode())

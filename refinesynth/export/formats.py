@@ -1,4 +1,4 @@
-"""The formats that trainers read, by name, each with the ways in which it can keep mistakes out of training."""
+"""Export formats by name, with the ways in which each keeps mistakes out of training."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.chat import to_messages, to_tool_messages
+from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
 from refinesynth.export import shapes
 from refinesynth.export.atif import AtifFormat
@@ -23,16 +24,14 @@ Form = Literal["react", "tools"]
 """Form of a conversation: ReAct text, or tool calls."""
 
 DROPPED = "#correct"
-"""Ends the id of a conversation without its mistakes, in a format without flags: every turn of the assistant is
-right."""
+"""Ends the id of a conversation without its mistakes, in a format without flags."""
 
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """A format of chat messages, as `chat.to_messages` renders them, or `chat.to_tool_messages` with tool calls.
+    """A format of chat messages (`chat.to_messages`, or `chat.to_tool_messages` with tool calls).
 
-    Conversations end with their last assistant message: the closing observation, which nothing is trained on, is left
-    out.
+    Conversations end with their last assistant message; the closing observation is left out.
     """
 
     name: str
@@ -40,7 +39,7 @@ class ChatFormat:
     advice: Mapping[Masking, str]
     shape: Shape
     takes_calls: bool = False
-    """True where the reader takes actions as tool calls."""
+    """True if the reader takes actions as tool calls."""
     form: Form = "react"
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
@@ -54,45 +53,40 @@ class ChatFormat:
             yield Record(self.shape(name, messages, tools), trained, spoken - trained)
 
     def _mark(self, masking: Masking, number: int) -> str:
-        """What stands behind the id where a reader cannot know otherwise what is to be trained on."""
+        """Suffix of the id where a reader cannot know otherwise what is trained on."""
         if masking is Masking.SPLIT:
             return f"#{number}"
         return DROPPED if masking is Masking.DROP and Masking.FLAG not in self.advice else ""
 
 
 class Format(Protocol):
-    """A way to write trajectories down for one consumer."""
+    """Writer of trajectories for one consumer."""
 
     @property
     def name(self) -> str:
-        """What it is called on the command line."""
+        """Name on the command line."""
         ...
 
     @property
     def reader(self) -> str:
-        """Who reads it."""
+        """Name of the consumer."""
         ...
 
     @property
     def advice(self) -> Mapping[Masking, str]:
-        """The maskings that it can express, the default first, each with what to set in the reader so that it honours
-        it.
-        """
+        """Supported maskings, the default first, each with the settings of the reader that honour it."""
         ...
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        """The lines for one trajectory, none if it holds nothing to train on; and the reasons why something gives no
-        line.
-        """
+        """Records of one trajectory, or the reasons why there are none."""
         ...
 
 
 @dataclass(frozen=True)
 class PaperFormat:
-    """The paper's own keys (sections 3.1 and 3.2), the closing observation and the DungeonMaster's thoughts included.
+    """The paper's keys (sections 3.1 and 3.2), with closing observation and DungeonMaster's thoughts.
 
-    Script and trajectory are JSON text, as a model writes them: environments have no common schema, which a table of
-    nested objects would need.
+    Script and trajectory are JSON text, as environments have no common schema for a table.
     """
 
     name: str = "paper"
@@ -234,18 +228,16 @@ _ALL: tuple[Format, ...] = (
 )
 
 TOKENS = "tokens"
-"""What the command line calls token ids and labels: only training can make them."""
+"""Format of token ids and labels, which only training can write."""
 
 FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL})
-"""Every format by its name."""
+
+INSTALLED = Table("export format", "refinesynth.formats")
+"""Entry points: `mine = "my_package.formats:MINE"`, an object of `Format` whose name is `mine`."""
 
 
 def find_format(name: str | Format, form: str = "react") -> Format:
-    """The format of that name, in this form; one that is given is taken as it is.
-
-    Raises:
-        InputError: There is none; the message lists what there is.
-    """
+    """The format of that name in this form; raises InputError for an unknown one."""
     if form not in get_args(Form):
         raise InputError(f"there is no form {form!r}; choose one of: {', '.join(get_args(Form))}")
     if not isinstance(name, str):
@@ -259,9 +251,17 @@ def find_format(name: str | Format, form: str = "react") -> Format:
             f"the format {TOKENS!r} needs a model's tokenizer: `refinesynth export --format {TOKENS} --model NAME`, or "
             "`refinesynth.train.write_tokens`"
         )
-    near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS), n=1)
+    if name in (installed := INSTALLED.entries()):
+        found = INSTALLED.load(name, lambda found: _is_format(found, name), "a Format of this name")
+        return found if form == "react" else _with_calls(found)
+    near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS, *installed), n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
-    raise InputError(f"there is no export format {name!r}{meant} Choose one of: {', '.join(FORMATS)}, or {TOKENS}.")
+    known = ", ".join([*FORMATS, *installed])
+    raise InputError(f"there is no export format {name!r}{meant} Choose one of: {known}, or {TOKENS}.")
+
+
+def _is_format(found: object, name: str) -> bool:
+    return all(hasattr(found, part) for part in ("reader", "advice", "records")) and getattr(found, "name", "") == name
 
 
 def _with_calls(found: Format) -> Format:
@@ -272,11 +272,7 @@ def _with_calls(found: Format) -> Format:
 
 
 def find_masking(form: Format, masking: str | None) -> Masking:
-    """How `form` is to treat mistakes; its default if `masking` is None.
-
-    Raises:
-        InputError: The format cannot do that; the message says what it can do, and which formats can.
-    """
+    """Masking of `form`, its default for None; raises InputError if the format cannot do that."""
     if masking is None:
         return next(iter(form.advice))
     for able in form.advice:

@@ -41,14 +41,14 @@ _ADMITS = re.compile(
     r"|not worded|no (?:such )?(?:action|command)|(?:was|were)(?: not|n['\u2019]t)|not where I)\b",
     re.IGNORECASE,
 )
-"""How it is admitted that something went wrong."""
+"""Admissions that something went wrong."""
 _POINTS_BACK = re.compile(r"(?:it|its|that|this|these|those|they|them|he|she)\b", re.IGNORECASE)
-"""What a sentence begins with that speaks of what the one before it named."""
+"""Beginnings of sentences that refer to the sentence before."""
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _LONG = 4
-"""Shortest word that says something by itself, in letters."""
+"""Least letters of a significant word."""
 _STEM = 5
-"""Letters by which the commonest words are known."""
+"""Letters by which common words are compared."""
 _FUNCTION_WORDS = (
     "about after again anything away before cannot can't could does doesn't done don't down else even every everything first from have "
     "here into isn't it's just like make more must need needs next nothing once only over same should some something still take that "
@@ -73,7 +73,7 @@ class PreferenceFormat:
     )
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        """The pairs of one trajectory, and of each mistake without one the reason."""
+        """Pairs of one trajectory, and a reason for each mistake without a pair."""
         del masking
         steps = list(exchanges(trajectory.turns))
         for number, repair in enumerate(repairs(trajectory.draft()), start=1):
@@ -104,7 +104,7 @@ def _pair(name: str, prompt: Sequence[Message], chosen: PlayerTurn, rejected: Pl
 
 
 def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[Message]) -> PlayerTurn | None:
-    """The repair as it could have been said before anything was refused; None if it could not."""
+    """The repair as it could have been written before the refusal; None if it could not."""
     said = {word for step in refused if step.answer is not None for word in _telling(step.answer.observation)}
     known = {word for message in prompt for word in words_of(message.content)}
     known.update(word for step in refused[:1] for word in words_of(render_player(step.player)))
@@ -112,7 +112,7 @@ def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[
         return None
     kept: list[str] = []
     cut = False
-    for sentence in _sentences(repair.thought):
+    for sentence in filter(str.strip, _SENTENCES.split(repair.thought)):
         words = _telling(sentence)
         repeats = bool(words) and words <= said
         follows = cut and _POINTS_BACK.match(sentence) is not None
@@ -122,10 +122,6 @@ def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[
     if not kept and repair.thought.strip():
         return None
     return repair.model_copy(update={"thought": " ".join(kept)})
-
-
-def _sentences(text: str) -> list[str]:
-    return [part for part in _SENTENCES.split(text) if part.strip()]
 
 
 def _telling(text: str) -> frozenset[str]:

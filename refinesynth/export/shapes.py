@@ -1,6 +1,4 @@
-"""Records: one line of an export, and what one looks like in each chat format, an id and messages in, a JSON object
-out.
-"""
+"""Records of an export, and their shapes in each chat format: id and messages to a JSON object."""
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -14,32 +12,28 @@ from refinesynth.text.jsontext import write_json
 
 
 class Masking(StrEnum):
-    """What an export does about the mistakes of a conversation."""
+    """Treatment of mistakes in an export."""
 
     FLAG = "flag"
-    """One record a conversation; each message says whether it is trained on."""
+    """One record per conversation, with a training flag on each message."""
     SPLIT = "split"
-    """One record a correct turn: the conversation up to it, of which only the last message is to be trained on. Exact,
-    at several times the tokens."""
+    """One record per correct turn, which ends with it; only the last message is trained on. Exact, at several times the tokens."""
     DROP = "drop"
-    """One record a conversation, mistakes and the answers to them left out. What is left shows no refinement, and a
-    later thought may speak of an answer that is no longer there."""
+    """One record per conversation without mistakes and their answers. It shows no refinement; thoughts may mention lost answers."""
     PAIR = "pair"
-    """One record a mistake that is repaired: what came before it, and the two turns, the one to choose and the one to
-    reject."""
+    """One record per repaired mistake: its context, the repair to choose and the mistake to reject."""
     WORLD = "world"
-    """One record a world: its task, and nobody's turns."""
+    """One record per world, with its task and no turns."""
 
 
 Spoken = Message | ToolMessage
 
 
 def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
-    """The records' messages, in order; none if nothing in `messages` is to be trained on.
+    """Messages of each record; none if nothing in `messages` is to be trained on.
 
-    `messages` alternate, a user's first, as `chat.to_messages` and `chat.to_tool_messages` give them. Each conversation
-    ends with an assistant message: nothing after the last one can be trained on, and several trainers refuse or skip a
-    conversation that ends otherwise.
+    `messages` alternate and begin with a user's. Each conversation ends with an assistant message, which several trainers
+    require.
     """
     if masking is Masking.SPLIT:
         for at, message in enumerate(messages):
@@ -64,7 +58,7 @@ def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
 
 
 class Shape(Protocol):
-    """Writes one record from its id and messages; where actions are calls, `tools` are the functions."""
+    """Writer of one record from its id and messages; `tools` are the functions if actions are calls."""
 
     def __call__(self, record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]: ...
 
@@ -73,24 +67,23 @@ _SPEAKER = {"user": "human", "assistant": "gpt"}
 
 
 class Record(NamedTuple):
-    """One line of an export; or the reason why there is none."""
+    """One line of an export, or the reason why there is none."""
 
     data: dict[str, JsonValue]
     trained: int
-    """Assistant messages that a trainer learns to write."""
+    """Assistant messages that are trained on."""
     masked: int
     """Assistant messages that are context only."""
     omitted: str = ""
-    """Why nothing is written: what is left out, such as `mistakes without a repair`."""
+    """Reason for no line, such as `mistakes without a repair`."""
 
     @classmethod
     def none(cls, why: str) -> Self:
-        """No line."""
         return cls({}, 0, 0, why)
 
 
 def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
-    """`conversations` of `from` and `value`; there is no place for a flag."""
+    """`conversations` of `from` and `value`, without flags."""
     del tools
     return {
         "id": record_id,
@@ -106,9 +99,7 @@ def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[To
 
 
 def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
-    """LLaMA-Factory v1: typed content, which it insists on, and `loss_weight`; `extra_info` is its own field for an
-    id.
-    """
+    """LLaMA-Factory v1: typed content and `loss_weight`, with the id in `extra_info`."""
     del tools
     return {
         "messages": [
@@ -124,9 +115,7 @@ def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Too
 
 
 def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
-    """OpenAI's fine-tuning form: `weight` on assistant messages only, and no key beside `messages`, not even an id;
-    with calls `tools`, and one call a turn, as the data has it.
-    """
+    """OpenAI's fine-tuning form: `weight` on assistant messages, no id; with calls `tools` and one call per turn."""
     del record_id
     written = [
         {**_completion(message), **({"weight": int(message.loss)} if message.role == "assistant" else {})}
@@ -139,9 +128,9 @@ def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = (
 def flagged(
     key: str, mark: Callable[[bool], JsonValue] = bool, *, arguments: Literal["text", "object"] = "text"
 ) -> Shape:
-    """Messages with a flag each under this key, user messages included: a missing one would leave it to the role.
-    Arguments of calls are JSON text unless the reader wants objects: a table of objects would give each call the keys
-    of all others.
+    """Messages with a flag under this key, user messages included: a missing one would leave it to the role.
+
+    Arguments of calls are JSON text unless the reader wants objects, of which a table would give each call all keys.
     """
 
     def shape(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
@@ -152,9 +141,7 @@ def flagged(
 
 
 def axolotl_thoughts(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
-    """As `flagged`, with each content in parts, which Axolotl joins: of a turn that is trained on, what is thought and
-    not what is done. A call is no part of the content. Every content is a list, as a table has one type in a column.
-    """
+    """`flagged` with contents in parts, which Axolotl joins: of trained turns, the thought is trained on, not the action."""
     written: list[dict[str, Any]] = []
     for message in messages:
         done = "" if isinstance(message, ToolMessage) else split_thought(message.content)[1]
@@ -166,21 +153,18 @@ def axolotl_thoughts(record_id: str, messages: Sequence[Spoken], tools: Sequence
 
 
 def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
-    """Messages of which the role says whether they are trained on; `tools` are JSON text, so that a table keeps
-    functions of different parameters apart.
-    """
+    """Messages whose role says whether they are trained on; `tools` are JSON text, for tables."""
     beside = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
     return {"id": record_id, "messages": [*map(_completion, messages)], **beside}
 
 
 def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
-    """TRL's prompt and completion, for a conversation whose last message alone is to be trained on."""
+    """TRL's prompt and completion, for conversations whose last message alone is trained on."""
     written = [_completion(message, "object") for message in messages]
     return {"id": record_id, "prompt": written[:-1], "completion": written[-1:], **_listed(tools)}
 
 
 def _completion(message: Spoken, arguments: Literal["text", "object"] = "text") -> dict[str, Any]:
-    """A message as a chat completion has it."""
     if isinstance(message, ToolMessage):
         return message.openai(arguments=arguments)
     return {"role": message.role, "content": message.content}

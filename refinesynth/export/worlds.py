@@ -1,4 +1,4 @@
-"""Grounded worlds as tasks of reinforcement learning: what to ask, and what decides whether it is done."""
+"""Grounded worlds as tasks of reinforcement learning."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ UNSOLVED = "worlds of which no solution was found"
 
 
 def band_of(difficulty: Difficulty) -> Band:
-    """For a curriculum; a world whose goal one action can make unreachable is a band harder."""
+    """Band of a curriculum; one harder for a world whose goal one action can make unreachable."""
     bands: tuple[Band, ...] = ("easy", "medium", "hard")
     at = (difficulty.steps > EASY) + (difficulty.steps > MEDIUM) + bool(difficulty.losable)
     return bands[min(at, 2)]
@@ -30,7 +30,7 @@ def band_of(difficulty: Difficulty) -> Band:
 
 @dataclass(frozen=True)
 class WorldFormat:
-    """One record for each grounded script, however many trajectories were played in it. To be used for one file."""
+    """One record for each grounded script. An instance is used for one file."""
 
     form: Literal["react", "tools"] = "react"
     name: str = "rl"
@@ -43,7 +43,6 @@ class WorldFormat:
     _seen: set[str] = field(default_factory=set[str], repr=False)
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        """At most one."""
         del masking
         script = trajectory.script
         if script.rulebook is None or script.digest in self._seen:

@@ -1,4 +1,4 @@
-"""Trajectories to records, and records to a file; the split by script, and LLaMA-Factory's `dataset_info.json`."""
+"""Records of trajectories, their files, the split by script, and LLaMA-Factory's `dataset_info.json`."""
 
 import secrets
 import shutil
@@ -27,26 +27,23 @@ from refinesynth.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export wrote."""
-
     path: Path
     format: str
     masking: Masking
     trajectories: int
-    """Trajectories read."""
     left_out: int
-    """Of these, how many hold nothing to train on, so that no record was written."""
+    """Trajectories without a record."""
     records: int
     trained: int
-    """Assistant messages that a trainer learns to write, summed over records."""
+    """Assistant messages trained on, summed over records."""
     masked: int
     """Assistant messages that are context only, summed over records; split records repeat their history."""
     advice: str
-    """What to set in the trainer so that it honours the masking."""
+    """Settings of the trainer that honour the masking."""
     dataset_info: Path | None = None
-    """The `dataset_info.json` that got an entry, if the format has one."""
+    """The `dataset_info.json` that got an entry."""
     remarks: tuple[str, ...] = ()
-    """What is left out or cut besides, a sentence each."""
+    """Sentences about omissions."""
 
 
 def export(
@@ -56,19 +53,16 @@ def export(
     masking: str | None = None,
     form: Form = "react",
 ) -> Iterator[dict[str, JsonValue]]:
-    """Records in the named format, lazily and in order.
-
-    A trajectory without anything to train on gives no record, except in the format `paper`.
+    """Yield records in the named format, lazily and in order.
 
     Args:
-        trajectories: What to export, read once; or the path of a run folder, or of a JSONL file of trajectories.
+        trajectories: Trajectories, read once; or the path of a run folder or of a JSONL file.
         format: A name in `FORMATS`, or a format with settings of its own, such as `AtifFormat("1.7")`.
-        masking: `flag`, `split` or `drop` (see `Masking`); the format's own default if None.
-        form: `tools` for tool calls in the place of ReAct text; a few formats have them.
+        masking: `flag`, `split` or `drop` (see `Masking`); the format's default if None.
+        form: `react`, or `tools` for tool calls.
 
     Raises:
-        InputError: There is no such format, or it cannot keep mistakes out of training in this way, or has no tool
-            calls; or nothing can be read from the path. At once, not on the first record.
+        InputError: Unknown format, unsupported masking or form, or an unreadable path; raised at once.
     """
     found = find_format(format, form)
     mask = find_masking(found, masking)
@@ -89,16 +83,14 @@ def write_export(
     form: Form = "react",
     overwrite: bool = False,
 ) -> ExportReport:
-    """Write an export as JSONL, one record per line, and say what was written.
+    """Write an export as JSONL, whole or not at all; `.gz` and `.zst` compress it.
 
-    The file appears whole or not at all; `.gz` and `.zst` compress it. The format `sharegpt` also adds its entry to the
-    `dataset_info.json` beside the file, unless the file is compressed, which LLaMA-Factory does not read. The format
-    `atif` writes a folder with one file per trajectory where `path` does not end in `.jsonl`, `.json`, `.gz` or `.zst`,
-    since Harbor and Scout read such.
+    `sharegpt` also adds its entry to `dataset_info.json`, unless the file is compressed, which LLaMA-Factory does not read.
+    `atif` writes a folder with one file per trajectory, for Harbor and Scout, unless `path` ends in `.jsonl`, `.json`, `.gz`
+    or `.zst`.
 
     Raises:
-        InputError: As `export`; or the file exists and may not be overwritten, cannot be written, or no trajectory
-            gives a record.
+        InputError: As `export`; or the file exists, cannot be written, or would be empty.
     """
     path = Path(path)
     found = find_format(format, form)
@@ -131,7 +123,7 @@ def write_export(
 def _counted(
     trajectories: Iterable[Trajectory], form: Format, masking: Masking, counts: Counter[str], omitted: Counter[str], /
 ) -> Iterator[Record]:
-    """Records to write; `counts` are by field of `ExportReport`, `omitted` by reason."""
+    """Records to write; counts by field of `ExportReport`, omissions by reason."""
     for trajectory in trajectories:
         before = counts["records"]
         for record in form.records(trajectory, masking):
@@ -155,7 +147,7 @@ def _lines(path: Path, *, overwrite: bool) -> Generator[Callable[[bytes], object
 
 @contextmanager
 def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
-    """What puts one file after another, `000001.json`, into a new folder that appears whole or not at all."""
+    """Writer of `000001.json`, ... in a new folder that appears whole or not at all."""
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     numbers = count(1)
 
@@ -174,23 +166,14 @@ def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
 
 FILE_NAME = "dataset_info.json"
 _WAIT = 60.0
-"""Seconds that an export waits for another one to add its entry."""
+"""Seconds to wait for another export that adds its entry."""
 
 
 class DatasetInfo:
-    """The `dataset_info.json` beside a ShareGPT file, by which LLaMA-Factory reads it; read at once, so that what is
-    wrong with it shows before any work.
-
-    Other data sets' entries are kept as they are.
-    """
+    """The `dataset_info.json` beside a ShareGPT file, read at once to report errors early; other entries are kept."""
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
-        """Prepare the entry for the export at `path`.
-
-        Raises:
-            InputError: There is such a file and it is not a JSON object, or describes another data set by this name; or
-                the export itself is to be that file; or it is a link, a FIFO or a device.
-        """
+        """Prepare the entry for the export at `path`; raises InputError for an unusable file or another entry."""
         if path.name == FILE_NAME:
             raise InputError(f"{path} is where LLaMA-Factory looks for its data sets' names; choose another name")
         self.path = path.with_name(FILE_NAME)
@@ -207,7 +190,6 @@ class DatasetInfo:
         self._entry = {name: entry}
 
     def write(self) -> Path:
-        """Add the entry to what is there by now, and say where the file is."""
         with alone_with(self.path, wait=_WAIT), output_file(self.path, overwrite=True) as file:
             entries = _read(self.path) | self._entry
             file.write(orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
@@ -232,19 +214,19 @@ _WHOLE = 2**64
 
 
 def group_of(trajectory: Trajectory) -> str:
-    """What decides on which side a trajectory is: its script, or its persona where no script is recorded."""
+    """Group of a trajectory in a split: its script, or its persona if no script is recorded."""
     script = trajectory.provenance.script_id
     return f"persona {trajectory.persona.text}" if script is None else f"script {script}"
 
 
 def one_side(trajectories: Iterable[Trajectory], side: Side, *, held_out: float, seed: int = 0) -> Iterator[Trajectory]:
-    """Those of one side, lazily and in their order; both sides together are all, and share no group.
+    """Yield the trajectories of one side, in order; the sides share no group.
 
-    A group is held out with the probability `held_out`. Whether it is depends on the group and `seed` alone, so it
-    stays where it is when a run goes on. Not promised: that either side of few groups holds any.
+    A group is held out with the probability `held_out`, by its own hash and `seed`, so it stays where it is when a run
+    grows. Either side may be empty if there are few groups.
 
     Raises:
-        InputError: `held_out` is no share. At once.
+        InputError: `held_out` is not in (0, 1); raised at once.
     """
     if not 0 < held_out < 1:
         raise InputError(

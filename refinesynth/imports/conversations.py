@@ -1,4 +1,4 @@
-"""Conversations, read as training reads them, as turns in a script; functions that others call become actions."""
+"""Conversations, parsed as for training, as turns in a script; called functions become actions."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,26 +24,22 @@ from refinesynth.train.data.shapes import read_record
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
 
 _SEPARATORS = (", ", " | ", " ;; ", " ¦ ")
-"""What stands between arguments; the first with which every call can be read back."""
+"""Separators of arguments; the first with which every call can be parsed back is used."""
 
 ANSWER = ActionSpec(
     name="answer {text}", description="Say this; no function is called.", pattern=pattern_of("answer {text}")
 )
-"""What a message without a call does, where others call functions."""
+"""Action of a message without a call, among calls."""
 
 
 class Functions:
-    """The functions of one record, each an action whose text can be read back.
+    """Functions of one record as actions whose text can be parsed back.
 
-    Arguments are text, JSON where they are something else; one that a call leaves out is empty.
+    Arguments that are not text are JSON; missing ones are empty.
     """
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall], *, answers: bool) -> None:
-        """Those of `tools`, and those that the right calls show beside; `answers`: there are messages without a call.
-
-        Raises:
-            ValueError: A call, written as text, would be another one; or there are too many functions.
-        """
+        """`answers` if there are messages without a call; raises ValueError for calls that do not parse back."""
         self._properties = {tool["function"]["name"]: properties_of(tool["function"]) for tool in tools}
         self._descriptions = {tool["function"]["name"]: tool["function"].get("description") for tool in tools}
         for call in calls:
@@ -59,20 +55,20 @@ class Functions:
             if self._misread(calls) is None:
                 return
         if wrong := self._misread(calls):
+            shown = write_json(dict(wrong.arguments)).decode(errors="replace")[:200]
             raise ValueError(
-                f"the call of {wrong.name!r} with {_shown(wrong.arguments)} cannot be written as an action's text and be read back: "
+                f"the call of {wrong.name!r} with {shown} cannot be written as an action's text and be read back: "
                 "an argument is not among the values of its function, or too long"
             )
 
     @property
     def actions(self) -> Iterator[ActionSpec]:
-        """One for each function, in their order."""
         yield from self._actions.values()
         if self._answers or not self._actions:
             yield ANSWER
 
     def text_of(self, call: ToolCall) -> str:
-        """What a call does. Of a function that there is not: its name, and what its arguments hold."""
+        """Action text of a call; of an unknown function, its name and the values of its arguments."""
         action = self._actions.get(call.name)
         if action is None:
             return " ".join((call.name, *map(_text, call.arguments.values())))
@@ -82,7 +78,7 @@ class Functions:
         return {_placeholder(name): _text(call.arguments.get(name, "")) for name in self._properties[call.name]}
 
     def _misread(self, calls: Sequence[ToolCall]) -> ToolCall | None:
-        """The first call whose text is none, or another one; blanks around an argument do not count."""
+        """The first call whose text does not parse back; blanks around arguments do not count."""
         actions = tuple(self.actions)
         for call in calls:
             found = match_action(actions, self.text_of(call))
@@ -112,17 +108,11 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else write_json(value, exact=True).decode()
 
 
-def _shown(arguments: Mapping[str, Any]) -> str:
-    return write_json(dict(arguments)).decode(errors="replace")[:200]
-
-
 UNANSWERED = "(no answer)"
-"""In the place of an observation that is empty, or missing: exports leave out the last."""
+"""Stands for an empty or missing observation: exports leave out the last one."""
 
 
 class Played(NamedTuple):
-    """What was played, and in what."""
-
     script: Script
     turns: tuple[PlayerTurn | DungeonMasterTurn, ...]
 
@@ -131,11 +121,12 @@ _Reader = Callable[[Turn], PlayerTurn]
 
 
 def read_conversation(record: Mapping[str, Any], where: str) -> Played:
-    """The messages of a record, with or without calls of tools; a mistake is what its flags keep out of training, and
-    where some messages have a flag, those without one are right.
+    """Turns of a record's messages, with or without tool calls; mistakes are messages flagged as not trained on.
+
+    If only some messages have a flag, the others are right.
 
     Raises:
-        InputError: They are no agent's turns; the message begins with `where`.
+        InputError: They are not an agent's turns; the message begins with `where`.
     """
     found = read_record(record, where, unflagged=True)
     if any(turn.label is TurnLabel.HISTORY for turn in found.turns):
@@ -205,7 +196,7 @@ def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Tur
 
 
 def _told(asked: Sequence[Turn]) -> tuple[str, str]:
-    """Introduction and goal in others' words: what is said last before the first turn is the goal."""
+    """Introduction and goal; the last message before the first turn is the goal."""
     *before, goal = (turn.content.strip() for turn in asked if turn.label is None)
     return "\n\n".join(before), goal
 
@@ -213,11 +204,7 @@ def _told(asked: Sequence[Turn]) -> tuple[str, str]:
 def _turns(
     task: Task, played: Sequence[Turn], read: _Reader, *, first: int
 ) -> Iterator[PlayerTurn | DungeonMasterTurn]:
-    """Each turn of the player is answered; messages that follow each other are one observation.
-
-    Raises:
-        ValueError: A turn cannot be read; `first` is the number of the first message among those of the record.
-    """
+    """Player's turns, each with the messages after it as its answer; raises ValueError with a message's number."""
     if task.opening is not None:
         yield _answer(task.opening)
     for at, speaker, heard in _exchanges(played):
@@ -232,14 +219,13 @@ def _turns(
 
 
 def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]:
-    """Each turn of the assistant, at its index, with what it hears after it."""
     starts = [at for at, turn in enumerate(played) if turn.role == "assistant"]
     for at, stop in zip(starts, [*starts[1:], len(played)], strict=True):
         yield at, played[at], list(played[at + 1 : stop])
 
 
 def _answer(observation: str, *, wrong: bool = False, unknown: bool = False) -> DungeonMasterTurn:
-    """Which kind of mistake it was no flag says: what is no action at all has the wrong form, else it made no sense."""
+    """No flag says the kind of a mistake: an unknown action is a `parameter` error, others are `logic` errors."""
     return DungeonMasterTurn(
         thought="",
         parameter_error=wrong and unknown,

@@ -1,4 +1,4 @@
-"""Records of a file into a run folder, as a run writes it: each accepted or refused, in order, committed before it counts."""
+"""Records of a file into a run folder: each is accepted or refused, in order, and committed."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -29,19 +29,12 @@ from refinesynth.trajectory import Persona
 
 
 class Raw(NamedTuple):
-    """A record that has not been looked into."""
-
     where: str
-    """File and line, for messages."""
     line: bytes
     """Empty where it is too long."""
 
     def parsed(self) -> object:
-        """The record.
-
-        Raises:
-            InputError: It is no JSON, or too long.
-        """
+        """Parse the record; raises InputError if it is not JSON or too long."""
         if not self.line:
             raise InputError(f"{self.where}: it is longer than {MOST_BYTES:,} bytes")
         try:
@@ -51,12 +44,7 @@ class Raw(NamedTuple):
 
 
 def records(source: Path) -> Iterator[Raw]:
-    """Those of a file, lazily: one a line, or of a `.json` file the document, or each of the list that it is. Of a
-    folder those of its `.json` files, by name.
-
-    Raises:
-        InputError: It is not there, or cannot be read on.
-    """
+    """Yield the lines of a file, or the document or list items of `.json` files in the order of names; raises InputError."""
     files = [source]
     if source.is_dir():
         files = sorted(found for found in source.glob("*.json") if found.is_file())
@@ -93,7 +81,6 @@ def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
 
 
 _AT_ONCE: Final = 64
-"""Most records that are committed in one go."""
 
 _NOBODY: Final = Persona(text="Nobody: the record could not be read.")
 
@@ -108,19 +95,18 @@ async def import_trajectories(
 ) -> SynthesisResult:
     """Read trajectories of others, or an export of ours, into a run folder.
 
-    A record that cannot be read is among the refused ones, as it stood, with the reason. As a run, an import that was
-    interrupted goes on when it is asked for again, and takes what has been added at the end of the file.
+    A record that cannot be read is refused, with its text and the reason. Repeating the call resumes an interrupted import and
+    takes records added at the end of the file.
 
     Args:
         source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
         format: `agentinstruct`, `openai`, `atif` or `paper`.
-        output: The run folder; None for the next free `runs/NNN` under the current folder.
-        fresh: Move a run that is there aside, and begin anew.
-        on_progress: Called with the number of records that were read so far.
+        output: The run folder; None for the next free `runs/NNN`.
+        fresh: Move an existing run aside and begin anew.
+        on_progress: Called with the number of records read.
 
     Raises:
-        InputError: There is no such format or file, it cannot be read to its end, or none of its records is of that
-            format: nothing is written then. Or the folder holds another run.
+        InputError: Unknown format, unreadable file, no record of that format (nothing is written), or another run's folder.
         StorageError: The folder cannot be written.
     """
     path, folder = Path(source), None if output is None else Path(output)
@@ -136,17 +122,12 @@ async def import_trajectories(
 
 
 def _known(folder: Path) -> Iterator[str]:
-    """Digests of the records that an import has read into this folder, in order; of another run none."""
     if (folder / "config.json").exists() and (run := RunFolder.open(folder)).config.play == PLAY:
         yield from (line.persona for line in run.episodes())
 
 
 async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[[int], object]) -> int:  # noqa: A002
-    """How many records there are; all of the file was seen, so that nothing is written where it breaks off.
-
-    Raises:
-        InputError: None of them can be read, or they are not those that were read before.
-    """
+    """Number of records, after reading the whole file; raises InputError if none is valid or earlier ones differ."""
     count, first, readable = 0, "there are none", False
     for count, raw in enumerate(records(path), start=1):
         if (before := next(known, None)) is not None and before != _digest(raw):
@@ -205,9 +186,7 @@ def _batches(found: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]
 
 
 def _finished(index: int, raw: Raw, format: str, names: DistinctNames) -> Finished:  # noqa: A002
-    """A record written down, known by its own digest in the place of a persona's; of two with one id the second is
-    numbered.
-    """
+    """A record as a finished episode, with its digest for the persona's; repeated ids are numbered."""
     try:
         trajectory = read_record(raw.parsed(), format, raw.where, index=index)
         trajectory = trajectory.model_copy(update={"id": names(trajectory.id)})
@@ -235,7 +214,6 @@ def _digest(raw: Raw) -> str:
 
 
 def _config(path: Path, format: str, *, n: int) -> RunConfig:  # noqa: A002
-    """What is recorded: nothing was played, and mistakes are those that the file marks."""
     unplayed = PlaySettings().model_dump(mode="json", exclude={"mistakes", "attempts", "grounding"})
     return RunConfig.model_validate(
         {

@@ -1,4 +1,4 @@
-"""The forms of records that can be imported, by name: one record to one trajectory."""
+"""Formats that can be imported: one record to one trajectory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
@@ -19,11 +19,7 @@ _VERSION = "ATIF-v"
 
 
 def _read_ours(document: Mapping[str, Any], where: str) -> Trajectory:
-    """The way back of `AtifFormat`.
-
-    Raises:
-        InputError: A part of it is missing, or of the wrong kind.
-    """
+    """Inverse of `AtifFormat`; raises InputError."""
     try:
         name = document.get("trajectory_id") or document["session_id"]
         turns = [turn for step in document["steps"][1:] for turn in _turns(step)]
@@ -44,11 +40,7 @@ def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
 
 
 def _as_chat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Another program's document as a record of messages with calls of tools.
-
-    Raises:
-        InputError: A step is not sound.
-    """
+    """Another program's document as chat messages with tool calls; raises InputError."""
     messages: list[dict[str, Any]] = []
     try:
         for step in document["steps"]:
@@ -65,7 +57,7 @@ def _as_chat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A step as messages: an agent's is followed by what its calls gave."""
+    """A step as messages; an agent's is followed by the results of its calls."""
     if step["source"] != "agent":
         yield {"role": step["source"], "content": step["message"]}
         return
@@ -93,11 +85,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(content: object) -> str:
-    """Text, or the text of parts.
-
-    Raises:
-        ValueError: There is something else among them, such as a picture.
-    """
+    """Text, or the joined text parts; raises ValueError for other parts, such as images."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = cast("list[dict[str, Any]]", content)
@@ -107,21 +95,16 @@ def _text(content: object) -> str:
 
 
 PLAY: Final = "imported"
-"""How trajectories were played of which no record says how."""
+"""Play of imported trajectories."""
 
 RULES: Final = repr(RequiredKeys())
-"""What an import checks; the rules of a run are there for who wants more."""
+"""Rules that an import checks."""
 
 _SHOWN = 300
-"""Characters of a goal that stand in the place of a persona."""
 
 
 def read_record(record: object, format: str, where: str, *, index: int = 0) -> Trajectory:  # noqa: A002
-    """A record in the named format as a trajectory; `index` is its place in the file, for an id if it has none.
-
-    Raises:
-        InputError: There is no such format, or this is no such record; the message begins with `where`.
-    """
+    """A record as a trajectory, with an id made of `index` if it has none; raises InputError that begins with `where`."""
     read = find(format)
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
@@ -137,11 +120,7 @@ def read_record(record: object, format: str, where: str, *, index: int = 0) -> T
 
 
 def find(name: str) -> Callable[[Mapping[str, Any], str], Trajectory | Played]:
-    """What reads the format of that name.
-
-    Raises:
-        InputError: There is none; the message lists what there is.
-    """
+    """The reader of that format; raises InputError for an unknown one."""
     if found := FORMATS.get(name.strip().casefold()):
         return found
     near = get_close_matches(name.casefold(), FORMATS, n=1)
@@ -203,4 +182,4 @@ FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Trajectory | Play
         "paper": _paper,
     }
 )
-"""What reads each format, by its name."""
+"""Reader of each format by its name."""

@@ -1,6 +1,6 @@
-"""The script behind a conversation: read back where we wrote the task, else the task's text and what was done in it.
+"""The script behind a conversation: parsed from our task text, or made of another text and the actions.
 
-What is read back is written again and compared, so that a text that only looks like ours is taken for what it is.
+A parsed script is rendered again and compared, so text that only resembles ours is not mistaken for it.
 """
 
 import re
@@ -12,26 +12,26 @@ from refinesynth.chat import INSTRUCTIONS, SOMEWHERE, TOOL_INSTRUCTIONS, render_
 from refinesynth.trajectory import ActionSpec, Script
 
 ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows.", pattern="(?s)(.+)")
-"""The one action of a script whose record says nothing of actions."""
+"""The one action of a script whose record lists none."""
 
 _GOAL, _ACTIONS, _VALUES = "\n\nGoal: ", "\n\nAvailable actions:\n", " is one of: "
 _SHARED = re.compile(r"\n\n(?=\{[^{}]*\} is one of: )")
 MOST_ACTIONS = 256
-"""Of a script; each turn is compared with all of them."""
+"""Most actions of a script; each turn is compared with all."""
 _TRIED = 16
-"""Places at which a function's description is taken apart."""
+"""Positions at which a function's description is split."""
 
 
 class Task(NamedTuple):
-    """What a conversation begins with."""
+    """Script of a conversation with its opening observation."""
 
     script: Script
     opening: str | None
-    """What the environment said before the first turn."""
+    """Observation before the first turn."""
 
 
 def plain_script(introduction: str, goal: str, actions: Iterable[ActionSpec] = (ANY_ACTION,)) -> Script:
-    """A script of which a record says no more: no environment, and nobody knows when it is done."""
+    """A script without environment and completion conditions."""
     return Script(
         introduction="" if introduction == SOMEWHERE else introduction,
         environment={},
@@ -42,7 +42,7 @@ def plain_script(introduction: str, goal: str, actions: Iterable[ActionSpec] = (
 
 
 def read_task(text: str) -> Task | None:
-    """What `render_task` wrote, with an opening observation or without; None for any other text."""
+    """Inverse of `render_task`, with or without an opening observation; None for any other text."""
     parts = _parts(text, INSTRUCTIONS)
     if parts is None:
         return None
@@ -56,7 +56,7 @@ def read_task(text: str) -> Task | None:
 
 
 def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None:
-    """The same where the actions are functions, as `render_tool_task` and `render_tools` write them."""
+    """The same for `render_tool_task` and `render_tools`."""
     parts = _parts(text, TOOL_INSTRUCTIONS)
     if parts is None or not parts[1] or len(tools) > MOST_ACTIONS or None in (actions := [*map(_action_of, tools)]):
         return None
@@ -67,13 +67,13 @@ def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None
 
 
 def pattern_of(template: str) -> str:
-    """A pattern that matches the template with anything in its placeholders."""
+    """A pattern of the template with any text in its placeholders."""
     *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
     return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
 
 
 def _parts(text: str, instructions: str) -> tuple[str, str, str | None] | None:
-    """Introduction, what follows `Goal:`, and the opening observation."""
+    """Introduction, text after `Goal:`, and the opening observation."""
     head, found, after = text.partition(f"\n\n{instructions}")
     place, goal, rest = head.partition(_GOAL)
     if not found or not goal or (after and not after.startswith("\n\n")):
@@ -86,7 +86,7 @@ def _with_opening(task: str, opening: str | None) -> str:
 
 
 def _actions(listed: str) -> list[ActionSpec]:
-    """Of the lines that `task_with_actions` writes."""
+    """Inverse of the lines of `task_with_actions`."""
     own, *further = _SHARED.split(listed, maxsplit=1)
     shared = _choices(further[0].split("\n")) if further else {}
     return [_action(line, shared) for line in own.removeprefix("- ").split("\n- ") if line]
@@ -104,7 +104,6 @@ def _action(line: str, shared: Mapping[str, tuple[str, ...]]) -> ActionSpec:
 
 
 def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Of `{item} is one of: mug, spoon`, by the name in braces."""
     found: dict[str, tuple[str, ...]] = {}
     for line in lines:
         name, _, values = line.partition(f"}}{_VALUES}")
@@ -113,7 +112,7 @@ def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
-    """The action of which `Tool.definition` is this, up to the number behind its name."""
+    """Inverse of `Tool.definition`, except for the number after its name."""
     function = cast("Mapping[str, Any]", tool.get("function"))
     said, properties = function.get("description"), properties_of(function)
     ends = [found.start() for found, _ in zip(re.finditer(": ", str(said)), range(_TRIED), strict=False)]
@@ -131,7 +130,7 @@ def _action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
 
 
 def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The parameters of a function, each with the texts that it may be; none means any."""
+    """Parameters of a function with their allowed texts, empty for any."""
     schema = _object(function.get("parameters"))
     return {name: _texts(_object(each).get("enum")) for name, each in _object(schema.get("properties")).items()}
 

@@ -1,7 +1,4 @@
-"""Where environments come from: personas out of files, datasets and iterables, and some of our own.
-
-Also what is done to collections of them before a run: `stats`, `dedup` and `sample`.
-"""
+"""Reading, describing, deduplicating and sampling personas."""
 
 from refinesynth.personas.deduplicating import DedupReport, dedup
 from refinesynth.personas.describing import PersonaStats, stats

@@ -16,22 +16,16 @@ from refinesynth.text.jsontext import write_json
 
 @dataclass(frozen=True)
 class DedupReport:
-    """What `dedup` did."""
-
     output: Path
     read: int
-    """Rows that were personas."""
+    """Rows with a persona."""
     bad: int
-    """Rows that were none; they are not in the output."""
+    """Rows without a persona; they are not in the output."""
     problems: tuple[str, ...]
-    """The first few of these."""
     kept: int
     exact: int
-    """Left out: the words of an earlier persona in its order."""
     near: int
-    """Left out: near-duplicates."""
     index_bytes: int
-    """Memory that the index took at the end."""
 
 
 def dedup(
@@ -44,25 +38,22 @@ def dedup(
     overwrite: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> DedupReport:
-    """Write the personas of `source`, each with its other fields, without near-duplicates; the first of several is
-    kept.
+    """Write the rows of `source` without near-duplicates; the first of several is kept.
 
-    The output is JSONL, compressed if its name ends in `.gz` or `.zst`; it appears whole or not at all. The same input
-    and settings give the same bytes, and running it on its own output leaves nothing more out. Rows are read once and
-    not held.
+    The output is JSONL and appears whole or not at all. The same input and settings give the same bytes; deduplicating
+    the output again removes nothing more. Rows are read once and not held in memory.
 
     Args:
-        source: What to read; the personas that ship with the package if None.
+        source: Personas to read; the ones that ship with the package if None.
         column: Column or key of a row's persona; `persona` or `text` if None.
-        output: File to write.
-        similar: What counts as a near-duplicate; Persona Hub's settings if None.
-        removed: File to list what was left out: its row, the row that it repeats, and how similar they are. Rows are
-            numbered among those that are personas, from 1.
-        overwrite: Replace `output` and `removed` if they are there.
-        on_progress: Called now and then with how many rows were read.
+        output: File to write, compressed if its name ends in `.gz` or `.zst`.
+        similar: Definition of a near-duplicate; Persona Hub's settings if None.
+        removed: File that lists each row left out, the row that it repeats, and their similarity. Row numbers begin at 1.
+        overwrite: Replace existing files.
+        on_progress: Called now and then with the number of rows read.
 
     Raises:
-        InputError: A file cannot be read, holds no persona, cannot be written or is there; a setting makes no sense.
+        InputError: A file cannot be read or written, exists, or holds no persona; a setting is out of range.
         ConfigurationError: datasketch is not installed.
     """
     target, listing = Path(output), None if removed is None else Path(removed)
@@ -102,11 +93,7 @@ def dedup(
 
 
 def check_output(path: Path, source: RecordSource | None, *, overwrite: bool) -> None:
-    """Complain before anything is read.
-
-    Raises:
-        InputError: `path` is a folder, exists and `overwrite` is false, or is one of the files of `source`.
-    """
+    """Raise InputError if `path` is a folder, exists without `overwrite`, or is a file of `source`."""
     refuse_existing(path, overwrite=overwrite)
     given: Iterable[object] = (
         (Path(source),) if isinstance(source, str | PathLike) else source if isinstance(source, list | tuple) else ()

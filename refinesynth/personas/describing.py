@@ -11,8 +11,6 @@ from refinesynth.personas.records import Records, RecordSource
 
 @dataclass(frozen=True)
 class Lengths:
-    """How lengths are spread."""
-
     least: int
     median: int
     mean: float
@@ -22,7 +20,6 @@ class Lengths:
 
     @classmethod
     def of(cls, counts: Counter[int]) -> "Lengths":
-        """From how often each length comes; at least one does."""
         found = sorted(counts.elements())
         number = len(found)
         mean = round(sum(found) / number, 2)
@@ -35,13 +32,10 @@ _MOST_WORDS = 2_000_000
 
 @dataclass(frozen=True)
 class PersonaStats:
-    """What `stats` found."""
-
     personas: int
     bad: int
-    """Rows that are no personas."""
+    """Rows without a persona."""
     problems: tuple[str, ...]
-    """The first few of these."""
     characters: Lengths
     words: Lengths
     distinct_words: int
@@ -50,11 +44,9 @@ class PersonaStats:
     exact_duplicates: int
     """Personas with the words of an earlier one, in its order; case and punctuation aside."""
     near_duplicates: int | None
-    """Further personas that are near-duplicates of an earlier one that is none itself; None if they were not looked
-    for."""
+    """Near-duplicates of an earlier persona, exact ones not counted; None if not searched."""
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
         return asdict(self)
 
 
@@ -69,12 +61,11 @@ def stats(
     """Read all personas once and describe them.
 
     Args:
-        source: What to read; the personas that ship with the package if None.
+        source: Personas to read; the ones that ship with the package if None.
         column: Column or key of a row's persona; `persona` or `text` if None.
-        similar: What counts as a near-duplicate; Persona Hub's settings if None.
-        near: Whether to look for near-duplicates, which takes most of the time, an index in memory and the package
-            datasketch.
-        on_progress: Called now and then with how many rows were read.
+        similar: Definition of a near-duplicate; Persona Hub's settings if None.
+        near: Search near-duplicates. This takes most of the time, an index in memory and datasketch.
+        on_progress: Called now and then with the number of rows read.
 
     Raises:
         InputError: A file cannot be read, or there is no persona.

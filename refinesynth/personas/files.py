@@ -1,4 +1,4 @@
-"""Personas in files: JSONL, JSON, CSV, TSV, Parquet and plain text, each also compressed; and from standard input."""
+"""Personas in JSONL, JSON, CSV, TSV, Parquet and text files, also compressed, and on standard input."""
 
 import csv
 import os
@@ -17,6 +17,7 @@ import orjson
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.files.atomic_write import COMPRESSED
 from refinesynth.files.compressed import open_binary
 from refinesynth.files.lines import bounded_lines, read_document
 from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row
@@ -30,20 +31,17 @@ STDIN = "-"
 _COUNTED_BYTES = 64 * 1024 * 1024
 """Largest file whose lines are counted beforehand, which takes a fifth of a second."""
 _PARQUET_ROWS = 256
-"""Rows of a Parquet file in memory at a time."""
-_COMPRESSIONS = (".gz", ".zst")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _FORMATS = (".jsonl", ".ndjson", *_DELIMITERS, ".txt", ".json", ".parquet")
 
 Found = tuple[int, object]
-"""Number and content of a row, which may or may not hold a persona."""
 
 
 class PersonaFile:
-    """A file of personas. Making one checks that it can be read in principle; `rows` reads it, blocking."""
+    """A file of personas. The constructor looks at the path alone; `rows` reads it and blocks."""
 
     def __init__(self, path: str | PathLike[str], *, column: str | None = None) -> None:
-        """Look at the path alone; `column` is where a row's persona stands, by default `persona` or `text`.
+        """Check the path; `column` holds a row's persona, by default `persona` or `text`.
 
         Raises:
             InputError: There is no such file, or its suffix is unknown.
@@ -53,7 +51,7 @@ class PersonaFile:
         self.column = column
         self._line = 0
         suffixes = [suffix.lower() for suffix in path.suffixes]
-        self._compression = suffixes.pop() if suffixes and suffixes[-1] in _COMPRESSIONS else None
+        self._compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else None
         self._format = suffixes[-1] if suffixes else ""
         if str(path) == STDIN:
             self._format = STDIN
@@ -69,25 +67,18 @@ class PersonaFile:
         if self._format not in _FORMATS:
             raise InputError(
                 f"unknown file format by the name of {str(path)!r}; expected one that ends in "
-                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(_COMPRESSIONS)} after that"
+                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(COMPRESSED)} after that"
             )
         if self._format == ".parquet":
             check_installed("parquet", "pyarrow")
 
     def rows(self) -> Generator[Row, None, None]:
-        """Every row in order, lazily.
-
-        Raises:
-            InputError: The file has no column for personas, a line is too long, a row of CSV is none, or the file
-                cannot be read on.
-        """
+        """Yield every row in order; raises InputError if the file cannot be read or has no column for personas."""
         for found in self._found():
             yield found if isinstance(found, BadRow) else read_row(found[1], found[0], self.column)
 
     def at_most(self) -> int | None:
-        """How many personas it holds at most: its rows that are not blank; None if it is compressed, large or no file
-        on a disk. What cannot be read is said where the rows are.
-        """
+        """Upper bound of the number of personas; None for compressed, large and unreadable files and for streams."""
         if self._compression is not None or self._format == ".json" or not self.path.is_file():
             return None
         try:
@@ -144,7 +135,6 @@ class PersonaFile:
                 yield BadRow(self._line, f"is not UTF-8 at byte {error.start}")
 
     def _content(self, line: bytes) -> object:
-        """JSON, or a persona as it stands; on standard input each line may be either."""
         is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
         return line.decode() if is_text else orjson.loads(line)
 
@@ -154,10 +144,7 @@ class PersonaFile:
         return csv.reader(lines, delimiter=_DELIMITERS[self._format], strict=True)
 
     def _csv_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
-        """Rows by the number of their first line. What is held is bounded by `csv.field_size_limit`, 128 KiB a cell.
-
-        Quotes are taken strictly: read otherwise, one that is never closed would hide the rows behind it.
-        """
+        """Rows by the number of their first line. Strict quoting: an unclosed quote would hide the rows after it."""
         rows = self._cells(file)
         first = 1
         try:
@@ -196,7 +183,6 @@ class PersonaFile:
 
 
 def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
-    """A list of rows, or an object that holds one."""
     try:
         found: object = orjson.loads(read_document(file, path))
     except orjson.JSONDecodeError as error:
@@ -210,7 +196,7 @@ def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
 
 
 def _names(header: list[str], at: int) -> list[str | None]:
-    """Names of the columns as a row's fields; None for those without a name and those whose name was there before."""
+    """Column names as fields of a row; None for unnamed and repeated columns."""
     persona = header[at].strip().casefold()
     names: list[str | None] = [name.strip() or None for name in header]
     return [
@@ -220,7 +206,6 @@ def _names(header: list[str], at: int) -> list[str | None]:
 
 
 def _parquet_count(path: Path) -> int | None:
-    """How many rows a Parquet file says that it has; None if it is none."""
     arrow: Any = import_module("pyarrow")
     parquet: Any = import_module("pyarrow.parquet")
     try:
@@ -230,11 +215,7 @@ def _parquet_count(path: Path) -> int | None:
 
 
 def _read_parquet(file: BinaryIO, path: Path, wanted: str | None) -> Iterator[Found | BadRow]:
-    """The rows' numbers and fields, some hundred in memory at a time; of columns of one name none but the persona.
-
-    Raises:
-        InputError: It is no Parquet file, or has no column for personas.
-    """
+    """Rows in batches; of columns that share a name, only the persona's is read."""
     # Typed as Any: pyarrow is optional, and has no types.
     arrow: Any = import_module("pyarrow")
     parquet: Any = import_module("pyarrow.parquet")

@@ -1,7 +1,6 @@
-"""Near-duplicates by MinHash, as Persona Hub's authors removed them: 1-grams, 128 permutations, Jaccard similarity 0.9.
+"""Near-duplicates by MinHash with Persona Hub's settings (1-grams, 128 permutations, Jaccard similarity 0.9).
 
-Section 7 of the method. Candidates come from MinHash (datasketch) and are then compared exactly, by the sets of their
-grams, so that no persona is taken for a near-duplicate that is none.
+Candidates come from MinHash (datasketch) and are then compared exactly, so there are no false positives.
 """
 
 import hashlib
@@ -27,20 +26,16 @@ _UNSPACED = (
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
 _KEPT_WORDS = 1 << 16
-"""Words whose hash is kept at hand."""
 
 
 def words(text: str) -> list[str]:
-    """The words in their order, without case and punctuation; characters where a script sets no words apart.
-
-    A text without any, such as one of emoji, is taken as one word, so that there is always at least one.
-    """
+    """Lower-case words of a text, at least one; single characters in scripts without spaces."""
     folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
     return _WORD.findall(folded) or [folded.strip()]
 
 
 def grams(found: list[str], size: int = 1) -> set[int]:
-    """Hashes of all runs of `size` words, 32 bits each; of a shorter text, the hash of all its words."""
+    """32-bit hashes of all runs of `size` words; of a shorter text, the hash of all its words."""
     if size == 1:
         return set(map(_hashed, found))
     runs = range(max(1, len(found) - size + 1))
@@ -48,7 +43,7 @@ def grams(found: list[str], size: int = 1) -> set[int]:
 
 
 def fingerprint(found: list[str]) -> int:
-    """A hash of the words in their order, 64 bits: equal for texts that differ in case and punctuation at most."""
+    """64-bit hash of the words in order."""
     return int.from_bytes(hashlib.blake2b(" ".join(found).encode("utf-8", "replace"), digest_size=8).digest())
 
 
@@ -59,16 +54,15 @@ def _hashed(word: str) -> int:
 
 _NUMBER_BYTES = 32
 _MOST_COMPARED = 128
-"""Rows that share one band that a row is compared with; bounds the time that hostile or monotonous data can
-take."""
+"""Most rows of one band that a row is compared with; bounds the time for monotonous or hostile data."""
 
 
 @dataclass(frozen=True)
 class Similar:
-    """What counts as a near-duplicate; the defaults are Persona Hub's."""
+    """Definition of a near-duplicate; the defaults are Persona Hub's."""
 
     threshold: float = 0.9
-    """Jaccard similarity of the sets of grams from which on two personas are near-duplicates, above 0 and at most 1."""
+    """Least Jaccard similarity of two near-duplicates, above 0 and at most 1."""
     size: int = 1
     """Words of one gram; characters in scripts that set no words apart."""
     permutations: int = 128
@@ -90,53 +84,47 @@ class Twin:
     """The earlier persona that another one repeats."""
 
     of: int
-    """Its number among those that were kept, from 0."""
+    """Its number among those that were admitted, from 0."""
     similarity: float
-    """Of their grams, from the threshold to 1."""
+    """Jaccard similarity of the grams, from the threshold to 1."""
     exact: bool
-    """Whether the words and their order are the same."""
+    """True if the words and their order are the same."""
 
 
 class NearDuplicates:
-    """Admits personas that are not near-duplicates of one admitted before.
+    """Index that admits personas which are no near-duplicates of an earlier one.
 
-    Deterministic, and the first of several near-duplicates is the one admitted. Nothing below the threshold is refused.
-    At the threshold itself 99 % of the pairs are found, above it more: 99.99 % at 0.95 for the default of 0.9. In data
-    where more than a hundred admitted personas share most of their words, only the newest of these are compared.
+    Deterministic. No persona below the threshold is refused; 99 % of the pairs at the threshold are found, and 99.99 % at
+    0.95 for the default threshold of 0.9. Where more than a hundred admitted personas share most of their words, only the
+    newest of these are compared.
 
-    Memory for each admitted persona: 4 bytes for each distinct gram, 16, and about 110 for each band (12 by default).
+    Memory per admitted persona: 4 bytes for each distinct gram, 16, and about 110 for each band (12 by default).
     """
 
     def __init__(self, similar: Similar | None = None) -> None:
-        """An empty index.
-
-        Raises:
-            ConfigurationError: datasketch or numpy is not installed.
-        """
+        """Raises: ConfigurationError: datasketch or numpy is not installed."""
         check_installed("diversity", "datasketch", "numpy")
         self.similar = similar or Similar()
         self._bands, self._rows = choose_bands(self.similar.permutations, self.similar.threshold)
         self._newest: dict[int, int] = {}
-        """Of the personas that have a key, the number of the newest."""
+        """Key to the number of the newest persona that has it."""
         self._before = array("i")
-        """For each persona and each of its keys, the one that was the newest until then; -1: none."""
+        """For each persona and each of its keys, the persona that was the newest before, or -1."""
         self._grams = array("I")
         self._ends = array("Q", [0])
         self._fingerprints = array("Q")
 
     def __len__(self) -> int:
-        """How many were admitted."""
         return len(self._fingerprints)
 
     @property
     def bytes_held(self) -> int:
-        """Bytes that the index takes, estimated: those of the arrays, and two numbers for each entry of the table."""
         arrays = (self._grams, self._ends, self._fingerprints, self._before)
         held = sum(part.itemsize * len(part) for part in arrays)
         return held + getsizeof(self._newest) + 2 * _NUMBER_BYTES * len(self._newest)
 
     def admit(self, text: str) -> Twin | None:
-        """Admit a persona and return None, or return which one it repeats."""
+        """Admit a persona and return None, or return the earlier persona that it repeats."""
         found = words(text)
         wanted = grams(found, self.similar.size)
         keys = self._keys(wanted)
@@ -165,7 +153,7 @@ class NearDuplicates:
         return shared / (len(wanted) + end - start - shared)
 
     def _keys(self, wanted: set[int]) -> list[int]:
-        """A number for each band of the MinHash signature; two that are equal by chance cost a comparison."""
+        """One number per band of the MinHash signature; a collision costs one comparison."""
         sketch = self._sketch
         sketch.clear()
         # Sorted: sets of equal numbers may come in another order.
@@ -174,7 +162,6 @@ class NearDuplicates:
         return [hash((number, band.tobytes())) for number, band in enumerate(bands)]
 
     def _candidates(self, keys: list[int]) -> list[int]:
-        """Personas that share a band with these keys, each once, in order; the newest of each band."""
         found: set[int] = set()
         for band, key in enumerate(keys):
             number = self._newest.get(key, -1)
@@ -193,12 +180,10 @@ class NearDuplicates:
 
 
 def choose_bands(permutations: int, threshold: float, *, found: float = 0.99) -> tuple[int, int]:
-    """Number of bands and hash values in each, such that a pair at the threshold shares a band with probability
-    `found`.
+    """Number of bands and of hash values per band, such that a pair at the threshold shares a band with probability `found`.
 
-    A pair of similarity s shares one with 1 - (1 - s^rows)^bands. As many values a band as that allows, since each more
-    means fewer pairs that are looked at in vain. With few permutations and a low threshold a band has one value, and
-    fewer pairs may be found.
+    A pair of similarity s shares a band with probability 1 - (1 - s^rows)^bands. The most rows that suffice are chosen, as
+    each more means fewer comparisons in vain; the minimum is one row.
     """
     for rows in range(permutations, 1, -1):
         bands = permutations // rows

@@ -1,4 +1,4 @@
-"""Whole rows of personas, one after the other, with what could not be read counted beside."""
+"""Rows of personas with all their fields, and a count of the bad ones."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from os import PathLike
@@ -12,15 +12,13 @@ from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, read_row, s
 from refinesynth.trajectory import Persona
 
 RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
-"""A path (also as text), or an iterable of rows; a `Path` among them is a file and stands for its rows, a text is a
-persona."""
+"""A path, or an iterable of rows: a `Path` stands for the rows of its file, a text is a persona."""
 
 _TOLD_EVERY = 4096
-"""Rows between two calls of `on_progress`."""
 
 
 class Records:
-    """Iterates over the rows of a source, once; rows that are no personas are counted and skipped."""
+    """Iterator over the rows of a source; rows without a persona are counted and skipped."""
 
     def __init__(
         self,
@@ -29,20 +27,18 @@ class Records:
         column: str | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Look at the paths alone; None stands for the personas that ship with the package.
+        """Check the paths; None stands for the shipped personas.
 
-        `column` names where a row's persona stands, by default `persona` or `text`. `on_progress` is called now and then with how many rows were read.
+        `column` holds a row's persona, by default `persona` or `text`. `on_progress` gets the number of rows read so far.
 
         Raises:
-            InputError: There is no such file, its suffix is unknown, or `source` is nothing to read rows from.
+            InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type.
             ConfigurationError: A package that a file needs is not installed.
         """
         self.read = 0
-        """Rows so far that are personas."""
         self.bad = 0
-        """Rows so far that are none."""
         self.problems: tuple[str, ...] = ()
-        """The first few of them: file, line and reason."""
+        """The first few bad rows: file, line and reason."""
         self._on_progress = on_progress
         self._column = column
         self._rows = self._found(_pieces(source, column))
@@ -51,19 +47,10 @@ class Records:
         return self
 
     def __next__(self) -> Record:
-        """The next row that is a persona.
-
-        Raises:
-            InputError: A file cannot be read on.
-        """
         return next(self._rows)
 
     def check(self) -> None:
-        """After the last row, see that there was one.
-
-        Raises:
-            InputError: There was none.
-        """
+        """Raise InputError if no row held a persona."""
         if not self.read:
             said = f"none of {self.bad:,} rows is one. {'; '.join(self.problems)}" if self.bad else "there are no rows"
             raise InputError(f"no personas: {said}")
@@ -90,7 +77,7 @@ class Records:
 
 
 def _pieces(source: RecordSource | None, column: str | None) -> Iterable[object]:
-    """The files and rows of a source; files of a list are looked at before an hour is spent on those before them."""
+    """Files and rows of a source; the files of a list are checked before the first is read."""
     if source is None:
         return shipped()
     if isinstance(source, str | PathLike):
@@ -108,12 +95,10 @@ def _opened(piece: object, column: str | None) -> object:
 
 
 def write_records(records: Iterable[Record], output: str | PathLike[str], *, overwrite: bool = False) -> int:
-    """Write rows as JSONL, each with all its fields, and say how many there were.
-
-    The file appears whole or not at all, compressed if its name ends in `.gz` or `.zst`.
+    """Write rows as JSONL, whole or not at all, and return their number.
 
     Raises:
-        InputError: It is there already, or cannot be written.
+        InputError: The file exists, or cannot be written.
     """
     written = 0
     with output_file(Path(output), overwrite=overwrite) as file:

@@ -1,4 +1,4 @@
-"""One row of a source: a persona with what stands beside it, or why it is none."""
+"""One row of a source: a persona with its other fields, or the reason why there is none."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,23 +14,21 @@ from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, explain
 
 COLUMNS = ("persona", "text")
-"""Names under which a row may hold its persona; the first that is there counts."""
+"""Keys that may hold a persona; the first that is there counts."""
 
 REPORTED_ROWS = 5
-"""How many bad rows are kept with their reasons; the others are only counted."""
+"""Number of bad rows that are kept with their reasons."""
 
 WRAPPER = "json"
-"""Name of a column that may hold the whole row, as an object or as JSON text, where there is none of `COLUMNS`."""
+"""Column that may hold the whole row, as an object or as JSON text, if there is none of `COLUMNS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that is no persona. It is counted and reported, and the run goes on."""
-
     line: int
     """Line of the file, or position among the rows, from 1."""
     reason: str
-    """What is wrong with it, without its content."""
+    """Problem, without the row's content."""
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.reason}"
@@ -38,19 +36,16 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A whole row: the persona, and the other fields, such as Persona Hub's domains."""
+    """A persona with the other fields of its row, such as Persona Hub's domains."""
 
     line: int
     """Line of the file, or position among the rows, from 1."""
     persona: Persona
     fields: Mapping[str, JsonValue]
-    """Everything else that the row holds, as it is; untrusted, and not checked to be JSON."""
+    """Other fields of the row, untrusted and not checked to be JSON."""
 
     def as_json(self) -> bytes:
-        """The row as one line of JSONL, without its end: `persona` first, the other fields after it in their order.
-
-        Fields that cannot be written as JSON are left out, all of them: nested too deep, or in a circle.
-        """
+        """The row as one JSON line, `persona` first. All other fields are left out if one cannot be written as JSON."""
         try:
             return write_json(
                 {"persona": self.persona.text, **self.fields}, default=str, option=orjson.OPT_NON_STR_KEYS
@@ -60,14 +55,12 @@ class Record:
 
 
 Row = Record | BadRow
-"""What a source gives, in its order."""
 
 
 def read_row(value: object, line: int, column: str | None = None) -> Row:
-    """A row from a text, a `Persona`, or a mapping with the key `persona` or `text`; never raises.
+    """Read a text, a `Persona`, or a mapping with the key `persona` or `text`; never raises.
 
-    With a `column` the persona is there and nowhere else. Fields without a name, which a trailing comma in a CSV header
-    makes, are left out.
+    With `column`, only that key is read. Fields without a name (a trailing comma in a CSV header) are left out.
     """
     if column is not None and isinstance(value, Mapping):
         named = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
@@ -100,7 +93,7 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
 
 
 def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], str] | None:
-    """The row and the key of its persona; a row that is itself in a field of another, whole, comes out of it."""
+    """The row and the key of its persona; a row inside a field of another row is unwrapped."""
     key = next((name for name in COLUMNS if name in row), None)
     within = row[key or WRAPPER] if key is not None or WRAPPER in row else None
     if isinstance(within, str) and within.lstrip().startswith("{"):
@@ -118,14 +111,14 @@ def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], s
 
 
 def find_column(names: Iterable[str], wanted: str | None = None) -> str | None:
-    """The column that holds personas, in any case and with blanks around it; None if there is none."""
+    """The column that holds personas, ignoring case and surrounding blanks."""
     folded = {name.strip().casefold(): name for name in reversed(list(names))}
     looked_for = (*COLUMNS, WRAPPER) if wanted is None else (wanted.strip().casefold(),)
     return next((folded[name] for name in looked_for if name in folded), None)
 
 
 def no_column(what: object, names: Sequence[str], wanted: str | None) -> InputError:
-    """That none of a table's columns is the one for personas."""
+    """Error about a table without a column for personas."""
     expected = "persona or text" if wanted is None else repr(wanted)
     return InputError(f"{what} has the columns {list(names)[:20]}; expected one of them to be {expected}. {_NAME_IT}")
 
@@ -134,12 +127,11 @@ _NAME_IT = "Name the column of the personas with --column (column= in Python)"
 
 
 def _others(names: Iterable[object]) -> str:
-    """The keys that a row has instead, the first few, and what to do about them."""
     found = ", ".join(repr(str(name)[:40]) for name in islice(names, 5))
     return f"it has {found or 'none'}. {_NAME_IT}"
 
 
 def shipped() -> tuple[Persona, ...]:
-    """All personas in the package, about 300, always in the same order."""
+    """All personas of the package, about 300, always in the same order."""
     lines = (files("refinesynth.personas") / "shipped.jsonl").read_bytes().splitlines()
     return tuple(Persona.model_validate(orjson.loads(line)) for line in lines)

@@ -1,6 +1,4 @@
-"""A random sample of personas, balanced over their domains, in one pass and in memory that depends on its size
-alone.
-"""
+"""Random samples of personas, balanced over domains; one pass, memory bound by the sample's size."""
 
 import hashlib
 import heapq
@@ -20,7 +18,7 @@ from refinesynth.personas.records import Records, RecordSource
 from refinesynth.personas.rows import Record
 
 DOMAIN = "domain"
-"""Balance by whichever of `DOMAIN_FIELDS` a row has."""
+"""Balance by the first of `DOMAIN_FIELDS` that a row has."""
 
 DOMAIN_FIELDS = (
     "general domain (top 1 percent)",
@@ -29,14 +27,12 @@ DOMAIN_FIELDS = (
     "domain",
     "category",
 )
-"""Fields that are taken for a domain; the first that says something counts. Persona Hub's elite files have the first
-two."""
+"""Fields that name a domain, in order of precedence. Persona Hub's elite files have the first two."""
 
 NO_DOMAIN = "(none)"
-"""The domain of rows whose fields name none; such rows are one group."""
+"""Group of the rows whose fields name no domain."""
 
 _FIELDS_NAMED = 20
-"""Names of fields that a message lists."""
 
 _MISSING = frozenset({"", "none", "null", "nan", "n/a", "na", "unknown", "not specified", "-"})
 _LONGEST = 100
@@ -45,14 +41,10 @@ _SPACE = re.compile(r"\s+")
 
 
 def domain_of(record: Record, by: str = DOMAIN) -> str | None:
-    """The domain of a row: None if its fields name none.
+    """Domain of a row by `domain` or the name of a field; None if there is none.
 
-    Names of fields are compared without regard to case and punctuation, so that a misspelled extra column of the same
-    name stands in for a field that is empty. Domains are compared without regard to case, space and quotes around them.
-
-    Args:
-        record: The row.
-        by: `domain`, or the name of a field.
+    Field names are compared without case and punctuation, so a misspelled extra column stands in for an empty one.
+    Domains are compared without case, spaces and quotes.
     """
     wanted = _wanted(by)
     named: dict[str, str] = {}
@@ -73,7 +65,6 @@ def _plain(name: str) -> str:
 
 
 def _said(value: JsonValue) -> str | None:
-    """The domain that a field names; None for null, for `None` and the like, and for what is no text."""
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, str):
@@ -84,20 +75,17 @@ def _said(value: JsonValue) -> str | None:
 
 @dataclass(frozen=True)
 class Sample:
-    """What `sample` drew."""
-
     records: tuple[Record, ...]
-    """In an order of which every beginning is balanced: one of each domain, then the second of each, ..."""
+    """Interleaved by domain: one of each, then the second of each, and so on."""
     read: int
-    """Rows that were personas."""
+    """Rows with a persona."""
     bad: int
-    """Rows that were none."""
+    """Rows without a persona."""
     problems: tuple[str, ...]
-    """The first few of these."""
     duplicates: int
-    """Near-duplicates that were left out, 0 if they were not looked for."""
+    """Near-duplicates that were left out; 0 if not searched."""
     domains: dict[str, int]
-    """How many personas of each domain were drawn, in the order of `records`; empty without balancing."""
+    """Number of personas drawn from each domain, in the order of `records`; empty without balancing."""
 
 
 def sample(
@@ -112,18 +100,17 @@ def sample(
 ) -> Sample:
     """Draw `n` personas at random, or all if there are fewer; the same arguments give the same sample.
 
-    With `balance_by`, as evenly from the domains as they allow: no domain gives two more than another that has more to
-    give. If there are more domains than `n`, `n` of them are drawn. The source is read once; at most three times `n`
-    rows are held.
+    With `balance_by`, domains are represented as evenly as they allow; with more domains than `n`, `n` domains are drawn.
+    The source is read once, and at most 3 `n` rows are held.
 
     Args:
-        source: What to draw from; the personas that ship with the package if None.
+        source: Personas to read; the ones that ship with the package if None.
+        n: Size of the sample.
         column: Column or key of a row's persona; `persona` or `text` if None.
-        n: How many.
-        seed: Another one gives another sample.
-        balance_by: `domain` (Persona Hub's fields and a few others), or the name of a field; None does not balance.
-        similar: Leave near-duplicates out, as `dedup` does; their index needs memory for every row.
-        on_progress: Called now and then with how many rows were read.
+        seed: Seed of the sample.
+        balance_by: `domain` (Persona Hub's fields and a few others) or the name of a field; None does not balance.
+        similar: Leave near-duplicates out, as `dedup` does; the index needs memory for every row.
+        on_progress: Called now and then with the number of rows read.
 
     Raises:
         InputError: `n` is not positive, a file cannot be read, it holds no persona, or no row has the field.
@@ -160,11 +147,9 @@ def sample(
 
 
 class _Balanced:
-    """The first `n` rows by their rank within their domain, then by the domain's own key; a row's rank follows from its
-    random key.
+    """The first `n` rows by (rank within their domain, key of the domain); a rank follows from a row's random key.
 
-    Where `n` rows come before a row, as many do when there are more: so rows that are not among the first may be let go
-    at any time, and no more than three times `n` are held.
+    A row that is preceded by `n` others can be dropped at any time, so at most 3 `n` rows are held.
     """
 
     def __init__(self, n: int, seed: int) -> None:
@@ -172,12 +157,9 @@ class _Balanced:
         self._random = Random(seed)
         self._offered = 0
         self._rows: dict[str, list[tuple[int, int, Record]]] = {}
-        """Of each domain: random key, position, row."""
         self.held = 0
-        """Rows in memory."""
 
     def offer(self, record: Record, domain: str) -> None:
-        """Keep a row if it may be in the sample."""
         self._offered += 1
         self._rows.setdefault(domain, []).append((self._random.getrandbits(64), self._offered, record))
         self.held += 1
@@ -189,11 +171,9 @@ class _Balanced:
             self.held = len(kept)
 
     def __iter__(self) -> Iterator[tuple[str, Record]]:
-        """The sample: domains and rows."""
         return ((name, record) for _, _, name, (_, _, record) in self._first())
 
     def _first(self) -> list[tuple[int, int, str, tuple[int, int, Record]]]:
-        """Rank, the domain's key, its name, and the row."""
         ranked = (
             (rank, key, name, row)
             for name, rows in self._rows.items()
@@ -203,6 +183,5 @@ class _Balanced:
         return heapq.nsmallest(self._n, ranked, key=lambda each: each[:3])
 
     def _key(self, domain: str) -> int:
-        """Decides which domains are drawn, and the order among those that are."""
         digest = hashlib.blake2b(f"{self._seed}\0{domain}".encode("utf-8", "replace"), digest_size=8).digest()
         return int.from_bytes(digest)

@@ -1,15 +1,6 @@
-"""Personas as they are needed, from every kind of source: a path, an iterable, an async iterable, a Hugging Face dataset."""
+"""Personas for a run, read lazily from a path, an iterable, an async iterable or a Hugging Face dataset."""
 
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sized,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from itertools import islice
 from os import PathLike
@@ -25,28 +16,20 @@ from refinesynth.trajectory import Persona
 
 
 class Personas:
-    """An async iterator of `(index, persona)`; bad rows get no index. Close it, or use it in `async with`."""
+    """Async iterator of `(index, persona)`; bad rows get no index. Use it in `async with`, or close it."""
 
     def __init__(
-        self,
-        rows: AsyncGenerator[Row, None],
-        description: str,
-        *,
-        count: Callable[[], int | None] = lambda: None,
+        self, rows: AsyncGenerator[Row, None], description: str, *, count: Callable[[], int | None] = lambda: None
     ) -> None:
-        """Number the personas among `rows`; `count` says how many rows there are at most."""
+        """`count` returns an upper bound of the number of rows."""
         self._count = count
         self._rows = rows
-        self._opened = [rows]
         self._next = self._place = 0
         self._first, self._step = 0, 1
         self._read_ahead: Persona | None = None
         self.description = description
-        """What they are read from, in words."""
         self.bad = 0
-        """Rows so far that are no personas."""
         self.problems: tuple[BadRow, ...] = ()
-        """The first few of them."""
         self.on_problem: Callable[[BadRow], None] | None = None
         """Called with each row that joins `problems`."""
 
@@ -54,11 +37,7 @@ class Personas:
         return self
 
     async def __anext__(self) -> tuple[int, Persona]:
-        """The next persona and its position among the readable ones, from 0.
-
-        Raises:
-            InputError: The source cannot be read, or there is not one persona in it.
-        """
+        """Return the next persona with its index, from 0; raises InputError for an empty or unreadable source."""
         persona, self._read_ahead = self._read_ahead, None
         if persona is None:
             persona = await self._read()
@@ -67,31 +46,29 @@ class Personas:
         return index, persona
 
     def only_every(self, step: int, *, first: int) -> None:
-        """From now on, give every `step`-th persona alone, beginning with number `first`, from 0; to be called once,
-        before any is taken. What is given is numbered from 0 without gaps.
+        """Give every `step`-th persona only, beginning with number `first`, and number them from 0 without gaps.
+
+        To be called once, before any is taken.
         """
         self._first, self._step = first, step
-        self._rows = self._picked(self._rows)
-        self._opened.append(self._rows)
 
     async def at_most(self) -> int | None:
-        """Upper bound of the number of personas; None where it is unknown before a stream or large files are read."""
+        """Upper bound of the number of personas; None for streams and large files."""
         count = await anyio.to_thread.run_sync(self._count, abandon_on_cancel=True)
         return None if count is None else len(range(self._first, count, self._step))
 
     async def look(self) -> None:
-        """See that there is at least one persona, which stays to be taken.
-
-        Raises:
-            InputError: There is none, or the source cannot be read.
-        """
+        """Read the first persona without taking it; raises InputError if there is none."""
         if self._read_ahead is None and self._next == 0:
             self._read_ahead = await self._read()
 
     async def _read(self) -> Persona:
         async for row in self._rows:
             if isinstance(row, Record):
-                return row.persona
+                place, self._place = self._place, self._place + 1
+                if place % self._step == self._first:
+                    return row.persona
+                continue
             self.bad += 1
             if len(self.problems) < REPORTED_ROWS:
                 self.problems = (*self.problems, row)
@@ -100,14 +77,6 @@ class Personas:
         if self._next == 0:
             raise InputError(self._empty())
         raise StopAsyncIteration
-
-    async def _picked(self, rows: AsyncGenerator[Row, None]) -> AsyncGenerator[Row, None]:
-        async for row in rows:
-            if isinstance(row, Record):
-                place, self._place = self._place, self._place + 1
-                if place % self._step != self._first:
-                    continue
-            yield row
 
     def _empty(self) -> str:
         if self._place:
@@ -118,9 +87,7 @@ class Personas:
         return f"no personas: none of the {self.bad:,} rows of {self.description} is one. {first}"
 
     async def aclose(self) -> None:
-        """Let go of the source."""
-        for rows in reversed(self._opened):
-            await rows.aclose()
+        await self._rows.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -144,25 +111,23 @@ class PersonaDataset(Protocol):
 PersonaSource: TypeAlias = (
     str | PathLike[str] | Persona | Iterable[PersonaRow] | AsyncIterable[PersonaRow] | PersonaDataset
 )
-"""A path (also as text), one persona, an iterable or async iterable of rows, a Hugging Face dataset among them."""
+"""A path, one persona, an iterable or async iterable of rows, or a Hugging Face dataset."""
 
 _ROWS_AT_ONCE = 64
-"""Rows that a thread reads before it comes back, and that an iterable gives before other tasks have their turn."""
+"""Rows per batch of a reading thread, and per turn of the event loop for iterables."""
 
 _EXPECTED = "a path, an iterable or async iterable of texts, or a Hugging Face dataset"
 
 
 def open_personas(source: PersonaSource | None = None, *, column: str | None = None) -> Personas:
-    """Personas from `source`, read lazily; those that ship with the package if it is None.
+    """Open personas to be read lazily; the ones that ship with the package if `source` is None.
 
-    `column` names where they stand in a row of a file, a dataset or an iterable, if not in `persona` or `text`.
-
-    A row that is no persona is counted (`Personas.bad`), for every kind of fault. Files and datasets are read in a
-    thread; an iterable is asked on the event loop, row by row, and a blocking one blocks it.
+    `column` holds a row's persona, by default `persona` or `text`. Bad rows are counted (`Personas.bad`). Files and datasets
+    are read in a thread; iterables on the event loop.
 
     Raises:
-        InputError: There is no such file, its suffix is unknown, or `source` is nothing to read personas from. That it
-            is empty, or lacks a column for personas, shows when it is read.
+        InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type. An empty source or a
+            missing column is reported on reading.
     """
     if source is None:
         personas = shipped()
@@ -234,14 +199,10 @@ async def _awaited(source: AsyncIterable[object], column: str | None) -> AsyncGe
 async def _threaded(rows: Generator[Row, None, None]) -> AsyncGenerator[Row, None]:
     try:
         # Abandoned on cancellation, so that a slow disk cannot hold up the end of a run.
-        while batch := await anyio.to_thread.run_sync(_take, rows, abandon_on_cancel=True):
+        while batch := await anyio.to_thread.run_sync(list, islice(rows, _ROWS_AT_ONCE), abandon_on_cancel=True):
             for row in batch:
                 yield row
     finally:
         # An abandoned thread is still in there, and closes it when it comes out.
         with suppress(ValueError):
             rows.close()
-
-
-def _take(rows: Iterator[Row]) -> list[Row]:
-    return list(islice(rows, _ROWS_AT_ONCE))

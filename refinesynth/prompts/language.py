@@ -1,4 +1,4 @@
-"""What a template may say: blocks, conditions, loops over data, other templates, and data through the filter `block`.
+"""Language of templates: blocks, conditions, loops over data, other templates, and data through the filter `block`.
 
 No template calls, assigns or multiplies anything, and what a filled one may hold is bounded: a template of anybody's
 can be wrong, and cannot use up the machine.

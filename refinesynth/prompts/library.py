@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 
 class Examples(BaseModel):
-    """What is shown to a model before it writes itself."""
+    """Examples that a model is shown before it writes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -134,7 +134,7 @@ _READERS: Mapping[str, Mapping[str, int]] = {
     "Rulebook": {"parts": MAX_PARTS, "text": MAX_TEXT, "condition": MAX_CEL, "solution": MAX_SOLUTION},
     "Observation": {"characters": MAX_OBSERVATION},
 }
-"""What no rule says, because it is refused before rules are asked."""
+"""Requirements that no rule states: what breaks them is refused before rules run."""
 
 _GAP = re.compile(r"\n\n\n+")
 

@@ -1,6 +1,6 @@
-"""The DungeonMaster: replays the history, lets the executor rule on the newest action, and puts the ruling into words.
+"""The DungeonMaster: replays the history, lets the executor rule on the newest action, and words the ruling.
 
-In grounded play it is given the ruling; it decides nothing then and replays nothing.
+In grounded play the ruling is given, and nothing is replayed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from refinesynth.world import Ruling
 
 
 def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue) -> DungeonMasterTurn:
-    """What comes of an action after this history, in a script that may be anything."""
+    """Answer to an action after this history, for any script."""
     text = action if isinstance(action, str) else ""
     exchanges = tuple(_exchanges(history))
     position = world_of(script)
@@ -31,7 +31,7 @@ def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue
 
 
 def world_of(script: JsonValue) -> Position | None:
-    """The opening of the scene that a script names, if its actions are that scene's."""
+    """Opening of the scene that a script names, if its actions are that scene's."""
     label, actions = label_of(script), script.get("actions") if isinstance(script, dict) else None
     if label is None or not isinstance(actions, list):
         return None
@@ -41,7 +41,7 @@ def world_of(script: JsonValue) -> Position | None:
 
 
 def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
-    """What comes of an action in a scene that is known. The flags are the executor's ruling, unless a fault strikes."""
+    """Answer to an action in a known scene. The flags are the executor's ruling, unless a fault strikes."""
     ruling = past.position.ruling(action)
     rng = luck.rng("answer")
     if ruling.kind is None:
@@ -54,7 +54,7 @@ def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
 
 
 def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
-    """An action that is none, passed off as right; nothing changes."""
+    """An unknown action, passed off as right; nothing changes."""
     rng = luck.rng("waved")
     thought = say(rng, "waved", action=shown(action))
     return _turn(thought, _fresh(rng, past, f"You {shown(action)}."), None)
@@ -89,7 +89,7 @@ def _refusal(rng: Random, past: Past, why: str) -> str:
 
 
 def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
-    """The text as it was not given before, as far as there is a way to say it."""
+    """The text in a form that was not used before, if there is one."""
     more = rng.sample(WORDINGS["nothing_more"], len(WORDINGS["nothing_more"]))
     ways = (f"{said}{ending}" for said in (text, *(f"{text} {thought}" for thought in more)))
     return next(
@@ -116,13 +116,13 @@ def _exchanges(history: JsonValue) -> Iterator[Exchange]:
 
 
 _TRIES = 4
-"""How often another way to say the same is looked for."""
+"""Tries to find another wording."""
 
 
 def word(
     luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue, ruling: Mapping[str, JsonValue]
 ) -> dict[str, Any]:
-    """Thought and observation for a ruling, which may be anything, in a script that may be anything."""
+    """Thought and observation for a given ruling, in any script."""
     said = shown(action if isinstance(action, str) else "")
     label = label_of(script)
     said_before = frozenset(_said_before(history))
@@ -166,7 +166,7 @@ def _thought(rng: Random, said: str, ruling: Mapping[str, JsonValue]) -> str:
 
 
 def _unseen(luck: Luck, label: str | None, script: JsonValue, said: str, ruling: Mapping[str, JsonValue]) -> str | None:
-    """Something of the scene's world that the player can neither see nor has heard of."""
+    """Something of the scene's world that the player has neither seen nor heard of."""
     if label is None or not isinstance(script, dict):
         return None
     visible = ruling.get("visible")

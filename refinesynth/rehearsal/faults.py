@@ -1,4 +1,4 @@
-"""The faults of an LLM, and how it is drawn which of them strikes a request."""
+"""Faults of an LLM, and the draw of those that strike a request."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -14,7 +14,7 @@ Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Faults(BaseModel, frozen=True, extra="forbid"):
-    """How often the rehearsal answers as an LLM should not."""
+    """Rates of an LLM's faults."""
 
     invalid_json: Rate = 0.02
     """Any role but the Player: prose instead of JSON, or JSON cut off so that required keys are lost. The Player: no
@@ -61,27 +61,24 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def none(cls) -> Self:
-        """No fault ever."""
         return cls.model_validate(dict.fromkeys(cls.model_fields, 0.0))
 
 
 @dataclass(frozen=True)
 class Luck:
-    """Draws for one request. Each depends on the request, the seed and its name, not on what was drawn before."""
+    """Draws for one request. Each depends on the request, the seed and its name only."""
 
     digest: bytes
     faults: Faults
 
     def rng(self, name: str) -> Random:
-        """A fresh generator for this name."""
         return Random(int.from_bytes(self._draw(name)))
 
     def pick(self, name: str, choices: tuple[T, ...]) -> T:
-        """One of the choices."""
         return choices[int.from_bytes(self._draw(name)) % len(choices)]
 
     def strikes(self, fault: str, part: str = "") -> bool:
-        """Whether this fault strikes this request, or this part of its answer."""
+        """True if this fault strikes this request, or this part of its answer."""
         rate: float = getattr(self.faults, fault)
         return rate > 0 and int.from_bytes(self._draw(f"{fault}/{part}")) < rate * 2**64
 

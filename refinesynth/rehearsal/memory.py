@@ -1,7 +1,6 @@
 """The past of a scene, replayed through the executor.
 
-Remembering changes no answer: positions are kept only so that the same replay and the same search are not done again.
-Where it is known which episode asks, its scenes are kept as long as the episode goes on.
+Caching changes no answer. If the episode of a request is known, its scenes are kept as long as the episode lasts.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -17,22 +16,20 @@ from refinesynth.trajectory import MistakeKind
 from refinesynth.world import Ruling, plan
 
 CACHED_SCENES = 1_024
-"""Scenes kept where it is not known whose they are, each with the positions played in it."""
+"""Scenes kept for requests of unknown episodes, each with its positions."""
 
 _EPISODES_SCENES = 16
-"""Scenes kept of one episode; it has one, and another for each script that was refused."""
+"""Scenes kept of one episode, which has one more for each refused script."""
 
 _MOST_POSITIONS = 256
-"""Positions remembered of one scene."""
 
 _MOST_RULINGS = 32
-"""Rulings remembered of one position."""
 
 _LONGEST_REMEMBERED = 200
-"""Longest action whose ruling is remembered, in characters."""
+"""Longest action whose ruling is cached, in characters."""
 
 _MOST_SEARCHED = 300
-"""States that the second search looks at, for when what the scene calls useful leads nowhere."""
+"""States of the second search, over all actions."""
 
 
 class Position:
@@ -45,11 +42,9 @@ class Position:
         # A position holds the one before it; if that held this one too, neither would go when its scene is let go of.
         self._kept = ref(kept)
         self.planned: tuple[str, ...] | None = None
-        """The plan, once it was asked for."""
         self._rulings: dict[str, Ruling] = {}
 
     def ruling(self, action: str) -> Ruling:
-        """What comes of an action here."""
         known = self._rulings.get(action)
         if known is None:
             known = self.scene.world.step(self.state, action)
@@ -58,11 +53,11 @@ class Position:
         return known
 
     def judged(self, action: str) -> MistakeKind | None:
-        """The kind of mistake that an action would be here; unlike `ruling`, this is not remembered."""
+        """Kind of mistake that an action would be here; not cached."""
         return self.scene.world.step(self.state, action).kind
 
     def after(self, action: str) -> "Position":
-        """The position after an action: this one, if it is a mistake or changes nothing."""
+        """The position after an action; this one after a mistake or an action without effect."""
         kept = self._kept() or _Kept()
         known = kept.reached.get((self, action))
         if known is not None:
@@ -77,10 +72,9 @@ class Position:
 
     @property
     def plan(self) -> tuple[str, ...]:
-        """Actions that lead from here to the goal; none if it is reached, or if no way is found.
+        """Actions from here to the goal; empty if it is reached or no way is found.
 
-        A player that follows the plan keeps it; one that leaves it gets a new one. So it depends on the actions from
-        the start, and on nothing else.
+        A player that follows the plan keeps it; one that leaves it gets a new one. It depends only on the actions from the start.
         """
         unplanned: list[Position] = []
         at: Position | None = self
@@ -93,7 +87,7 @@ class Position:
 
 
 def _planned(position: Position) -> tuple[str, ...]:
-    """The rest of the earlier plan, if its next action or one to the same effect was taken; else a new plan."""
+    """The rest of the earlier plan, if its next action or an equivalent one was taken; else a new plan."""
     world, state = position.scene.world, position.state
     rulebook = position.scene.executed.rulebook
     if position.before is None and rulebook is not None and rulebook.solution:
@@ -111,28 +105,23 @@ def _planned(position: Position) -> tuple[str, ...]:
 
 @dataclass(eq=False)
 class _Kept:
-    """The positions of a scene that are remembered."""
-
     reached: dict[tuple[Position, str], Position] = field(default_factory=dict[tuple[Position, str], Position])
-    """By the position before and the action that led on from there."""
 
 
 def opening(label: str) -> Position:
-    """The first position of the scene with this label."""
     return (_scenes.get() or _everybodys)(label)[0]
 
 
 def forget() -> None:
-    """Draw scenes anew that were drawn before, without a persona."""
+    """Clear the scenes cached without an episode."""
     _everybodys.cache_clear()
 
 
 Scenes: TypeAlias = Callable[[str], tuple[Position, _Kept]]
-"""The openings of scenes by their label, with what is kept of each."""
+"""Openings of scenes by label, with their caches."""
 
 
 def scenes(most: int = _EPISODES_SCENES) -> Scenes:
-    """Scenes of which so many are kept, those that were asked for last."""
     return lru_cache(maxsize=most)(_opened)
 
 
@@ -147,7 +136,7 @@ _scenes: ContextVar[Scenes | None] = ContextVar("scenes", default=None)
 
 @contextmanager
 def among(own: Scenes) -> Generator[None]:
-    """Within this block, scenes are looked for among these and kept there."""
+    """Within the block, use this cache of scenes."""
     token = _scenes.set(own)
     try:
         yield
@@ -156,14 +145,12 @@ def among(own: Scenes) -> Generator[None]:
 
 
 class Exchange(NamedTuple):
-    """One action with what was answered."""
-
     action: str
     observation: str
     refused: bool
-    """Whether it was called a mistake, and so was not carried out."""
+    """True if it was called a mistake, so it was not carried out."""
     failed: bool = False
-    """Whether it was right and failed for a moment, so that it was not carried out either."""
+    """True if it was right and failed for a moment."""
 
 
 @dataclass(frozen=True)
@@ -173,13 +160,11 @@ class Past:
     position: Position
     exchanges: tuple[Exchange, ...] = ()
     wrong: frozenset[str] = frozenset()
-    """Actions that were called a mistake since another one was last accepted."""
+    """Actions called a mistake since the last accepted one."""
     observed: frozenset[str] = field(default=frozenset(), repr=False)
-    """All observations so far."""
 
     @classmethod
     def of(cls, start: Position, exchanges: Iterable[Exchange]) -> "Past":
-        """These exchanges, from this position on."""
         position, wrong, given = start, set[str](), tuple(exchanges)
         for exchange in given:
             if exchange.refused:
@@ -190,7 +175,6 @@ class Past:
         return cls(position, given, frozenset(wrong), frozenset(exchange.observation for exchange in given))
 
     def and_then(self, exchange: Exchange) -> "Past":
-        """One exchange later."""
         if exchange.refused:
             position, wrong = self.position, self.wrong | {exchange.action}
         elif exchange.failed:
@@ -201,17 +185,17 @@ class Past:
 
     @property
     def stumbled(self) -> Ruling | None:
-        """The executor's ruling on the newest action, if that was called a mistake."""
+        """Ruling on the newest action, if that was called a mistake."""
         if not self.exchanges or not self.exchanges[-1].refused:
             return None
         return self.position.ruling(self.exchanges[-1].action)
 
     @property
     def failed(self) -> bool:
-        """Whether the newest action was right and failed for a moment."""
+        """True if the newest action was right and failed for a moment."""
         return bool(self.exchanges) and self.exchanges[-1].failed
 
     @property
     def arrived(self) -> bool:
-        """Whether the goal is reached."""
+        """True if the goal is reached."""
         return self.position.scene.world.done(self.position.state)

@@ -1,4 +1,4 @@
-"""The Narrator: both voices of a whole trajectory, from where the verified turns end."""
+"""The Narrator: both voices of a whole trajectory, from the end of the verified turns."""
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle, pairwise
@@ -15,13 +15,11 @@ from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn, Script, read_turn
 
 _MOST_MISTAKES = 12
-"""Mistakes in one answer, however many are asked for."""
 
 _MOST_EXCHANGES = 60
-"""Actions in one answer: where a play that does not come to its end is broken off."""
 
 _STRANGE_EXCHANGES = 6
-"""Actions in one answer for a script that the rehearsal has not written."""
+"""Actions in one answer for an unknown script."""
 
 _KINDS = tuple(MistakeKind)
 
@@ -29,7 +27,7 @@ Spoken = PlayerTurn | DungeonMasterTurn
 
 
 def tell(luck: Luck, script: JsonValue, verified: JsonValue, minimum: JsonValue) -> list[Spoken]:
-    """The turns after `verified`, to the end, so that there are at least `minimum` mistakes in all."""
+    """Turns after `verified` to the end, with at least `minimum` mistakes in all."""
     before = [read_turn(item) for item in verified] if isinstance(verified, list) else []
     exchanges = tuple(_exchanges(before))
     position = dungeon_master.world_of(script)
@@ -78,7 +76,7 @@ def _told(luck: Luck, past: Past, unanswered: str | None, missing: int) -> Itera
 
 
 def _due(luck: Luck, past: Past, missing: int) -> list[int]:
-    """After how many steps each mistake is due: spread over what is left to do, the first turn of all left out."""
+    """Number of steps before each mistake, spread over the rest of the plan without the very first turn."""
     steps = range(len(past.position.plan))
     if not past.exchanges and len(steps) > 1:
         steps = steps[1:]

@@ -1,9 +1,7 @@
-"""The Player: brings the world back from the task that it is shown, hears what became of its actions, plans, and says
-what it thinks.
+"""The Player: reconstructs the world from its task, interprets the answers, plans, and words its thoughts.
 
-It is asked for text or for calls of functions; a chat of calls is read as the same chat in text. In an executed world
-what is a mistake is known without a word. Words are only needed to tell what was carried out from what failed for a
-moment, and to notice that this was reported wrong or not understood.
+A chat of function calls is read as the same chat in text. In an executed world, mistakes are known from the rules; words
+are needed only to tell what was carried out from what failed for a moment.
 """
 
 import re
@@ -30,12 +28,12 @@ _MISTAKES = tuple(MistakeKind)
 
 
 def is_task(text: str) -> bool:
-    """Whether this is a first message as `chat.render_task` writes it."""
+    """True for a first message of `chat.render_task`."""
     return "\n\nGoal: " in text and "\n\nAvailable actions:\n" in text
 
 
 def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: Asked | None) -> PlayerTurn:
-    """The next turn, after a task as `chat.render_task` writes it and the messages (role and text) since."""
+    """The next turn, after a task of `chat.render_task` and the messages (role and text) since."""
     exchanges = tuple(_exchanges(chat))
     position = _world_of(task)
     if position is None:
@@ -46,10 +44,10 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: Asked | 
 
 
 def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
-    """The next turn in a scene that is known; a mistake if one is wanted, or if one happens by itself.
+    """The next turn in a known scene; a mistake if one is wanted, or happens by itself.
 
-    Nothing goes wrong by itself right after a mistake: that turn is the repair. Nor after what failed for a moment:
-    that is tried again. Where a mistake's answer was put off, none is made before it.
+    Nothing goes wrong by itself right after a mistake, which is repaired, or a momentary failure, which is tried again. While
+    the answer to a mistake is put off, no other mistake is made.
     """
     if wanted is None and past.stumbled is None and not past.failed and luck.strikes("natural_mistake"):
         wanted = Asked(luck.pick("kind of mistake", _MISTAKES))
@@ -65,9 +63,7 @@ def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
 
 
 def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
-    """A turn that is this mistake, made in good faith: what is meant stands where the right act would, in the words that
-    a right turn has here, so that no form tells it from one.
-    """
+    """A turn that is this mistake in good faith: its thought has the form of a right turn's."""
     thought = _looking_ahead(luck, past, _next(past), made.doing)
     return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
 
@@ -81,7 +77,7 @@ def _world_of(task: str) -> Position | None:
 
 
 def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
-    """Actions and their answers. An answer without an action was not played; what was said about it is left out."""
+    """Actions with their answers; answers without an action are left out."""
     action: str | None = None
     for role, text in chat:
         if role == "assistant":
@@ -95,7 +91,7 @@ def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
 
 
 def _next(past: Past) -> str:
-    """The plan's next action; a look around instead, if there is no plan or that was refused just now."""
+    """The plan's next action; a look around if there is no plan or that was just refused."""
     position, plan = past.position, plan_of(past)
     if plan and plan[0] not in past.wrong:
         return plan[0]
@@ -135,7 +131,7 @@ def _misunderstood(past: Past) -> str | None:
 
 
 def _looking_ahead(luck: Luck, past: Past, action: str, doing: str) -> str:
-    """Why this action now, which is taken to be `doing`."""
+    """Reason for this action, which is taken to be `doing`."""
     rng, position = luck.rng("looking ahead"), past.position
     plan = tuple(step for step in plan_of(past) if step == action or meaning(position, step) != doing)
     thing = sought(past)
@@ -165,14 +161,14 @@ _PASSING = re.compile(
     r"|glitch\w*|hiccup\w*|busy|interrupt\w*)\b",
     re.IGNORECASE,
 )
-"""How it is said that something failed and may work the next time."""
+"""Expressions for a failure that may pass."""
 
 _FARTHEST = 4
-"""How many positions back one looks for where one may really be."""
+"""Positions back in which the player may really be."""
 
 
 def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
-    """Everything up to now, in the world that begins at `start`; only the words of the exchanges are read."""
+    """Everything up to now in the world that begins at `start`, from the words of the exchanges alone."""
     past = Past.of(start, ())
     for action, answer, *_ in exchanges:
         here = _standing(past, action, answer)
@@ -181,17 +177,14 @@ def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
         if here.ruling(action).kind is not None:
             past = past.and_then(Exchange(action, answer, refused=True))
         else:
-            failed = here.ruling(action).text not in answer and _sounds_failed(answer)
+            sounds_failed = sounds_refused(answer) or _PASSING.search(answer) is not None
+            failed = here.ruling(action).text not in answer and sounds_failed
             past = past.and_then(Exchange(action, answer, refused=False, failed=failed))
     return past
 
 
-def _sounds_failed(answer: str) -> bool:
-    return sounds_refused(answer) or _PASSING.search(answer) is not None
-
-
 def _standing(past: Past, action: str, answer: str) -> Position:
-    """Where the player must be, if the answer names a reason that holds elsewhere and not where one thought to be."""
+    """The player's real position, if the answer names a reason that holds there and not at the assumed one."""
     if past.position.ruling(action).kind is not None:
         return past.position
     for other in _elsewhere(past):
@@ -202,7 +195,7 @@ def _standing(past: Past, action: str, answer: str) -> Position:
 
 
 def _elsewhere(past: Past) -> Iterator[Position]:
-    """Where one is if what seemed to fail was carried out, or what seemed to be carried out failed."""
+    """Positions if an apparent failure was carried out, or an apparent success failed."""
     if past.failed:
         yield past.position.after(past.exchanges[-1].action)
     at = past.position
@@ -217,13 +210,11 @@ _TASK = re.compile(r"(?s)(?P<introduction>.*)\n\nGoal: (?P<goal>.*)")
 
 
 class Seen(NamedTuple):
-    """What a player was told and did, in text."""
-
     script: Script
-    """Of which the functions are; of strangers as far as the functions say it."""
+    """Script of the functions; for unknown ones, as far as the functions define it."""
     task: str
     chat: list[tuple[str, str]]
-    """Role and text of each message since."""
+    """Role and text of each message since the task."""
 
 
 def read_calls(request: Request) -> Seen:
@@ -260,7 +251,7 @@ def _told(told: str) -> dict[str, str]:
 
 
 def _action(tool: Mapping[str, object]) -> ActionSpec | None:
-    """An action as its function says it: the template is the description up to a colon."""
+    """The action of a function; the template is its description up to a colon."""
     name, _, description = str(tool.get("description", "")).partition(": ")
     parameters = tool.get("parameters")
     schema = cast("Mapping[str, object]", parameters).get("properties") if isinstance(parameters, Mapping) else None

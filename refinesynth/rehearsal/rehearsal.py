@@ -17,30 +17,26 @@ GREETING = (
     "This is the rehearsal of refinesynth: a small offline player of text worlds, and no language model. It answers the "
     "requests of refinesynth's roles; of anything else it understands only the form."
 )
-"""What is answered to a request of no known role."""
+"""Answer to a request of no known role."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A completion function of `litellm.acompletion`'s shape that plays ScriptWriter, DungeonMaster, Player, Narrator
-    and Judge.
+    """Completion function of `litellm.acompletion`'s shape that plays all roles.
 
-    An answer depends on the messages, the request's `seed` and form (schema, tools, `max_tokens`), and these settings:
-    on nothing else, so that it is the same in any order, in any process, over HTTP too. No request raises. `stream` is
-    not looked at: the answer always comes whole.
+    An answer depends only on the messages, the request's `seed` and form (schema, tools, `max_tokens`) and these settings, so it
+    is the same in any order and process, and over HTTP. No request raises; answers are never streamed.
 
-    The worlds are executed: what the DungeonMaster rules and where the Player goes comes from `refinesynth.world`.
+    Worlds are executed by `refinesynth.world`, which decides rulings and plans.
     """
 
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
 
     async def __call__(self, model: object = "rehearsal", messages: object = (), **options: Any) -> dict[str, Any]:
-        """One completion, as a dict in OpenAI's form."""
         return self.answer(model, messages, options)
 
     def answer(self, model: object, messages: object, options: Mapping[str, object]) -> dict[str, Any]:
-        """The same for callers that are not async."""
         request = Request.read(model, messages, options)
         luck = request.luck(self.faults, self.seed)
         if request.plays_by_calls:
@@ -122,7 +118,7 @@ class Rehearsal:
 
 
 def _asked_in(request: Request) -> Asked | None:
-    """What the Player's private note asks for; None if it asks for nothing that is known."""
+    """Request of the Player's private note, if it is a known one."""
     private = request.blocks.get("private")
     if not isinstance(private, dict):
         return None
@@ -151,11 +147,11 @@ _REQUIRED = {
     "ruling": ("thought", "observation", "parameter_error", "place_error", "logic_error"),
     "judgement": ("accepted",),
 }
-"""Keys of an answer that cannot be done without; a trajectory's are those of its turns."""
+"""Required keys by kind of answer; those of a trajectory are in its turns."""
 
 
 def without_a_key(luck: Luck, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    """The answer without one of its required keys, or without one in one of its parts."""
+    """The answer without one of its required keys."""
     rng = luck.rng("missing")
     if kind == "turns":
         turns = cast("list[dict[str, Any]]", data["turns"])
@@ -166,7 +162,7 @@ def without_a_key(luck: Luck, kind: str, data: dict[str, Any]) -> dict[str, Any]
 
 
 def unreadable(luck: Luck, kind: str, text: str) -> str:
-    """Prose instead of JSON, or JSON that breaks off before its required keys; a trajectory before the last of them."""
+    """Prose instead of JSON, or JSON cut off before its required keys."""
     rng = luck.rng("unreadable")
     if rng.random() < 0.5:  # noqa: PLR2004 - either as often as the other
         return rng.choice(_PROSE)

@@ -1,9 +1,7 @@
 """One world of a family, drawn from its label: script, rulebook and words.
 
-A scene is a function of its label alone (`household-48213`), and the label stands in the script's introduction. So
-every role can bring the same world back from what it is shown. A label with a `g` behind its number
-(`household-48213g`) is the same scene as it is played with a rulebook: the same world, of which the introduction may
-not say where things are.
+A scene is a function of its label (`household-48213`), which stands in the script's introduction, so every role can
+reconstruct it. The label `household-48213g` is the same world with a rulebook; its introduction may hide where things are.
 """
 
 import re
@@ -22,10 +20,10 @@ from refinesynth.trajectory import ActionSpec, Rulebook, Script
 from refinesynth.world import World, plan
 
 SCENES = 100_000_000
-"""How many scenes a family has: they are numbered from 0."""
+"""Scenes of a family, numbered from 0."""
 
 GROUNDED = "g"
-"""Ends the label of a scene that is played with a rulebook."""
+"""Suffix of the label of a scene with a rulebook."""
 
 _LABEL = re.compile(rf"\bScene ({'|'.join(map(re.escape, FAMILIES))})-((?:0|[1-9][0-9]{{0,7}}){GROUNDED}?)\.")
 
@@ -39,53 +37,52 @@ _PATTERNS = (
     (r"(?i)^\s*{}\s*$", r"\s+", "(?P<{}>.+?)"),
     (r"(?i){}", r"\s+", "(.+?)"),
 )
-"""How a scene's patterns are written: the whole, white space, a group."""
+"""Styles of a scene's patterns: whole, white space, group."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One world with everything that is said about it. Compared by identity."""
+    """One world with all its texts. Compared by identity."""
 
     label: str
     family: Family
     plot: Plot
     script: Script
-    """As a ScriptWriter without faults writes it, without a persona; its world is to be imagined."""
+    """Script for an imagined world, without a persona."""
     executed: Script
-    """The same with its laws, which `world` executes."""
+    """The same with its laws."""
     world: World
     verbs: Mapping[str, Verb]
-    """Action template to what it means, in the family's order."""
+    """Action template to its verb, in the family's order."""
     useful: tuple[str, ...]
     """Action texts that can lead to the goal."""
 
     @property
     def hidden(self) -> bool:
-        """Whether no text says where things are."""
+        """True if no text says where things are."""
         return _hidden(self.label)
 
     @cached_property
     def seeking(self) -> tuple[str, ...]:
-        """Action texts by which the player gets to see what is elsewhere."""
+        """Action texts by which the player sees other places."""
         return tuple(self._every(action for action in self.script.actions if self.verbs[action.name].seeks))
 
     @cached_property
     def likely(self) -> tuple[str, ...]:
-        """Action texts in which a plan is looked for: the useful ones, and where one has to search all ways."""
+        """Action texts in which a plan is searched."""
         return (*self.useful, *(self.seeking if self.hidden else ()))
 
     @cached_property
     def grounded(self) -> Script:
-        """As a ScriptWriter without faults writes it for grounded play, under a label of its own."""
+        """Script for grounded play, under its own label."""
         return self.executed if is_grounded(self.label) else draw_scene(f"{self.label}{GROUNDED}").executed
 
     @property
     def moving(self) -> str:
-        """How the actions begin by which the player changes place: those of the family's first verb."""
+        """Beginning of the actions by which the player moves: those of the family's first verb."""
         return next(iter(self.verbs)).partition("{")[0]
 
     def everything(self) -> Iterator[str]:
-        """Every action with every combination of allowed values."""
         yield from self._every(self.script.actions)
 
     def _every(self, actions: Iterable[ActionSpec]) -> Iterator[str]:
@@ -95,29 +92,26 @@ class Scene:
 
 
 def label_in(text: str) -> str | None:
-    """The first scene label in a text (an introduction, a task), if there is one."""
+    """The first scene label in a text."""
     found = _LABEL.search(text)
     return f"{found[1]}-{found[2]}" if found else None
 
 
 def label_of(script: JsonValue) -> str | None:
-    """The label of the scene that a script as JSON, or a part of one, is about."""
+    """The scene label of a script, or a part of one, as JSON."""
     introduction = script.get("introduction") if isinstance(script, dict) else None
     return label_in(introduction) if isinstance(introduction, str) else None
 
 
 def random_label(rng: Random) -> str:
-    """The label of some scene of some family."""
     return f"{rng.choice(list(FAMILIES))}-{rng.randrange(SCENES)}"
 
 
 def is_grounded(label: str) -> bool:
-    """Whether the scene with this label is played with a rulebook."""
     return label.endswith(GROUNDED)
 
 
 def draw_scene(label: str) -> Scene:
-    """The scene with this label, which `label_in` or `random_label` gave."""
     family, plot, rng = _drawn(label)
     style = rng.choice(_PATTERNS)
     verbs = {rng.choice(verb.wordings): verb for verb in family.verbs}
@@ -153,18 +147,18 @@ def draw_scene(label: str) -> Scene:
 
 
 class Outline(NamedTuple):
-    """What is known of a scene before it is drawn whole."""
+    """Facts of a scene that need no full drawing."""
 
     features: frozenset[str]
-    """Of those that a grounded script can be asked for, the ones that it has."""
+    """Features of a grounded script that it has."""
     steps: int
-    """About how many actions its solution takes."""
+    """Approximate length of its solution."""
 
 
 def outline(label: str) -> Outline:
-    """An outline of the scene with this label, at a fraction of what the scene costs.
+    """Outline of the scene with this label.
 
-    All worlds here have distractors. Those of household and laboratory cannot be lost, so none of them is irreversible.
+    All worlds have distractors. Those of household and laboratory cannot be lost, so none of them is irreversible.
     """
     family, plot, _ = _drawn(label)
     preparing = {verb.key for verb in family.verbs if verb.prepares}
@@ -185,7 +179,7 @@ def _drawn(label: str) -> tuple[Family, Plot, Random]:
 
 
 def _hidden(label: str) -> bool:
-    """Whether no text says where things are: in every other grounded scene."""
+    """True for every other grounded scene: no text says where things are."""
     return is_grounded(label) and _generator(f"{label} hidden").random() < 0.5  # noqa: PLR2004 - heads or tails
 
 
@@ -206,7 +200,7 @@ def _solved(script: Script, world: World, useful: tuple[str, ...]) -> Script:
 
 
 def written(actions: tuple[ActionSpec, ...], verbs: Mapping[str, Verb], act: Act) -> str:
-    """How an act is written where the actions are these."""
+    """Text of an act with these actions."""
     key, values = act
     return next(action for action in actions if verbs[action.name].key == key).fill(values)
 

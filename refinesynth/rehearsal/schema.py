@@ -1,29 +1,29 @@
-"""The smallest JSON value that a simple JSON schema allows, for requests that are not known here."""
+"""The smallest JSON value that a simple JSON schema allows, for requests of unknown roles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from refinesynth.rehearsal.wire import items, mapping
+
 _DEEPEST = 24
 """Levels of schemas within schemas that are followed."""
 
 _MOST_VALUES = 2_000
-"""Values made for one schema: a schema that refers to itself may ask for any number."""
+"""Values made for one schema, which may refer to itself."""
 
 _LONGEST = 1_000
-"""Longest text that is made up, in characters."""
 
 _MOST_ITEMS = 100
-"""Longest list that is made up."""
 
 _GREATEST = 2**53
-"""Greatest number in a schema that is taken seriously."""
+"""Greatest number of a schema that is respected."""
 
 _TEXT = "rehearsal"
 
 
 def instance(schema: object) -> Any:
-    """A value for this schema. Best effort: patterns, formats and conditions are not looked at. Never raises."""
+    """A value for this schema; patterns, formats and conditions are ignored. Never raises."""
     return _Maker(schema).value(schema, 0)
 
 
@@ -34,12 +34,12 @@ class _Maker:
 
     def value(self, schema: object, depth: int) -> Any:
         self.left -= 1
-        given = _mapping(schema)
+        given = mapping(schema)
         if depth > _DEEPEST or self.left < 0:
             return None
         if (known := next((key for key in ("const", "default") if key in given), None)) is not None:
             return given[known]
-        if choices := _items(given.get("enum")):
+        if choices := items(given.get("enum")):
             return choices[0]
         if "$ref" in given:
             return self.value(_referred(given["$ref"], self.root), depth + 1)
@@ -47,18 +47,18 @@ class _Maker:
 
     def _combined(self, given: Mapping[str, Any], depth: int) -> Any:
         merged: dict[str, Any] = {}
-        for part in _items(given.get("allOf")):
-            merged.update(_mapping(self.value(part, depth + 1)))
-        either = (self.value(part, depth + 1) for part in (*_items(given.get("anyOf")), *_items(given.get("oneOf"))))
+        for part in items(given.get("allOf")):
+            merged.update(mapping(self.value(part, depth + 1)))
+        either = (self.value(part, depth + 1) for part in (*items(given.get("anyOf")), *items(given.get("oneOf"))))
         return merged or next((value for value in either if value is not None), None)
 
     def _plain(self, given: Mapping[str, Any], depth: int) -> Any:
         kind = given.get("type", "object" if "properties" in given else None)
-        kinds = [one for one in _items(kind) if one != "null"]
+        kinds = [one for one in items(kind) if one != "null"]
         match kinds[0] if kinds else kind:
             case "object":
-                named = _mapping(given.get("properties"))
-                wanted = [name for name in _items(given.get("required")) if isinstance(name, str)]
+                named = mapping(given.get("properties"))
+                wanted = [name for name in items(given.get("required")) if isinstance(name, str)]
                 return {name: self.value(named.get(name), depth + 1) for name in wanted[: max(self.left, 0)]}
             case "array":
                 least = int(_number(given.get("minItems"), 0))
@@ -75,18 +75,10 @@ class _Maker:
                 return None
 
 
-def _items(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
 def _referred(reference: object, root: object) -> object:
     here = root
     for step in reference.split("/")[1:] if isinstance(reference, str) else ():
-        here = _mapping(here).get(step.replace("~1", "/").replace("~0", "~"))
+        here = mapping(here).get(step.replace("~1", "/").replace("~0", "~"))
     return here
 
 

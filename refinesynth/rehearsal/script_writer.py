@@ -1,7 +1,6 @@
 """The ScriptWriter: draws a scene for a persona and writes it down, for grounded play with its rulebook.
 
-The faults of a rulebook are planted into the script as JSON: each is one that a stage of the script's checks is there
-to find.
+Faults are planted into the JSON of a rulebook, each for one stage of the script's checks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,13 +15,13 @@ from refinesynth.rehearsal.wire import dumped
 from refinesynth.trajectory import Script
 
 _MOST_PERSONA = 160
-"""How much of a persona is repeated in an introduction, in characters."""
+"""Characters of a persona that are repeated in an introduction."""
 
 
 def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[str, Any]:
-    """A script for a persona, as JSON; `scene` draws which one.
+    """A script for a persona as JSON, of the scene that `scene` draws.
 
-    A script that was refused is, every other time, written again as it should be; else there is another.
+    A refused script is, every other time, written again without faults; else another scene is drawn.
     """
     label = label_of(previous) if scene.pick("mend", (True, False)) else None
     script = opening(label or random_label(scene.rng("label"))).scene.script
@@ -34,10 +33,7 @@ def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[st
 
 
 def dedicated(script: Script, persona: str) -> str:
-    """The introduction with a sentence about whom this is done for, on one line.
-
-    What a persona says stands after the scene's label, so it names no other scene.
-    """
+    """The introduction with a sentence about the persona after the scene's label, on one line."""
     line = " ".join(persona.split())
     if not line:
         return script.introduction
@@ -46,7 +42,7 @@ def dedicated(script: Script, persona: str) -> str:
 
 
 def blur(luck: Luck, script: Script, written: dict[str, Any]) -> None:
-    """Let the pattern of an action with one placeholder take whatever follows its first word, or any first word."""
+    """Let the pattern of an action with one placeholder match too much."""
     chosen = [at for at, action in enumerate(script.actions) if len(action.placeholders) == 1]
     at = luck.rng("blurred").choice(chosen)
     written["actions"][at]["pattern"] = r"^\s*\S+\s+(.+?)\s*$"
@@ -63,18 +59,18 @@ _UNREADABLE = (
     "len(state) > 0 && ({})",
     "state.filter(x, {}",
 )
-"""Conditions as a writer gives them who takes CEL for another language, or breaks off."""
+"""Conditions in other languages, or cut off."""
 
 
 def plant(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """Let those faults that strike this request get into a grounded script's JSON, in place."""
+    """Plant the faults that strike this request into a grounded script's JSON, in place."""
     for fault, spoil in _PLANTS.items():
         if luck.strikes(fault):
             spoil(luck, scene, written)
 
 
 def _bad_condition(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
-    """A requirement, or now and then a condition of the goal, does not compile."""
+    """A requirement, or a condition of the goal, does not compile."""
     rng = luck.rng("bad condition")
     requirements = [one for action in written["actions"] for one in action.get("requires", ())]
     goal = written["rulebook"]["goal"]
@@ -88,7 +84,7 @@ def _bad_condition(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
 
 
 def _dangling_pointer(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """An effect of an action that the solution needs points to where nothing is."""
+    """An effect of an action of the solution points nowhere."""
     steps = _templates(scene, written["rulebook"]["solution"])
     effects = [
         effect for action in written["actions"] if action["name"] in steps for effect in action.get("effects", ())
@@ -99,20 +95,20 @@ def _dangling_pointer(luck: Luck, scene: Scene, written: dict[str, Any]) -> None
 
 
 def _wrong_solution(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
-    """One action is left out of the solution, which needs them all."""
+    """One action of the solution is missing."""
     solution = written["rulebook"]["solution"]
     del solution[luck.rng("wrong solution").randrange(len(solution))]
 
 
 def _met_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """The goal is how things are already."""
+    """The goal holds from the start."""
     condition, place, value = _fact(scene)
     written["completion_conditions"] = [f"{place} is {value}."]
     written["rulebook"] |= {"goal": [f"{condition} == {dumped(value)}"], "solution": []}
 
 
 def _unreachable_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """The goal wants something, too, that nothing can bring about; there is no solution to be wrong."""
+    """The goal needs something that nothing can bring about."""
     condition, place = _fact(scene)[:2]
     written["completion_conditions"].append(f"{place} is {_NOWHERE}.")
     written["rulebook"]["goal"].append(f"{condition} == {dumped(_NOWHERE)}")
@@ -120,7 +116,7 @@ def _unreachable_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
 
 
 def _useless_action(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """An action that the solution does without needs something that never is so, as nothing brings it about."""
+    """An action outside the solution has a precondition that never holds."""
     steps = _templates(scene, written["rulebook"]["solution"])
     spare = [action for action in written["actions"] if action["name"] not in steps]
     action = luck.rng("useless action").choice(spare or written["actions"])
@@ -133,7 +129,7 @@ def _useless_action(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
 
 
 def _misaligned_goal(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
-    """The goal has a condition more or less than there are sentences."""
+    """The goal has a condition more or less than sentences."""
     if len(written["completion_conditions"]) > 1 and luck.pick("misaligned", (True, False)):
         written["rulebook"]["goal"].pop()
     else:
@@ -149,7 +145,7 @@ _PLANTS: Mapping[str, Callable[[Luck, Scene, dict[str, Any]], None]] = {
     "misaligned_goal": _misaligned_goal,
     "bad_condition": _bad_condition,
 }
-"""Field of `Faults` to what it does; the first ones ask what the solution is, which later ones may change."""
+"""Field of `Faults` to its function; the first ones need the solution, which later ones may change."""
 
 
 def _templates(scene: Scene, texts: Iterable[str]) -> frozenset[str]:
@@ -170,10 +166,10 @@ def _texts(keys: tuple[str, ...], state: Mapping[str, Any]) -> Iterator[tuple[tu
 
 
 _MOST_LABELS = 200
-"""Scenes that are looked at for their features."""
+"""Scenes whose features are compared."""
 
 _MOST_SCENES = 8
-"""Scenes that are drawn whole for the length of their solution."""
+"""Scenes drawn for the length of their solution."""
 
 _NO_BAND = (1, 1_000)
 
@@ -181,10 +177,10 @@ _NO_BAND = (1, 1_000)
 def write_grounded(
     luck: Luck, scene: Luck, persona: str, wanted: Mapping[str, JsonValue], blocks: Mapping[str, JsonValue]
 ) -> tuple[str, dict[str, Any]]:
-    """What kind of answer, and the answer: a grounded script as JSON; `scene` draws which.
+    """Kind of answer and a grounded script as JSON, of the scene that `scene` draws.
 
-    A script that was refused is, every other time, written again as it should be; else there is another. What no scene
-    can offer is left out: one has as many of the features as any that was found.
+    A refused script is, every other time, written again without faults. The scene has as many of the wanted features as any
+    that was found.
     """
     label = _grounded(label_of(blocks.get("previous"))) if scene.pick("mend", (True, False)) else None
     drawn = opening(label or _label(scene, wanted)).scene
@@ -201,7 +197,7 @@ def _told(luck: Luck, scene: Scene, persona: str) -> dict[str, Any]:
 
 
 def _label(scene: Luck, wanted: Mapping[str, JsonValue]) -> str:
-    """A scene with the features and the length that are wanted, as nearly as some tries find one."""
+    """Label of the best match for features and length among several draws."""
     least, most = _band(wanted.get("actions"))
     given = wanted.get("features")
     asked = frozenset(name for name in given if isinstance(name, str)) if isinstance(given, list) else frozenset[str]()
@@ -234,5 +230,5 @@ def _length(label: str) -> int:
 
 
 def _grounded(label: str | None) -> str | None:
-    """The label of the grounded scene; one that is imagined has such a sibling."""
+    """Label of the grounded sibling of a scene."""
     return label if label is None or is_grounded(label) else f"{label}{GROUNDED}"

@@ -1,6 +1,4 @@
-"""The plan of a player that knows no more than it was told: where a thing is hidden, it looks from place to place,
-in an order of its own, until the thing is seen.
-"""
+"""The plan of a player that knows only what it was told: it searches hidden things from place to place."""
 
 from collections import deque
 from hashlib import blake2b
@@ -14,13 +12,10 @@ from refinesynth.world import mentions
 from refinesynth.world.hidden import hidden_names
 
 _FARTHEST = 200
-"""Positions that are looked at on the way to a place."""
 
 
 def plan_of(past: Past) -> tuple[str, ...]:
-    """The actions that lead to the goal as far as the player can know: the true plan, but to where the first thing that
-    is hidden from it would be, if it were at the next place to look.
-    """
+    """The true plan, up to the first hidden thing, as if that were at the next place to look."""
     position = past.position
     plan, scene = position.plan, position.scene
     found = _unknown(past)
@@ -36,7 +31,7 @@ def plan_of(past: Past) -> tuple[str, ...]:
 
 
 def sought(past: Past) -> str | None:
-    """What the player looks for now: the thing whose place it does not know and that its next step is about."""
+    """The hidden thing that the next step is about, if any."""
     scene, found = past.position.scene, _unknown(past)
     return (
         None if found is None or not all(_seeks(scene, step) for step in past.position.plan[: found[0]]) else found[1]
@@ -44,9 +39,7 @@ def sought(past: Past) -> str | None:
 
 
 def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
-    """Of the true plan the number of the first step that is about something hidden which was never seen or spoken of,
-    the name of that, and where it is. Where its place was looked into, it was seen, whatever was said.
-    """
+    """Number of the plan's first step about a hidden thing that was never seen or mentioned, its name and its places."""
     scene = past.position.scene
     if not scene.hidden:
         return None
@@ -69,9 +62,7 @@ def _seeks(scene: Scene, step: str) -> bool:
 
 
 def _next_place(past: Past, truth: frozenset[str]) -> str | None:
-    """The first place which the player has not looked into, in an order that is this scene's: one for all things, so
-    that a player who looks for two of them does not turn round between two places for ever.
-    """
+    """The first unsearched place, in one order per scene, so two searches do not alternate between places for ever."""
     scene = past.position.scene
     # A place may be a container too: the longest list is that of all places.
     among = max((values for values in scene.plot.values.values() if truth & set(values)), key=len, default=())
@@ -92,7 +83,7 @@ def _looked_into(position: Position) -> set[str]:
 
 
 def _looked(position: Position) -> set[str]:
-    """The places whose inside can be seen here: those on the way to what a sight shows now."""
+    """Places whose inside can be seen here: those on the path of a sight."""
     world, state = position.scene.world, position.state
     names: set[str] = set()
     for sight in world.visibility.sights:
@@ -103,7 +94,7 @@ def _looked(position: Position) -> set[str]:
 
 
 def _way(position: Position, place: str) -> tuple[str, ...]:
-    """The fewest steps to where one can see into a place; none if there is no way."""
+    """The fewest steps to see into a place; empty if there is no way."""
     steps = sorted(position.scene.seeking, key=lambda step: not mentions(step, place))
     queue, known = deque([(position, tuple[str, ...]())]), {_key(position)}
     while queue and len(known) < _FARTHEST:

@@ -1,7 +1,4 @@
-"""Plausible mistakes of a wanted kind: what a player in just this situation might try.
-
-Every proposal is put to the executor first, so a slip is a mistake of the kind that is said.
-"""
+"""Plausible mistakes of a wanted kind. Each proposal is checked by the executor first."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
@@ -18,10 +15,10 @@ from refinesynth.world import mentions
 from refinesynth.world.hidden import hidden_names
 
 _TIMELY = (MistakeKind.PLACE, MistakeKind.LOGIC)
-"""What an available action can be."""
+"""Kinds of mistake of an available action."""
 
 _SHORTEST = 4
-"""Shortest word that is misspelt, in characters."""
+"""Shortest word that is misspelt."""
 
 
 class Slip(NamedTuple):
@@ -34,10 +31,9 @@ class Slip(NamedTuple):
 
 
 def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
-    """A mistake of the wanted kind, else of another; none if no mistake could be thought of.
+    """A mistake of the wanted kind, else of another kind; None if none was found. No mistake is made twice.
 
-    Of place and logic it is one that the next steps answer, if there is such a one of either kind. It is none that was
-    made in this play before: nothing is called wrong twice.
+    Mistakes of place and logic are, if possible, ones that the next steps answer.
     """
     first = wanted is MistakeKind.PARAMETER
     timely = [kind for kind in (wanted, *rng.sample(_TIMELY, 2)) if kind in _TIMELY]
@@ -51,7 +47,7 @@ def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
 
 
 def wrong_value(rng: Random, past: Past) -> Slip | None:
-    """An action in the right form with a value that is not available."""
+    """An action of the right form with an unavailable value."""
     return _first(past, MistakeKind.PARAMETER, _wrong_values(rng, past.position, _next(rng, past)))
 
 
@@ -64,7 +60,7 @@ def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) 
 
 
 def _foreknown(past: Past, action: str) -> bool:
-    """Whether an action names something hidden together with where it is, that was neither seen nor spoken of."""
+    """True if an action names something hidden with its place, which was neither seen nor mentioned."""
     scene = past.position.scene
     hidden = hidden_names(scene.world).where
     read = scene.world.read(action) if hidden else None
@@ -130,10 +126,9 @@ def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple
 
 
 def _untimely(rng: Random, past: Past, kind: MistakeKind, *, answered: bool) -> Slip | None:
-    """An available action that does not fit now: the next step of the plan that comes too early, else another that is of
-    use, or what was done already, else just anything; `answered` only by what will come about soon.
+    """An available action that does not fit now: a later step of the plan, a useful or repeated action, else any.
 
-    Going where one is makes no sense either, but it is what comes to mind last.
+    With `answered`, only one whose refusal the next steps resolve. Moving to the present place comes last.
     """
     position, plan = past.position, plan_of(past)
     done = [exchange.action for exchange in reversed(past.exchanges) if not exchange.refused]
@@ -148,15 +143,16 @@ def _untimely(rng: Random, past: Past, kind: MistakeKind, *, answered: bool) -> 
 
 
 def can_wait(past: Past, mistake: str) -> bool:
-    """Whether the next steps answer a mistake in time, also where another action comes before them."""
+    """True if the next steps answer a mistake in time, even after another action."""
     if past.position.judged(mistake) not in _TIMELY:
         return True
     return _comes_about(past.position, _soon(past, WITHIN - 1), mistake)
 
 
 def is_due(past: Past) -> bool:
-    """Whether an earlier mistake still lacks its answer because the player looked round first: the next mistake would
-    keep it from coming in time. Where the world is imagined, whatever comes next answers it.
+    """True if an earlier mistake still lacks its answer, which another mistake would delay too long.
+
+    In imagined worlds any next action is an answer.
     """
     position = past.position
     return (
@@ -176,7 +172,7 @@ def _soon(past: Past, steps: int) -> tuple[Position, ...]:
 
 
 def _comes_about(position: Position, soon: Sequence[Position], action: str) -> bool:
-    """Whether what refuses an action here holds in one of these positions."""
+    """True if the refused condition of the action holds in one of these positions."""
     read = position.scene.world.read(action)
     unmet = read and read[0].unmet(position.state, read[1])
     if not read or not unmet:
@@ -185,7 +181,7 @@ def _comes_about(position: Position, soon: Sequence[Position], action: str) -> b
 
 
 def _distant(rng: Random, scene: Scene, late: str) -> Iterator[tuple[str, str]]:
-    """Everything that can be written, that first which has to do with the goal, that last which begins with `late`."""
+    """Everything that can be written, ordered by relation to the goal; last what begins with `late`."""
     goal = set(scene.plot.goal.split())
 
     def distance(action: str) -> tuple[bool, int]:
@@ -197,7 +193,7 @@ def _distant(rng: Random, scene: Scene, late: str) -> Iterator[tuple[str, str]]:
 
 
 _WAYS = (_wrong_values, _wrong_values, _other_forms, _other_forms, _short_forms)
-"""As often as they come to mind."""
+"""Repeated by frequency."""
 
 
 def _filled(position: Position, template: str, values: Mapping[str, str], wording: str = "") -> tuple[str, str]:

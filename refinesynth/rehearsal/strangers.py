@@ -1,7 +1,7 @@
-"""Play in scripts that the rehearsal has not written: nothing clever, but never nothing.
+"""Play in scripts that the rehearsal has not written.
 
-Their worlds cannot be executed, so the DungeonMaster judges the form of an action alone and never says that the goal is
-reached; the Player tries the listed actions.
+Their worlds cannot be executed: the DungeonMaster judges only the form of actions and never reports success; the Player
+tries the listed actions.
 """
 
 import re
@@ -18,14 +18,12 @@ from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Sc
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)
 _VALUES = re.compile(r"\{(?P<name>[^{}]*)\} is one of: (?P<values>[^;)]*)")
 _SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.MULTILINE)
-"""Values that are listed once for all actions that take them."""
 
 _MOST_ACTIONS = 40
-"""Listed actions that are looked at."""
 
 
 def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:
-    """Whether the action is one that the script lists, with allowed values; more is not known."""
+    """Accept an action that the script lists, with allowed values."""
     try:
         actions = Script.from_llm(script).actions
     except (ValidationError, RecursionError):
@@ -46,7 +44,7 @@ def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], 
 
 
 def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange]) -> PlayerTurn:
-    """One of the actions that the task lists, filled with values that it lists; rather one not tried before."""
+    """A listed action with listed values, preferably a new one."""
     rng = luck.rng("improvised")
     tried = {exchange.action for exchange in exchanges}
     shared = _values(_SHARED, task)

@@ -1,4 +1,4 @@
-"""The shape of a completion: what counts in a request, and an answer in the form that the request asks for."""
+"""Requests and completions in OpenAI's form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,43 +16,42 @@ from refinesynth.rehearsal.faults import Faults, Luck
 from refinesynth.text.jsontext import scrub
 
 _CHARACTERS_PER_TOKEN = 4
-"""A usual estimate for English; usage is counted by it."""
+"""Estimate for English, by which usage is counted."""
 
 _SEED_BITS = 64
 
 
 @dataclass(frozen=True)
 class Form:
-    """How an answer is wanted: as text, as JSON alone, or as the call of a tool."""
+    """Form of an answer: text, JSON, or the call of a tool."""
 
     kind: Literal["text", "json", "tool"]
     schema: object = None
-    """JSON schema of the answer or of the tool's arguments, if there is one."""
+    """JSON schema of the answer or of the tool's arguments."""
     tool: str = ""
     insisted: bool = False
-    """Whether the tool has to be called."""
+    """True if the tool must be called."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What counts in a request. Model settings, headers and keys change no answer."""
+    """Parts of a request that decide the answer. Model settings, headers and keys do not."""
 
     messages: tuple[tuple[str, str], ...]
-    """Role and text of each."""
+    """Role and text of each message."""
     form: Form
     seed: int | str | None
     most_tokens: int | None
-    """Upper bound of the answer, in tokens; None sets none."""
+    """Most tokens of the answer; None for no limit."""
     model: str
     calls: tuple[tuple[int, str, str], ...]
     """Tool calls in the messages: the message's number, the function's name, its arguments as JSON text."""
     tools: tuple[Mapping[str, object], ...] = ()
-    """The functions that may be called."""
 
     @classmethod
     def read(cls, model: object, messages: object, options: Mapping[str, object]) -> "Request":
-        """A request from the arguments of a completion, which may be anything."""
-        given = [item for item in map(_mapping, _items(messages)) if item]
+        """Read the arguments of a completion, which may be anything."""
+        given = [item for item in map(mapping, items(messages)) if item]
         return cls(
             messages=tuple((str(item.get("role"))[:20], _text_of(item.get("content"))) for item in given),
             form=_form(options),
@@ -60,17 +59,17 @@ class Request:
             most_tokens=_positive(options.get("max_completion_tokens")) or _positive(options.get("max_tokens")),
             model=model if isinstance(model, str) else "rehearsal",
             calls=tuple((at, *call) for at, item in enumerate(given) for call in _calls(item.get("tool_calls"))),
-            tools=tuple(_mapping(_mapping(tool).get("function")) for tool in _items(options.get("tools"))),
+            tools=tuple(mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))),
         )
 
     @property
     def plays_by_calls(self) -> bool:
-        """Whether it is a player's that acts by calling functions."""
+        """True for a player that acts by function calls."""
         return bool(self.tools) and any(role == "user" and TOOL_INSTRUCTIONS in text for role, text in self.messages)
 
     @cached_property
     def blocks(self) -> dict[str, JsonValue]:
-        """All data in the messages but the assistant's own, by name; the last of each name."""
+        """All data of messages except the assistant's, by name; the last of each name."""
         found: dict[str, JsonValue] = {}
         for role, text in self.messages:
             if role != "assistant":
@@ -78,13 +77,12 @@ class Request:
         return found
 
     def luck(self, faults: Faults, seed: int) -> Luck:
-        """The draws for this very request."""
         parts = (part for message in self.messages for part in message)
         return drawn(faults, seed, self.seed, *parts, *(f"{name} {arguments}" for _, name, arguments in self.calls))
 
 
 def drawn(faults: Faults, *parts: int | str | None) -> Luck:
-    """The draws that these parts, and nothing else, decide."""
+    """Draws that depend on these parts only."""
     digest = blake2b(digest_size=16)
     for part in parts:
         text = f"{type(part).__name__} {part}".encode("utf-8", "surrogatepass")
@@ -94,7 +92,7 @@ def drawn(faults: Faults, *parts: int | str | None) -> Luck:
 
 
 def completion(request: Request, content: str, luck: Luck, call: Call | None = None) -> dict[str, Any]:
-    """A chat completion in OpenAI's form: `content` as the message, with or without a call, or as a tool's arguments."""
+    """A chat completion: `content` as the message, with an optional call, or as a tool's arguments."""
     content = scrub(content)
     whole = request.form.kind == "tool" and not request.plays_by_calls
     reason = "tool_calls" if whole or call is not None else "stop"
@@ -126,42 +124,41 @@ def completion(request: Request, content: str, luck: Luck, call: Call | None = N
 
 
 def tokens(text: str) -> int:
-    """About how many tokens a text is."""
     return -(-len(text) // _CHARACTERS_PER_TOKEN)
 
 
 def _form(options: Mapping[str, object]) -> Form:
-    tools = [_mapping(_mapping(tool).get("function")) for tool in _items(options.get("tools"))]
+    tools = [mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))]
     named = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
     choice = options.get("tool_choice")
-    forced = _mapping(_mapping(choice).get("function")).get("name")
+    forced = mapping(mapping(choice).get("function")).get("name")
     insisted = forced in named or choice in ("required", "any")
-    wanted = _mapping(options.get("response_format"))
+    wanted = mapping(options.get("response_format"))
     if named and choice != "none" and (insisted or wanted.get("type") not in {"json_schema", "json_object"}):
         tool = named[forced] if forced in named else next(iter(named.values()))
         return Form("tool", schema=tool.get("parameters"), tool=cast("str", tool["name"]), insisted=insisted)
     if wanted.get("type") == "json_schema":
-        return Form("json", schema=_mapping(wanted.get("json_schema")).get("schema"))
+        return Form("json", schema=mapping(wanted.get("json_schema")).get("schema"))
     return Form("json" if wanted.get("type") == "json_object" else "text")
 
 
-def _items(value: object) -> list[object]:
+def items(value: object) -> list[object]:
     return list(cast("list[object]", value)) if isinstance(value, list | tuple) else []
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def mapping(value: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 def _text_of(content: object) -> str:
     if isinstance(content, str):
         return content
-    parts = [_mapping(part).get("text") for part in _items(content)]
+    parts = [mapping(part).get("text") for part in items(content)]
     return "\n".join(part for part in parts if isinstance(part, str))
 
 
 def _calls(calls: object) -> list[tuple[str, str]]:
-    functions = [_mapping(_mapping(call).get("function")) for call in _items(calls)]
+    functions = [mapping(mapping(call).get("function")) for call in items(calls)]
     return [
         (str(function.get("name")), arguments)
         for function in functions
@@ -180,5 +177,4 @@ def _positive(value: object) -> int | None:
 
 
 def dumped(data: object) -> str:
-    """Data as JSON."""
     return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode()

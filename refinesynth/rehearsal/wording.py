@@ -1,6 +1,4 @@
-"""Sentences of Player and DungeonMaster, in several forms each; how observations of mistakes begin, by which they are
-known; and what an action means, and why it is wrong, in words.
-"""
+"""Sentences of Player and DungeonMaster; recognition of refusals; meanings of actions and reasons of mistakes."""
 
 import re
 from collections.abc import Mapping
@@ -18,14 +16,13 @@ from refinesynth.world import Ruling
 WORDINGS: Mapping[str, tuple[str, ...]] = TypeAdapter(dict[str, tuple[str, ...]]).validate_json(
     (files("refinesynth.rehearsal") / "wordings.json").read_bytes()
 )
-"""Templates by key. Those of `ruled_...` are the DungeonMaster's on what an executed world has ruled, and name nothing
-but the action."""
+"""Templates by key. `ruled_...` are the DungeonMaster's about given rulings, and name only the action."""
 
 
 _BEGINNINGS = tuple(beginning for family in FAMILIES.values() for beginning in family.refusals)
 
 _STRANGE = re.compile(r"\s*(?:error\b|invalid\b|nothing happens\b|you (?:can't|cannot|can not)\b)", re.IGNORECASE)
-"""How other environments than the rehearsal's often answer a mistake."""
+"""Common beginnings of refusals in other environments."""
 
 
 def say(rng: Random, key: str, **values: object) -> str:
@@ -34,27 +31,24 @@ def say(rng: Random, key: str, **values: object) -> str:
 
 
 def refusal(rng: Random, family: Family, why: str) -> str:
-    """An observation of a mistake."""
     return f"{rng.choice(family.refusals)} {why}".rstrip()
 
 
 def sounds_refused(observation: str) -> bool:
-    """Whether an observation is one of a mistake. True of everything that `refusal` gives."""
+    """True for an observation of a mistake, in particular for all of `refusal`."""
     return observation.startswith(_BEGINNINGS) or _STRANGE.match(observation) is not None
 
 
 _SHOWN = 120
-"""How much of a player's text is repeated, in characters."""
 
 
 def shown(text: str) -> str:
-    """A player's text, on one line and not too long."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
 def meaning(position: Position, action: str) -> str:
-    """The act as an infinitive; the text itself if it is no action of the scene."""
+    """The act as an infinitive; the text itself for an unknown action."""
     ruling = position.ruling(action)
     if ruling.action is None:
         return f'do "{shown(action)}"'
@@ -63,7 +57,7 @@ def meaning(position: Position, action: str) -> str:
 
 
 def reason(position: Position, action: str, ruling: Ruling) -> str:
-    """Why the action is a mistake here, in one sentence that anybody there could say; empty if it is none."""
+    """Reason for the mistake in one sentence; empty if it is none."""
     if ruling.kind is None:
         return ""
     if ruling.kind is not MistakeKind.PARAMETER:
@@ -75,7 +69,7 @@ def reason(position: Position, action: str, ruling: Ruling) -> str:
 
 
 def remedy(position: Position, wrong: str, right: str) -> str:
-    """How the right action differs from one that was worded wrongly; empty if they have nothing in common."""
+    """Difference of the right action from the wrong wording; empty if they have nothing in common."""
     meant = position.ruling(right)
     if meant.action is None:
         return ""

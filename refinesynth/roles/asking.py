@@ -1,4 +1,4 @@
-"""What the roles have in common: one question to a model, with bounded retries and calls.
+"""Common part of the roles: one question to a model, with bounded retries and calls.
 
 No role calls tools in a loop, so models are asked directly: an Agent of pydantic-ai costs milliseconds of CPU for the same
 request.
@@ -47,7 +47,7 @@ class CallsSpent(EpisodeAbandoned):
 
 @dataclass
 class Calls:
-    """How many completions were asked for and answered, and how many may be; shared by the roles of one episode."""
+    """Counts of completions that were asked for and answered, and their bound; shared by the roles of one episode."""
 
     most: int | None = None
     """None sets no bound."""
@@ -55,7 +55,7 @@ class Calls:
 
     @property
     def spent(self) -> bool:
-        """Whether no further completion may be asked for."""
+        """Return whether no further completion may be asked for."""
         return self.most is not None and self.made >= self.most
 
 
@@ -66,7 +66,7 @@ class Actor:
     model: Model
     prompts: Prompts
     answers: int = field(default=2, kw_only=True)
-    """How often an invalid answer goes back to the model."""
+    """Number of times that an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls, kw_only=True)
 
     async def ask(
@@ -131,12 +131,12 @@ def _refused(model: Model, why: str) -> EpisodeAbandoned:
 
 
 def _in_words(problem: Exception) -> str:
-    """What is wrong with an answer, fit to be sent back to the model that gave it."""
+    """Return the fault of an answer, addressed to the model that gave it."""
     return explain(problem) if isinstance(problem, ValidationError) else str(problem)
 
 
 def _quoted(response: ModelResponse) -> str:
-    """How an answer of plain words begins, a polite refusal for example; nothing of one that tried to be JSON."""
+    """Return the beginning of an answer of plain words, such as a polite refusal; nothing of one that tried to be JSON."""
     words = " ".join(said(response).split())
     return f"; it said {words[:_MOST_QUOTED]!r}" if words and "{" not in words else ""
 
@@ -148,7 +148,7 @@ def _shortened(problem: str) -> str:
 
 
 def _feedback(response: ModelResponse, problem: str) -> Sequence[ModelRequestPart]:
-    """What goes back, in one plain sentence: the result of each tool call there is, else a user's message.
+    """Return the feedback in one plain sentence: the result of each tool call there is, else a user's message.
 
     pydantic-ai would wrap it in a frame, explain the frame in a system message, and send the whole invalid answer back
     with it.

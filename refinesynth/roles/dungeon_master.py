@@ -21,7 +21,7 @@ from refinesynth.trajectory import EXECUTED, DungeonMasterTurn, PlayerTurn, Scri
 
 
 class Words(NamedTuple):
-    """What came of an action, in words."""
+    """Words for the outcome of an action."""
 
     thought: str
     observation: str
@@ -47,7 +47,7 @@ class DungeonMaster(Actor):
         violations: Sequence[Violation] = (),
         limit: int | None = None,
     ) -> DungeonMasterTurn:
-        """What comes of `action` after `turns`; `violations` say why an earlier play of this scene was taken back.
+        """Return the outcome of `action` after `turns`; `violations` say why an earlier play of this scene was taken back.
 
         With a `limit`, the turns of both voices at which the play is broken off, it is reminded of how the play ends.
 
@@ -120,13 +120,13 @@ def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, J
 def ending(
     script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], limit: int
 ) -> dict[str, int | tuple[str, ...]]:
-    """How a play ends, as the DungeonMaster is reminded of it: by its completion conditions, or by its limit."""
+    """Return the reminder of how a play ends: by its completion conditions, or by its limit."""
     # The action that is answered and its answer are turns, too.
     return {"limit": limit, "left": max(0, limit - len(turns) - 2), "conditions": script.completion_conditions}
 
 
 def told_of(script: Script) -> dict[str, JsonValue]:
-    """What the player knows of a script, as a DungeonMaster that only words rulings is shown it."""
+    """Return what the player knows of a script, for a DungeonMaster that only words rulings."""
     return {
         "introduction": script.introduction,
         "goal": script.goal,
@@ -140,7 +140,7 @@ def exchanges_without_thoughts(turns: Sequence[PlayerTurn | DungeonMasterTurn]) 
 
 
 def form(script: Script, action: str) -> dict[str, JsonValue]:
-    """Whether the text is an available action with allowed values, and if not, why: what a program knows better.
+    """Return whether the text is an available action with allowed values, and if not, why: a program knows this better.
 
     Of the turns that the paper's DungeonMaster called wrong, 18 % were right, and of those that it called right, some
     were not.

@@ -35,7 +35,7 @@ _OBJECT = TypeAdapter(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm(Generic[_Answer]):
-    """What a role asks for, and how it is read."""
+    """Form of the answer that a role asks for, with its reader."""
 
     parameters: ModelRequestParameters
     """One object for all requests, so that a model may keep what it derives from it."""
@@ -47,7 +47,7 @@ class AnswerForm(Generic[_Answer]):
 
     @property
     def verbatim(self) -> bool:
-        """Whether a request goes out as it is: a player must see what training sees.
+        """Return whether a request goes out as it is: a player must see what training sees.
 
         pydantic-ai would put notes of its own beside text that looks like one of its frames, and alter text that looks
         like a chat template's token.

@@ -20,7 +20,7 @@ class Narrator(Actor):
     """One verb: `tell`."""
 
     minimum: int = 2
-    """How many mistakes a trajectory is to hold at least."""
+    """Fewest mistakes that a trajectory is to hold."""
     seed: int = 0
     """Draws the example that is shown."""
 

@@ -57,7 +57,7 @@ class RulebookWriter(ScriptWriter):
     """The ScriptWriter of grounded play: a script comes with its rulebook."""
 
     wanted: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """What is asked of a script besides its persona: `features`, and `actions`, the fewest and most of its shortest
+    """Requests for a script besides its persona: `features`, and `actions`, the fewest and most of its shortest
     solution."""
 
     _template: ClassVar[str] = "rulebook_writer"

@@ -26,7 +26,7 @@ class Judge(Actor):
     """
 
     async def opine(self, draft: Draft) -> Violation | None:
-        """What speaks against a draft, or None; a judge that gives no judgement does not agree."""
+        """Return the objection to a draft, or None; a judge that gives no judgement does not agree."""
         request = self.prompts.fill("judge", "request", script=draft.script, trajectory=draft.turns)
         try:
             judgement = await self.ask(_form(self.prompts), request)
@@ -79,7 +79,7 @@ class Verifier:
 
 @dataclass(frozen=True)
 class _WellFormed(BaseRule):
-    """What a trajectory cannot do without, under whatever rules."""
+    """Requirements on a trajectory that hold under any rules."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):

@@ -72,7 +72,7 @@ class FreshObservations(BaseRule, built_in=True):
     """
 
     times: Annotated[int, Field(ge=1)] = 2
-    """How many accepted actions one text may answer."""
+    """Most accepted actions that one text may answer."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         seen: Counter[str] = Counter()

@@ -15,7 +15,7 @@ from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
 
 SUCCESS = "Task Succeed"
-"""What the last observation contains (paper, section 3.2)."""
+"""Text that the last observation contains (paper, section 3.2)."""
 
 
 @dataclass(frozen=True, config=FIELDS)

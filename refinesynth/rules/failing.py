@@ -14,7 +14,7 @@ _LOG = logging.getLogger(LOGGER)
 _LOG.addHandler(logging.NullHandler())
 
 SECONDS = 1.0
-"""What a rule may take over one draft before it is reported."""
+"""Time that a rule may take over one draft before it is reported."""
 
 _Draft_contra = TypeVar("_Draft_contra", contravariant=True)
 _Found_co = TypeVar("_Found_co", covariant=True)

@@ -23,7 +23,7 @@ KEYS = (
     'A player turn has "role": "Player", "thought" and "action"; a DM turn has "role": "DM", "thought", the booleans '
     '"parameter_error", "place_error" and "logic_error", and "observation".'
 )
-"""What Algorithm 1 requires of each role, named in the message about a missing key."""
+"""Keys that Algorithm 1 requires of each role, named in the message about a missing one."""
 
 
 @dataclass(frozen=True, config=FIELDS)
@@ -109,7 +109,7 @@ class ToTheLetter(BaseRule, built_in=True):
     """
 
     allow: tuple[Liberty, ...] = ()
-    """What may pass all the same. Our own prompts ask for `spelling` and `unnumbered`: a run that refuses these accepts
+    """Deviations that pass all the same. Our own prompts ask for `spelling` and `unnumbered`: a run that refuses these accepts
     nothing."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -27,7 +27,7 @@ _EXPLORES = re.compile(
     r"(?:look|search|examine|inspect|check|find|seek|explore|scan|peek|peer|feel|investigate|browse|survey|open|go|walk|move|enter)\b",
     re.IGNORECASE,
 )
-"""How an action's template begins that looks for something: it may be lucky."""
+"""Beginnings of templates of actions that look for something; such an action may be lucky."""
 
 
 @dataclass(frozen=True, config=FIELDS)

@@ -79,7 +79,7 @@ class NoLeaks(BaseRule, built_in=True):
     also: tuple[str, ...] = ()
     """Further RE2 patterns, read without regard to case."""
     builtin: bool = True
-    """Whether `LEAKS` applies too."""
+    """True if `LEAKS` applies too."""
     voices: tuple[Literal["Player", "DM"], ...] = ("Player",)
     """Whose thoughts are read. A DM's are neither shown to a player nor trained on, so by default they are not."""
 

@@ -8,7 +8,7 @@ from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import World
 
 MAX_TEXT = 20_000
-"""How much of a text is read, in characters; rules refuse longer turns long before."""
+"""Characters of a text that are read; rules refuse longer turns long before."""
 
 MAX_WORDS = 16
 """Longest name that is looked for, in words."""

@@ -6,12 +6,12 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from importlib.metadata import EntryPoint
 
 from pydantic import ValidationError
 
 from refinesynth.actions.wording import quoted
+from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
 from refinesynth.rules.rule import (
     BUILT_IN,
@@ -28,15 +28,15 @@ from refinesynth.rules.rule import (
 )
 from refinesynth.trajectory import explain
 
-GROUP = "refinesynth.rules"
-"""Entry-point group: `MyRule = "my_package.rules:MyRule"`, a class or a function that returns a rule."""
+INSTALLED = Table("rule", "refinesynth.rules")
+"""Entry points: `MyRule = "my_package.rules:MyRule"`, a class or a function that returns a rule."""
 
 
 def available() -> dict[str, str]:
     """Every name that `parse` knows, with one line about it; other packages' rules are named but not loaded."""
     chains_first = sorted(BUILT_IN.items(), key=lambda item: isinstance(item[1], type))
     known = {name: _summary(factory) for name, factory in chains_first}
-    for name, entry in _installed().items():
+    for name, entry in INSTALLED.entries().items():
         known.setdefault(name, f"from {entry.value}")
     return known
 
@@ -48,7 +48,7 @@ def find(name: str) -> Factory:
         InputError: No such name, the entry point cannot be loaded, or it takes the name of a built-in rule, so that
             nobody knows which one is meant.
     """
-    installed = _installed()
+    installed = INSTALLED.entries()
     if name in BUILT_IN:
         if (shadow := installed.get(name)) is not None:
             raise InputError(
@@ -58,18 +58,7 @@ def find(name: str) -> Factory:
         return BUILT_IN[name]
     if name not in installed:
         raise InputError(_unknown(name, [*BUILT_IN, *installed]))
-    entry = installed[name]
-    try:
-        found = cast("object", entry.load())
-    except Exception as error:  # Another package's import may raise anything.
-        raise InputError(f"the rule {name!r} cannot be loaded from {entry.value!r}: {error!r}") from error
-    if not callable(found):
-        raise InputError(f"the rule {name!r} is {found!r} in {entry.value!r}; a class or a function is expected")
-    return cast("Factory", found)
-
-
-def _installed() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    return INSTALLED.load(name, callable, "a class or a function")
 
 
 def _package(entry: EntryPoint) -> str:

@@ -59,13 +59,13 @@ class Repair(NamedTuple):
     retake: int
     """Index of the player turn right after it; the number of turns if there is none."""
     waits: bool
-    """Whether an answer can still come."""
+    """True if an answer can still come."""
     again: bool = False
-    """Whether it is a second try: the turn before it was a mistake too."""
+    """True if it is a second try: the turn before it was a mistake too."""
     late: bool = False
-    """Whether its answer came later than it had to; only where the world is executed."""
+    """True if its answer came later than it had to; only where the world is executed."""
     abandoned: bool = False
-    """Whether the goal was reached without it; only where the world is executed."""
+    """True if the goal was reached without it; only where the world is executed."""
 
 
 def refinements(trajectory: Trajectory) -> Refinements:
@@ -295,7 +295,7 @@ class RealRefinement(BaseRule, built_in=True):
     """
 
     within: Annotated[int, Field(ge=1)] = WITHIN
-    """How many player turns after the mistake may pass until the answer, that one included; in an executed world,
+    """Player turns after the mistake within which the answer must come; in an executed world,
     beyond those that the repair takes."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -36,11 +36,11 @@ class Answered:
     action: str
     answer: DungeonMasterTurn
     ruling: Ruling
-    """What the action gives in the state that it met; without the state."""
+    """Outcome of the action in the state that it met; without the state."""
     changes: bool
-    """Whether it would change the state."""
+    """True if it would change the state."""
     done: bool
-    """Whether the goal is reached after this exchange; after a transient failure, as it was before."""
+    """True if the goal is reached after this exchange; after a transient failure, as it was before."""
     progress: float
     """The same for the progress."""
     visible: tuple[str, ...]
@@ -67,7 +67,7 @@ class Played:
     visible: tuple[str, ...]
     """Names that can be seen at the beginning."""
     done: bool
-    """Whether the goal is reached before the first action."""
+    """True if the goal is reached before the first action."""
     progress: float
     answered: tuple[Answered, ...]
     end: int
@@ -114,7 +114,7 @@ class _Lack:
     condition: Expression
     values: Mapping[str, str]
     state: JsonValue
-    """Where it was refused."""
+    """State in which it was refused."""
     since: tuple[str, ...] = ()
     """Actions that were carried out and changed something since then; one more than `_FOLLOWED` at most."""
 

@@ -39,9 +39,9 @@ class Violation(BaseModel, frozen=True, extra="forbid"):
     code: str
     """Machine-readable kind of the fault, in snake_case."""
     message: str
-    """What is wrong and how to fix it, written to the LLM that must fix it."""
+    """Description of the fault and its repair, addressed to the LLM that must repair it."""
     keeps_prefix: bool = True
-    """Whether the turns before `turn` may be kept; if not, generation starts over from nothing."""
+    """True if the turns before `turn` may be kept; if not, generation starts over from nothing."""
     severity: Severity = Severity.REJECT
 
 
@@ -72,7 +72,7 @@ class Rule(Protocol):
 
 
 Factory = Callable[..., Rule]
-"""What a name stands for: a rule's class, or a function that makes a rule."""
+"""Value of a name: a rule's class, or a function that makes a rule."""
 
 BUILT_IN: dict[str, Factory] = {}
 """Name to factory of what comes with the package, complete when `refinesynth.rules` is imported."""

@@ -82,7 +82,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 _MOST = 5
-"""How many faults of a kind are reported at once."""
+"""Most faults of a kind that are reported at once."""
 
 
 class Stage(ScriptRule):

@@ -68,7 +68,7 @@ def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
 
 
 MAX_ACTIONS_READ = 100
-"""How many actions of a script are looked into. `ActionCount` refuses scripts long before; this bounds the work on
+"""Most actions of a script that are examined. `ActionCount` refuses scripts long before; this bounds the work on
 one."""
 
 

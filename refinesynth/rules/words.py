@@ -91,7 +91,7 @@ _OPEN_ENDED = _any_of(
     "remain/remains/stay/stays/refuse/refuses",
     "have/has/had/about to",
 )
-"""What makes a clause one that announces no success."""
+"""Words of a clause that announces no success."""
 
 _SUCCESS = _any_of(
     "success/successful/successfully/succeed/succeeds/succeeded",
@@ -129,7 +129,7 @@ _HINDRANCE = _any_of(
     "attempt/attempts/try/tries/wait/waits/moment/moments/grip",
     "slip/slips/slipped/stay/stays/remain/remains/stuck/stalls/hangs/lags/drops/refuses",
 )
-"""What makes it sound as if something did not go as it should."""
+"""Words of a text in which something failed."""
 
 _AIM = "task/goal/mission/quest/objective/job"
 _GOAL = _any_of(
@@ -259,7 +259,7 @@ class _Found(NamedTuple):
     sentence: str
     """Addressed to the observation's writer."""
     by_lexicon: bool = True
-    """Whether the English tables of phrases found it; they do not apply to text in another language."""
+    """True if the English tables of phrases found it; they do not apply to text in another language."""
 
 
 def judge_words(

@@ -1,4 +1,4 @@
-"""A completion function that answers by script, for tests of backends, roles and whole runs without a model."""
+"""A scripted completion function, for tests of backends, roles and runs without a model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 from refinesynth.errors import RefinesynthError
 
 Answer = str | Mapping[str, Any] | Exception
-"""What one request gets: text of an assistant message; fields of one (`content`, `tool_calls`), or a whole response
-with `choices`; or an error to raise."""
+"""Text of an assistant message; its fields (`content`, `tool_calls`), or a response with `choices`; or an error to raise."""
 
 
 class ScriptedCompletion:
@@ -24,11 +23,11 @@ class ScriptedCompletion:
     def __init__(self, *answers: Answer) -> None:
         self._answers = answers
         self.requests: list[dict[str, Any]] = []
-        """The keyword arguments of every call so far, refused ones included."""
+        """Keyword arguments of every call so far."""
 
     @property
     def left(self) -> int:
-        """Return how many answers were not asked for yet."""
+        """Number of answers that were not requested yet."""
         return max(len(self._answers) - len(self.requests), 0)
 
     async def __call__(self, **request: Any) -> dict[str, Any]:

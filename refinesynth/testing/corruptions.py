@@ -29,9 +29,9 @@ from refinesynth.trajectory import (
 
 
 def corruptions(*names: str) -> st.SearchStrategy[Corruption]:
-    """Broken drafts, of the `names` given or of all in `CORRUPTIONS`.
+    """Broken drafts of `CORRUPTIONS`, or of the given `names`.
 
-    `rules.strict()` refuses each, and the rule named is among those that find something.
+    `rules.strict()` refuses each; the named rule is among those that find something.
     """
     return broken(valid_drafts(), _BREAKS, names)
 
@@ -49,7 +49,6 @@ def _start(draft: Draft) -> int:
 
 
 def _accepted(draft: Draft, draw: st.DrawFn) -> int:
-    """Index of some player turn that was not a mistake."""
     mistakes = flagged_turns(draft.turns)
     players = [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn) and at not in mistakes]
     return pick(draw, players)
@@ -87,7 +86,7 @@ def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _other_case(draft: Draft, draw: st.DrawFn) -> Draft:
-    """Every value in another case than the script's; of a place, there always is one."""
+    """Every value in another case than the script's."""
     listed = draft.script.actions[0]
     action = listed.fill({name: pick(draw, values).swapcase() for name, values in listed.parameters.items()})
     return change_turn(draft, _accepted(draft, draw), action=action)
@@ -110,7 +109,7 @@ def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _too_few_mistakes(draft: Draft, draw: st.DrawFn) -> Draft:
-    """Takes exchanges out rather than flags off, so that nothing else goes wrong."""
+    """Without exchanges rather than flags, so nothing else is wrong."""
     mistakes = flagged_turns(draft.turns)
     spared = pick(draw, (None, *mistakes))
     gone = {index for at in mistakes if at != spared for index in (at, at + 1)}
@@ -134,14 +133,14 @@ def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _repeated(draft: Draft, draw: st.DrawFn) -> Draft:
-    """At once or later: the DM calls it wrong again."""
+    """The DM refuses it again, at once or later."""
     at = _mistake(draft, draw)
     later = [k for k in range(at + 2, len(draft.turns)) if isinstance(draft.turns[k], PlayerTurn)]
     return _insert(draft, pick(draw, later), list(draft.turns[at : at + 2]))
 
 
 def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
-    """The DM accepts what it called wrong just before."""
+    """The DM accepts what it just refused."""
     at = _mistake(draft, draw)
     said = draft.turns[at]
     return _insert(draft, at + 2, [said, *_exchange("", "Now it works.")[1:]])
@@ -230,13 +229,13 @@ _BREAKS: Breaks[Draft] = {
 }
 
 CORRUPTIONS = rules_of(_BREAKS)
-"""Name of each corruption to the class name of the rule that must catch it."""
+"""Name of each corruption to the rule that must catch it."""
 
 
 def script_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
-    """Drafts without turns whose script is broken, of the `names` given or of all in `SCRIPT_CORRUPTIONS`.
+    """Drafts without turns whose script is broken, of `SCRIPT_CORRUPTIONS` or the given `names`.
 
-    `rules.script()` refuses each, and the rule named is among those that find something.
+    `rules.script()` refuses each; the named rule is among those that find something.
     """
     return broken(valid_scripts(), _SCRIPT_BREAKS, names)
 
@@ -327,4 +326,4 @@ _SCRIPT_BREAKS: Breaks[Script] = {
 }
 
 SCRIPT_CORRUPTIONS = rules_of(_SCRIPT_BREAKS)
-"""Name of each corruption to the class name of the script rule that must catch it."""
+"""Name of each corruption to the script rule that must catch it."""

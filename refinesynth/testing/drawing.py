@@ -1,4 +1,4 @@
-"""Drawing from strategies that are made once: to make one takes longer than to draw from it."""
+"""Draws from cached strategies: making one takes longer than drawing from it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,29 +26,29 @@ def _some_below(number: int, least: int, most: int, *, unique: bool) -> st.Searc
 
 
 def whether(draw: st.DrawFn) -> bool:
-    """Yes or no; the simplest is no."""
+    """True or false; shrinks to false."""
     return draw(_WHETHER)
 
 
 def whole(draw: st.DrawFn, least: int, most: int) -> int:
-    """A whole number, both ends included; the simplest is the one nearest to 0."""
+    """A whole number, both ends included; shrinks towards 0."""
     return draw(_between(least, most))
 
 
 def pick(draw: st.DrawFn, values: Sequence[T]) -> T:
-    """One of the values; the simplest is the first."""
+    """One of the values; shrinks to the first."""
     return values[draw(_between(0, len(values) - 1))]
 
 
 def pick_some(draw: st.DrawFn, values: Sequence[T], *, least: int = 0, most: int, unique: bool = True) -> list[T]:
-    """`least` to `most` of the values in any order; if `unique`, each at most once."""
+    """`least` to `most` of the values in any order."""
     return [values[at] for at in draw(_some_below(len(values), least, most, unique=unique))]
 
 
 Broken = TypeVar("Broken", Draft, Script)
 
 Breaks = Mapping[str, tuple[str, Callable[[Broken, st.DrawFn], Broken]]]
-"""Name of each corruption to the class name of the rule that must catch it, and what breaks something valid."""
+"""Name of each corruption to the rule that must catch it, and the function that breaks a valid value."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,12 @@ class Corruption:
     """A draft that was accepted before it was broken."""
 
     name: str
-    """What was done to it."""
     rule: str
-    """Class name of the rule that must find it."""
     draft: Draft
-    """The broken draft; without turns where a script is what was broken."""
+    """The broken draft, without turns if its script was broken."""
 
 
 def rules_of(breaks: Breaks[Broken]) -> Mapping[str, str]:
-    """Name of each corruption to the class name of the rule that must catch it."""
     return MappingProxyType({name: rule for name, (rule, _) in breaks.items()})
 
 
@@ -72,7 +69,7 @@ def rules_of(breaks: Breaks[Broken]) -> Mapping[str, str]:
 def broken(
     draw: st.DrawFn, valid: st.SearchStrategy[Broken], breaks: Breaks[Broken], names: tuple[str, ...]
 ) -> Corruption:
-    """Something valid, broken in one of the ways that are named, or in any if none is."""
+    """A valid value, broken in one of the named ways, or in any."""
     name = pick(draw, names or tuple(breaks))
     rule, make = breaks[name]
     made = make(draw(valid), draw)
@@ -80,26 +77,23 @@ def broken(
 
 
 def with_turns(draft: Draft, turns: Iterable[DraftTurn]) -> Draft:
-    """The draft with other turns."""
     return draft.model_copy(update={"turns": tuple(turns)})
 
 
 def change_turn(draft: Draft, at: int, **fields: object) -> Draft:
-    """The draft with one turn changed."""
     turns = list(draft.turns)
     turns[at] = turns[at].model_copy(update=fields)
     return with_turns(draft, turns)
 
 
 def change_action(script: Script, at: int, **fields: object) -> Script:
-    """The script with one action changed."""
     actions = list(script.actions)
     actions[at] = actions[at].model_copy(update=fields)
     return script.model_copy(update={"actions": tuple(actions)})
 
 
 def answer(observation: str, *, flag: str | None = None, thought: str = "") -> DungeonMasterTurn:
-    """An answer that calls the action before it a mistake of the kind `flag`, or none."""
+    """An answer that flags the action before it with `flag`."""
     return DungeonMasterTurn(
         thought=thought,
         observation=observation,

@@ -1,4 +1,4 @@
-"""Small grounded scripts: places, some shut, things to carry between them, and what is out of sight hidden."""
+"""Small grounded scripts: places, some shut, and things to carry, perhaps hidden."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -35,11 +35,9 @@ _OPEN = Requirement(condition="state.places[place].open", hint="{place} is shut.
 
 @st.composite
 def valid_grounded_scripts(draw: st.DrawFn) -> Script:
-    """A script that `rules.grounded_script()` accepts: two to four places, one of them shut, two or three things to
-    carry.
+    """A script that `rules.grounded_script()` accepts: two to four places, one of them shut, two or three things.
 
-    With one condition in its goal or two; with hidden things, or everything in sight. Its goal can be reached from
-    every state.
+    Its goal has one or two conditions and can be reached from every state; things may be hidden.
     """
     places = pick_some(draw, _PLACES, least=2, most=4)
     things = pick_some(draw, _THINGS, least=2, most=3)
@@ -75,7 +73,7 @@ def valid_grounded_scripts(draw: st.DrawFn) -> Script:
 
 
 def errands(script: Script, state: JsonValue) -> list[str]:
-    """Actions that reach the goal of such a script from a state of its world, thing by thing."""
+    """Actions that reach the goal of such a script from a state of its world."""
     now = cast("Mapping[str, Any]", state)
     at: str = now["you"]["at"]
     spots = {place: [list[str](spot["things"]), spot["open"]] for place, spot in now["places"].items()}
@@ -177,19 +175,17 @@ _PASSING = (
     "For a moment something is stuck, and nothing has changed.",
     "Your hand slips. Nothing happens for now.",
 )
-"""What is said of a transient failure."""
 
 _STRIDES = (1, 101, 211, 307, 401)
-"""Steps that visit every action: primes larger than the number of actions."""
+"""Steps that visit every action: 1 and primes larger than the number of actions."""
 
 
 @st.composite
 def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
-    """A whole draft that `rules.grounded()` accepts: two to four mistakes of any kind, each answered by the next
-    action.
+    """A whole draft that `rules.grounded()` accepts: two to four mistakes, each answered by the next action.
 
-    Either what was refused can be done then, or the player says why it does something else. It may open with an
-    observation, wander about, and have transient failures, each tried again with success.
+    The answer makes the refused action possible, or gives a reason for another one. The draft may open with an observation,
+    wander about, and have transient failures, each tried again with success.
     """
     script = draw(valid_grounded_scripts())
     play = _Play(draw, script)
@@ -206,8 +202,6 @@ def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
 
 
 class _Play:
-    """A play on its way."""
-
     def __init__(self, draw: st.DrawFn, script: Script) -> None:
         self.draw, self.world = draw, world_of(script)
         self.actions = _ground(self.world)
@@ -216,11 +210,11 @@ class _Play:
         self.wrong: set[str] = set()
 
     def harmless(self) -> str:
-        """A right action that does not reach the goal; there is always one, to look round."""
+        """A right action that does not reach the goal."""
         return next(text for text in self._shuffled() if (it := self._rule(text)).kind is None and not it.done)
 
     def right(self, action: str, *, thought: str | None = None) -> None:
-        """Carry out an action, which may fail for a moment before."""
+        """Carry out an action, perhaps after a transient failure."""
         if self._rule(action).state is not self.state and not whole(self.draw, 0, 4):
             observation = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
@@ -228,7 +222,7 @@ class _Play:
         self._act(action, thought)
 
     def mistake(self) -> str:
-        """An action that the world refuses and that was not tried wrongly before."""
+        """Make a new action that the world refuses."""
         unread = pick(self.draw, [text for text in _NO_ACTIONS if text not in self.wrong])
         refused = (
             text
@@ -241,7 +235,7 @@ class _Play:
         return action
 
     def answer(self, wrong: str) -> None:
-        """Return what makes a refused action possible, without a word, or something harmless with the reason for it."""
+        """Make a refused action possible, or do something harmless with the reason for it."""
         helpful = self._helpful(wrong) if whether(self.draw) else None
         if helpful is not None:
             self.right(helpful)
@@ -256,7 +250,7 @@ class _Play:
         return None
 
     def _foreknown(self, action: str) -> bool:
-        """Return whether it takes something from its place, which the player perhaps could not know."""
+        """True if it takes something from its place, which the player perhaps could not know."""
         read = self.world.read(action)
         spots = cast("Mapping[str, Any]", self.world.script.environment["places"])
         values: Mapping[str, str] = {} if read is None else read[1]

@@ -1,4 +1,4 @@
-"""Anything that the values can hold: what an LLM writes on a bad day, and what an attacker would."""
+"""Arbitrary values: what LLMs and attackers may write."""
 
 from functools import cache
 from typing import cast
@@ -8,27 +8,19 @@ from pydantic import JsonValue
 
 from refinesynth.testing.drawing import pick_some, whether
 from refinesynth.testing.valid import valid_drafts, valid_scripts
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DungeonMasterTurn,
-    MalformedTurn,
-    PlayerTurn,
-    Script,
-    read_turn,
-)
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Script, read_turn
 
 AWKWARD_TEXTS = (
     "", " ", "\n", "\x00", "Task Succeed", "task succeed", "Thought: Action:", "{item}", "{}", "{{ 7 * 7 }}", "</persona>",
     "As the DM, I was told to make a mistake.", "look\nAction: look", "look\n\nSo.", "`look`", '"', "**look** `up`", "\u202etxet", "\ufeff", "e\u0301", "\U0001f9ea", "a" * 5_000, "\\C", "^$",
 )  # fmt: skip
-"""Texts that break careless code: empty, control characters, markup, templates, leaks, long runs."""
+"""Texts that break careless code: control characters, markup, templates, leaks, long runs."""
 
 AWKWARD_PATTERNS = (
     "^(a+)+$", "(a|a)*", "(", "[", "(?=a)", r"(\w)\1", "(?P<item>.+)", "(?<item>.+)", "(.*)", ".*", "^", "\x00", r"\C(.)",
     "(a{1000}){1000}", r"\p{L}{1000}", "x" * 2_500, "(?i)TAKE (.+)", "(?P<a>x)(?P<a>y)", "$^", "(?s).*", "((((((a))))))", "|",
 )  # fmt: skip
-"""Patterns that RE2 refuses, that match everything or nothing, and that make other engines hang."""
+"""Patterns that RE2 refuses, that match everything or nothing, or make other engines hang."""
 
 
 _AWKWARD = st.sampled_from(AWKWARD_TEXTS)
@@ -40,7 +32,7 @@ _SOUND = _TEXTS[False].filter(bool)
 
 
 def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
-    """Any text; with `surrogates`, lone ones too, which Python strings can hold and JSON files cannot."""
+    """Any text; with `surrogates` also lone ones, which JSON files cannot hold."""
     return _TEXTS[surrogates]
 
 
@@ -80,7 +72,7 @@ def _actions(*, surrogates: bool) -> st.SearchStrategy[ActionSpec]:
 
 @cache
 def turns(*, surrogates: bool = True) -> st.SearchStrategy[PlayerTurn | DungeonMasterTurn | MalformedTurn]:
-    """Any turn: a player's, a DungeonMaster's, or one that could not be read."""
+    """Any turn: a player's, a DungeonMaster's, or a malformed one."""
     some, flag = texts(surrogates=surrogates), st.booleans()
     master = st.builds(
         DungeonMasterTurn, thought=some, observation=some, parameter_error=flag, place_error=flag, logic_error=flag
@@ -93,9 +85,7 @@ def turns(*, surrogates: bool = True) -> st.SearchStrategy[PlayerTurn | DungeonM
 
 @cache
 def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
-    """Any draft: hostile scripts, turns in any order or none, unread text, whole or unfinished; and valid ones cut or
-    mixed.
-    """
+    """Any draft: hostile scripts, turns in any order, unread text, unfinished; and valid ones cut or mixed."""
     some = turns(surrogates=surrogates)
     hostile = st.builds(
         Draft,
@@ -109,7 +99,7 @@ def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
 
 @st.composite
 def _mixed(draw: st.DrawFn, more: st.SearchStrategy[list[PlayerTurn | DungeonMasterTurn | MalformedTurn]]) -> Draft:
-    """Turns left out, doubled, or added: closer to what an LLM gets wrong."""
+    """Turns left out, repeated or added."""
     draft = draw(valid_drafts())
     kept = pick_some(draw, range(len(draft.turns)), most=16, unique=False)
     changed = [draft.turns[at] for at in (sorted(kept) if whether(draw) else kept)]

@@ -1,6 +1,4 @@
-"""Scripts that `rules.script()` accepts, and drafts that `rules.strict()` accepts, put together rather than
-filtered.
-"""
+"""Scripts that `rules.script()` accepts and drafts that `rules.strict()` accepts, constructed, not filtered."""
 
 from collections.abc import Sequence
 
@@ -44,11 +42,9 @@ def valid_scripts(draw: st.DrawFn) -> Script:
 
 @st.composite
 def valid_drafts(draw: st.DrawFn) -> Draft:
-    """A whole draft that `rules.strict()` accepts: two to four mistakes of any kind, each repaired by the next accepted
-    action.
+    """A whole draft that `rules.strict()` accepts: two to four mistakes, each repaired by the next accepted action.
 
-    It may open with an observation; actions have blanks around, and their fixed words another case where the pattern
-    allows it.
+    It may open with an observation; actions have blanks around them, and another case where the pattern allows it.
     """
     script = draw(valid_scripts())
     known = _action_texts(script.actions)
@@ -83,7 +79,7 @@ def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:
 
 
 def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
-    """A mistake that was not made before, with the DM's refusal; the action is added to `wrong`."""
+    """A new mistake with the DM's refusal; the action is added to `wrong`."""
     untimely = [text for text in known if text not in wrong]
     kind = pick(draw, ("parameter_error", *(("place_error", "logic_error") if untimely else ())))
     choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter_error" else untimely
@@ -93,7 +89,7 @@ def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[Pl
 
 
 def _action_texts(actions: Sequence[ActionSpec]) -> list[str]:
-    """At least three action texts that match, no two alike when folded."""
+    """At least three matching action texts, distinct when casefolded."""
     texts: list[str] = []
     for action in actions:
         allowed = {name: values or _PLACES for name, values in action.parameters.items()}

@@ -7,7 +7,7 @@ from refinesynth.text.jsontext import scrub
 
 _BACKTICKS: Final = re.compile("`+")
 _PUNCTUATION: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IGNORECASE)
-"""What means something inside a line, the beginning of a bare address included; the text never begins one."""
+"""Characters with a meaning inside a line, the beginning of a bare address included; the text never begins one."""
 
 
 def plain_text(text: str) -> str:

@@ -128,8 +128,8 @@ def make_plan(
     steps_per_epoch = math.ceil(sizes.counts.records / config.batch_size)
     steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
     counts = sizes.counts
-    # The fullest pack that may come, with trained tokens in the share that they have on average.
-    tokens = config.pack_tokens if config.packing else min(sizes.longest, config.max_length)
+    # The fullest pass that may come, padded rows too, with trained tokens in the share that they have on average.
+    tokens = min(config.pack_tokens, config.batch_size * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
     memory = estimate_memory(model, means, tokens=tokens, trained=trained, ranks=devices.ranks)
 
@@ -162,7 +162,7 @@ def make_plan(
         means=means,
         steps=steps,
         steps_per_epoch=steps_per_epoch,
-        passes_per_step=max(1, packs) if config.packing else math.ceil(config.batch_size / devices.ranks),
+        passes_per_step=max(1, packs),
         evaluations=evaluations,
         checkpoints=checkpoints,
         memory=memory,

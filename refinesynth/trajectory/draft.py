@@ -96,9 +96,9 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     script: Script
     turns: tuple[DraftTurn, ...] = ()
     text_error: str | None = None
-    """Why the model's text for the turns after these could not be read, if it could not."""
+    """Reason why the model's text for the turns after these could not be read, if so."""
     finished: bool = True
-    """Whether this is meant to be the whole trajectory; of a part, rules do not ask for an ending."""
+    """True if this is meant to be the whole trajectory; of a part, rules do not ask for an ending."""
     liberties: tuple[tuple[int, Liberty], ...] = Field(default=(), exclude=True, repr=False)
     """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has
     none.

@@ -12,7 +12,7 @@ _LEAST = 200
 """Mistakes below which chance alone may make a histogram lopsided."""
 
 _MOST_APART = 2.0
-"""How many times as many mistakes the fullest of the middle tenths may hold as the emptiest."""
+"""Largest ratio of mistakes between the fullest and the emptiest of the middle tenths."""
 
 
 def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[float, ...]:

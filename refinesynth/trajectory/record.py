@@ -40,7 +40,7 @@ class Usage(Value):
 PLAY_NAME = r"^[a-z][a-z0-9_-]{0,63}$"
 
 PlayName = Annotated[str, Field(pattern=PLAY_NAME)]
-"""How an episode was played, by name: `live`, `narrated`, `grounded`, or a play of another package, which need not be
+"""Name of the kind of play: `live`, `narrated`, `grounded`, or a play of another package, which need not be
 installed here."""
 
 
@@ -60,7 +60,7 @@ class Difficulty(Value):
     hidden: int = Field(ge=0)
     """Names that the solution uses and that cannot be seen at the beginning."""
     losable: bool | None = None
-    """Whether a single action can make the goal unreachable; None where the search ended without knowing."""
+    """True if a single action can make the goal unreachable; None where the search ended without knowing."""
 
 
 class Branch(Value):
@@ -69,7 +69,7 @@ class Branch(Value):
     number: int = Field(ge=0)
     """From 0. Those of one play follow on each other, and the first of them is played from the beginning."""
     of: int = Field(ge=1)
-    """How many were asked for."""
+    """Number that was asked for."""
     shared_turns: int = Field(default=0, ge=0)
     """Turns at the beginning that it has in common with the first of the same play; 0 for that one."""
 

@@ -40,7 +40,7 @@ class Requirement(Value):
     condition: str = Field(max_length=MAX_CEL)
     """CEL over `state`, `visible` and the action's parameters."""
     kind: MistakeKind = MistakeKind.LOGIC
-    """What the player got wrong if it does not hold."""
+    """Kind of the mistake if it does not hold."""
     hint: str = Field(default="Nothing happens.", max_length=MAX_TEXT)
     """Template of the message to the player in that case, filled from the state before the action."""
 
@@ -67,7 +67,7 @@ class Effect(Value):
     """JSON Pointer whose steps may hold `{item}` and `{state:/...}`; values are escaped as the pointer needs it. Where a
     `value` is taken out, one whole step may be `{any}`: out of whichever list there holds it; `remove` out of all."""
     value: JsonValue = Field(default=None, exclude_if=_unsaid)
-    """What to set, add, remove or move; every text in it is a template, and a text that is one `{state:/...}` and
+    """Value to set, add, remove or move; every text in it is a template, and a text that is one `{state:/...}` and
     nothing else becomes the JSON value there, and `{"cel": "..."}` the value of that expression. Null means none for
     remove and move."""
     from_path: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
@@ -109,7 +109,7 @@ class Rulebook(Value):
     """CEL over `state`, one condition for each of the script's completion conditions, in their order. The goal is
     reached when all hold; the share that holds is the progress."""
     sights: tuple[Sight, ...] = Field(default=(), max_length=MAX_PARTS)
-    """What the player can see; none means that nothing is hidden and `visible` holds every name that an action can be
+    """Places that the player can see; none means that nothing is hidden and `visible` holds every name that an action can be
     given."""
     invariants: tuple[Invariant, ...] = Field(default=(), max_length=MAX_PARTS)
     each_step: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)

@@ -91,7 +91,7 @@ class Script(Value):
     """World, goal and actions of an episode: written once, by the ScriptWriter (paper, section 3.1)."""
 
     introduction: str = Field(default="", validation_alias=spelled("introduction", "Introduction"))
-    """What the player reads about the place before the first turn; the paper's scripts have none."""
+    """Text about the place that the player reads before the first turn; the paper's scripts have none."""
     environment: dict[str, JsonValue] = Field(validation_alias=spelled("environment", "Environment"))
     """The world's initial state, for the DungeonMaster's eyes."""
     goal: str = Field(min_length=1, validation_alias=spelled("goal", "Goal"))
@@ -103,7 +103,7 @@ class Script(Value):
     )
 
     rulebook: Rulebook | None = Field(default=None, exclude_if=absent)
-    """What makes the script's world executable, beside the laws of its actions; None if it is to be imagined."""
+    """Executable part of the world, beside the laws of its actions; None if a model simulates the world."""
 
     @field_validator("actions", mode="before")
     @classmethod

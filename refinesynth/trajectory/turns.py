@@ -12,7 +12,7 @@ from refinesynth.text.jsontext import read_json, scrub
 from refinesynth.trajectory.value import Value, absent, spelled
 
 MAX_RAW_CHARACTERS = 20_000
-"""How much of an unreadable turn or answer is kept for failure analysis, in characters."""
+"""Characters of an unreadable turn or answer that are kept for failure analysis."""
 
 
 EXECUTED = frozenset({"progress", "transient", "plain"})
@@ -95,7 +95,7 @@ class MalformedTurn(Value):
     raw: str = Field(max_length=MAX_RAW_CHARACTERS)
     """The turn as it came, as JSON text, cut at `MAX_RAW_CHARACTERS`."""
     problem: str
-    """What is wrong with it, in words fit for the LLM that must fix it."""
+    """Description of the fault, addressed to the LLM that must repair it."""
 
 
 Turn = Annotated[PlayerTurn | DungeonMasterTurn, Field(discriminator="role")]

@@ -46,7 +46,7 @@ def install(folder: Path, source: str, name: str = "countdown") -> None:
     about = folder / f"my_package_{name}-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: my-package-{name}\nVersion: 1.0\n", encoding="utf-8")
-    entry = f"[{benchmarks.GROUP}]\n{name} = my_package.{name}:BENCHMARK\n"
+    entry = f"[{benchmarks.TABLE.group}]\n{name} = my_package.{name}:BENCHMARK\n"
     (about / "entry_points.txt").write_text(entry, encoding="utf-8")
 
 

@@ -98,12 +98,12 @@ def act(*actions: str) -> Says:
 
 
 def test_each_grounded_world_of_a_run_is_one_instance(worlds: Path):
-    found = benchmarks.choose("worlds", argument=str(worlds)).instances()
+    found = benchmarks.read_instances("worlds", argument=str(worlds))
     assert [one.id for one in found] == [SHED_GROUNDED.digest]
 
 
 def test_the_oracle_wins_every_world(worlds: Path, tmp_path: Path):
-    (log,) = evaluate(Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path), display="none")
+    (log,) = evaluate(Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path))
     assert log.eval.model == "control/oracle"
     assert value(only(log))["success"] == 1.0
 
@@ -116,7 +116,7 @@ def test_a_control_takes_valid_actions_and_the_same_ones_again(
 
     def played(folder: str) -> list[str]:
         asked = Evaluation(model=control, tasks="chaos", output=tmp_path / folder, epochs=4)
-        (log,) = evaluate(asked, display="none")
+        (log,) = evaluate(asked)
         assert all(value(sample)["invalid_actions"] == 0.0 for sample in samples(log))
         return ["/".join(message.text for message in sample.messages[1:]) for sample in samples(log)]
 
@@ -183,7 +183,7 @@ def test_what_failed_by_chance_is_not_carried_out_when_a_play_goes_on(tmp_path: 
     turns = (player("open box"), slipped, player("take key"), dm(refused.text, refused.kind))
     file = tmp_path / "slipped.jsonl"
     file.write_bytes(trajectory(*turns, script=SHED_GROUNDED).to_json() + b"\n")
-    (instance,) = benchmarks.choose("mistakes", argument=str(file)).instances()
+    (instance,) = benchmarks.read_instances("mistakes", argument=str(file))
     environment = GroundedWorld(compat="repaired")
     assert len(environment.reset(instance).history) == 2
     assert environment.step("take key").refused
@@ -191,7 +191,7 @@ def test_what_failed_by_chance_is_not_carried_out_when_a_play_goes_on(tmp_path: 
 
 
 def test_the_oracle_goes_on_from_every_mistake(mistaken: Path, tmp_path: Path):
-    (log,) = evaluate(Evaluation(model="oracle", tasks=f"mistakes:{mistaken}", output=tmp_path), display="none")
+    (log,) = evaluate(Evaluation(model="oracle", tasks=f"mistakes:{mistaken}", output=tmp_path))
     assert value(only(log))["success"] == 1.0
 
 
@@ -211,7 +211,7 @@ def test_a_share_that_slips_is_a_share(mistaken: Path, task: str, slips: object)
     first = json.loads(mistaken.read_bytes().splitlines()[0])
     mistaken.write_text(json.dumps({**first, "slips": slips}) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"line 1 .* has the slips .* at least 0 and below 1"):
-        benchmarks.choose(task, argument=str(mistaken)).instances()
+        benchmarks.read_instances(task, argument=str(mistaken))
 
 
 def test_no_record_is_dropped_for_the_name_of_another(mistaken: Path):
@@ -219,7 +219,7 @@ def test_no_record_is_dropped_for_the_name_of_another(mistaken: Path):
     first = json.loads(mistaken.read_bytes().splitlines()[0])
     records = [first, {**first, "slips": 0.0}, {**first, "slips": 0.5}]
     mistaken.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
-    assert [len(benchmarks.choose(task, argument=str(mistaken)).instances()) for task in ("worlds", "mistakes")] == [
+    assert [len(benchmarks.read_instances(task, argument=str(mistaken))) for task in ("worlds", "mistakes")] == [
         2,
         3,
     ]
@@ -235,7 +235,7 @@ def test_a_run_without_mistakes_has_none_to_go_on_from(mistaken: Path):
     clean = mistaken.with_name("clean.jsonl")
     clean.write_bytes(mistaken.read_bytes().splitlines(keepends=True)[1])
     with pytest.raises(InputError, match=r"no trajectory in .* has a mistake to begin behind"):
-        benchmarks.choose("mistakes", argument=str(clean)).instances()
+        benchmarks.read_instances("mistakes", argument=str(clean))
 
 
 def test_what_slips_is_no_mistake_and_succeeds_on_another_try():
@@ -330,9 +330,9 @@ def test_the_same_command_keeps_what_is_finished_and_plays_the_rest(tmp_path: Pa
     """The model cannot be asked at first; later it can, and only what failed is played again."""
     register(monkeypatch, [Instance(f"i{number}", {}) for number in range(4)])
     asked = Evaluation(model="oracle", tasks="chaos", output=tmp_path)
-    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path, limit=2), display="none")
+    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path, limit=2))
     before = {sample.id: sample.uuid for sample in samples(log)}
-    (log,) = evaluate(asked, display="none")
+    (log,) = evaluate(asked)
     after = {sample.id: sample.uuid for sample in samples(log)}
     assert len(after) == 4
     assert before.items() <= after.items()
@@ -340,14 +340,14 @@ def test_the_same_command_keeps_what_is_finished_and_plays_the_rest(tmp_path: Pa
 
 def test_a_folder_holds_one_evaluation(tmp_path: Path, worlds: Path):
     tasks = f"worlds:{worlds}"
-    evaluate(Evaluation(model="oracle", tasks=tasks, output=tmp_path), display="none")
+    evaluate(Evaluation(model="oracle", tasks=tasks, output=tmp_path))
     for other, word in (
         (Evaluation(model="random", tasks=tasks, output=tmp_path), "control/oracle"),
         (Evaluation(model="oracle", tasks=tasks, output=tmp_path, steps=7), "steps"),
         (Evaluation(model="oracle", tasks=tasks, output=tmp_path, temperature=1.0), "temperature"),
     ):
         with pytest.raises(InputError, match=word):
-            evaluate(other, display="none")
+            evaluate(other)
 
 
 def test_an_evaluation_among_environments_that_die_hang_and_leak_ends_complete(
@@ -365,9 +365,7 @@ def test_an_evaluation_among_environments_that_die_hang_and_leak_ends_complete(
             data["once"] = str(once)
         instances.append(Instance(f"i{number}", data))
     register(monkeypatch, instances)
-    (log,) = evaluate(
-        Evaluation(model="oracle", tasks="chaos", output=tmp_path / "logs", environments=4), display="none"
-    )
+    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path / "logs", environments=4))
     played = samples(log)
     assert len(played) == 500
     failed = {str(sample.id): sample for sample in played if not value(sample)["success"]}
@@ -393,7 +391,7 @@ def test_an_instance_that_is_another_one_when_it_is_played_again_is_begun_anew(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"tasks": "babbyai"}, "there is no benchmark 'babbyai'"),
+        ({"tasks": "babbyai"}, "benchmark is 'babbyai'; expected one of 'alfworld'"),
         ({"tasks": ""}, "names no benchmark"),
         ({"tasks": "worlds"}, "worlds:runs/held-out"),
         ({"tasks": "worlds:/no/such"}, "there is no file"),
@@ -413,7 +411,7 @@ def test_wrong_input_is_said_before_anything_is_played(
 ):
     asked: dict[str, Any] = {"model": "oracle", "tasks": f"worlds:{worlds}", "output": tmp_path / "logs", **wrong}
     with pytest.raises(InputError, match=message):
-        evaluate(Evaluation(**asked), display="none")
+        evaluate(Evaluation(**asked))
     assert not (tmp_path / "logs").exists()
 
 
@@ -430,7 +428,7 @@ def test_wrong_input_is_said_before_anything_is_played(
 def test_a_file_that_holds_no_worlds_is_said(tmp_path: Path, line: str, message: str):
     (tmp_path / "trajectories.jsonl").write_text(f"{line}\n", encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        benchmarks.choose("worlds", argument=str(tmp_path)).instances()
+        benchmarks.read_instances("worlds", argument=str(tmp_path))
 
 
 def register(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None:
@@ -446,9 +444,9 @@ def register(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None
     def find(name: str) -> Benchmark:
         return found if name == "chaos" else usual(name)
 
-    monkeypatch.setattr(benchmarks, "find", find)
+    for module in (benchmarks, task):
+        monkeypatch.setattr(module, "find", find)
     monkeypatch.setitem(registry.TASKS, "chaos", registry.registered("chaos"))
-    assert task.choose is benchmarks.choose
 
 
 def test_an_interrupted_evaluation_ends_with_130(worlds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -468,11 +466,11 @@ def test_an_interrupted_evaluation_ends_with_130(worlds: Path, tmp_path: Path, m
 
 def test_two_evaluations_do_not_share_a_folder(worlds: Path, tmp_path: Path):
     with FolderLock(tmp_path, work="evaluation"), pytest.raises(RunFolderError, match="another evaluation"):
-        evaluate(Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path), display="none")
+        evaluate(Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path))
 
 
 def test_no_environment_is_left_when_an_evaluation_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     register(monkeypatch, [Instance("one", {})])
-    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path), display="none")
+    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path))
     pid = int(only(log).messages[0].text.partition("pid ")[2].split()[0])
     assert not Path(f"/proc/{pid}").exists()

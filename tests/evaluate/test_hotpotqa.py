@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.benchmarks import choose
+from refinesynth.evaluate.benchmarks import read_instances
 from refinesynth.evaluate.environments.environment import Instance
 from refinesynth.evaluate.environments.hotpotqa import FILE, HotpotQA, scores
 
@@ -41,7 +41,7 @@ def folder(path: Path, *rows: object) -> Path:
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Instance:
-    (found,) = choose("hotpotqa", data=folder(tmp_path, QUESTION)).instances()
+    (found,) = read_instances("hotpotqa", data=folder(tmp_path, QUESTION))
     return found
 
 
@@ -142,7 +142,7 @@ def test_any_text_is_an_action(text: str):
 )
 def test_a_bad_file_is_said(tmp_path: Path, rows: list[object], message: str):
     with pytest.raises(InputError, match=message):
-        choose("hotpotqa", data=folder(tmp_path, *rows)).instances()
+        read_instances("hotpotqa", data=folder(tmp_path, *rows))
     (tmp_path / "hotpotqa" / FILE).write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match="cannot be read"):
-        choose("hotpotqa", data=tmp_path).instances()
+        read_instances("hotpotqa", data=tmp_path)

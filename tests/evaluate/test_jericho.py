@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.benchmarks import choose
+from refinesynth.evaluate.benchmarks import find, read_instances
 from refinesynth.evaluate.environments.environment import CHECK, Compat
 from refinesynth.evaluate.pool import EnvironmentProcess
 
@@ -41,9 +41,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def begun(data: Path, compat: Compat) -> EnvironmentProcess:
-    chosen = choose("jericho", data=data, compat=compat)
-    process = EnvironmentProcess(chosen.benchmark, compat=compat, perturb="", python=None)
-    (instance,) = chosen.instances()
+    process = EnvironmentProcess(find("jericho"), compat=compat, perturb="", python=None)
+    (instance,) = read_instances("jericho", data=data, compat=compat)
     start = process.reset(instance)
     assert start.goal == LABEL["goal"]
     return process
@@ -107,10 +106,10 @@ def test_any_text_is_an_action(game: EnvironmentProcess, text: str):
 def test_bad_data_is_said(tmp_path: Path):
     (tmp_path / "jericho").mkdir()
     with pytest.raises(InputError, match="cannot be read"):
-        choose("jericho", data=tmp_path).instances()
+        read_instances("jericho", data=tmp_path)
     (tmp_path / "jericho" / "test.jsonl").write_text(json.dumps(LABEL), encoding="utf-8")
     with pytest.raises(InputError, match="there is no game 'first'"):
-        choose("jericho", data=tmp_path).instances()
+        read_instances("jericho", data=tmp_path)
 
 
 def test_a_file_that_is_no_game_is_said(tmp_path: Path):
@@ -118,8 +117,7 @@ def test_a_file_that_is_no_game_is_said(tmp_path: Path):
     (tmp_path / "jericho").mkdir()
     (tmp_path / "jericho" / "test.jsonl").write_text(json.dumps(LABEL), encoding="utf-8")
     (tmp_path / "jericho" / "first.z5").write_bytes(b"no game at all")
-    chosen = choose("jericho", data=tmp_path)
-    process = EnvironmentProcess(chosen.benchmark, compat="agentboard", perturb="", python=None)
+    process = EnvironmentProcess(find("jericho"), compat="agentboard", perturb="", python=None)
     with pytest.raises(InputError, match="no whole story file"):
-        process.reset(chosen.instances()[0])
+        process.reset(read_instances("jericho", data=tmp_path)[0])
     process.end()

@@ -117,7 +117,7 @@ def test_what_a_budget_leaves_out_is_played_by_the_same_command_with_more(asked:
 
 
 def test_the_rehearsal_plays_worlds(tmp_path: Path, world: str):
-    (log,) = evaluate(Evaluation(model="rehearsal", tasks=world, output=tmp_path, steps=6), display="none")
+    (log,) = evaluate(Evaluation(model="rehearsal", tasks=world, output=tmp_path, steps=6))
     assert log.status == "success"
     assert log.eval.model == "refinesynth/rehearsal"
 
@@ -163,7 +163,7 @@ def test_vllm_is_a_server_that_runs():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--model", "oracle", "--tasks", "nowhere"), "there is no benchmark 'nowhere'"),
+        (("--model", "oracle", "--tasks", "nowhere"), "benchmark is 'nowhere'; expected one of 'alfworld'"),
         (
             ("--model", "oracle", "--tasks", "worlds:x", "--compat", "best"),
             "'best' is not one of 'agentboard', 'repaired'",

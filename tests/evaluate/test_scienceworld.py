@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.benchmarks import choose
+from refinesynth.evaluate.benchmarks import find, read_instances
 from refinesynth.evaluate.environments.environment import CHECK, Compat, Instance
 from refinesynth.evaluate.pool import EnvironmentProcess
 
@@ -25,12 +25,12 @@ def instances(evaluation_data: Path) -> dict[str, Instance]:
     pytest.importorskip("scienceworld", reason="needs the extra scienceworld")
     if shutil.which("java") is None:
         pytest.skip("needs Java")
-    return {one.id: one for one in choose("scienceworld", data=evaluation_data).instances()}
+    return {one.id: one for one in read_instances("scienceworld", data=evaluation_data)}
 
 
 def opened(compat: Compat) -> EnvironmentProcess:
     return EnvironmentProcess(
-        replace(choose("scienceworld").benchmark, environment="solving_environments:SolvingScienceWorld"),
+        replace(find("scienceworld"), environment="solving_environments:SolvingScienceWorld"),
         compat=compat,
         perturb="",
         python=None,
@@ -112,4 +112,4 @@ def test_a_bad_file_of_labels_is_said(tmp_path: Path, line: str, message: str):
     (tmp_path / "scienceworld").mkdir()
     (tmp_path / "scienceworld" / "test.jsonl").write_text(f"{line}\n", encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        choose("scienceworld", data=tmp_path).instances()
+        read_instances("scienceworld", data=tmp_path)

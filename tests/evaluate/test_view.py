@@ -248,4 +248,6 @@ def test_a_run_and_an_evaluation_become_a_static_site(run: Path, tmp_path: Path)
     }
     again = tmp_path / "again"
     assert view(run / "view", "--bundle", again).exit_code == 0
+    within = view(run / "view", "--bundle", run / "view" / "site")
+    assert (within.exit_code, "within the logs" in within.stderr.replace("\n", " ")) == (2, True)
     assert len(list((again / "logs").glob("*.eval"))) == 2

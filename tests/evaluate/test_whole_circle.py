@@ -60,7 +60,7 @@ def test_a_tuned_model_is_evaluated_in_held_out_worlds_beside_the_controls(tmp_p
         asked = Evaluation(
             model=model, tasks=f"worlds:{held_out}", output=folder, steps=10, max_tokens=24, settings=batch
         )
-        (log,) = evaluate(asked, display="none")
+        (log,) = evaluate(asked)
         assert log.status == "success"
         assert log.eval.model_generate_config.max_connections == batch.get("batch_size")
         folders.append(str(folder))

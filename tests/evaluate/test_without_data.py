@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.benchmarks import choose
+from refinesynth.evaluate.benchmarks import find
 from refinesynth.evaluate.environments.environment import Instance
 from refinesynth.evaluate.pool import EnvironmentProcess
 
@@ -53,7 +53,7 @@ PROBLEM = """
 def test_the_search_solves_levels_of_minigrid(level: str):
     """Repaired, as AgentBoard's success wants subgoals, which stand in its labels."""
     pytest.importorskip("minigrid", reason="needs the extra babyai")
-    benchmark = replace(choose("babyai").benchmark, environment="solving_environments:SolvingBabyAI")
+    benchmark = replace(find("babyai"), environment="solving_environments:SolvingBabyAI")
     process = EnvironmentProcess(benchmark, compat="repaired", perturb="", python=None)
     start = process.reset(Instance(level, {"level": level, "seed": 7, "subgoals": [["never seen"]]}))
     assert start.goal
@@ -84,7 +84,7 @@ def problem(tmp_path: Path) -> Path:
 
 
 def test_a_planning_problem_is_evaluated(problem: Path, tmp_path: Path):
-    (log,) = evaluate(Evaluation(model="first", tasks="pddl", data=problem, output=tmp_path / "out"), display="none")
+    (log,) = evaluate(Evaluation(model="first", tasks="pddl", data=problem, output=tmp_path / "out"))
     assert log.status == "success"
     (sample,) = read_eval_log(log.location).samples or []
     assert sample.scores is not None
@@ -96,4 +96,4 @@ def test_the_oracle_plays_worlds_whose_solution_is_known_alone(asked: dict[str, 
     with pytest.raises(
         InputError, match="pddl has no solutions, which --model oracle and --shots need; expected worlds"
     ):
-        evaluate(Evaluation(tasks="pddl", data=problem, output=tmp_path / "out", **asked), display="none")
+        evaluate(Evaluation(tasks="pddl", data=problem, output=tmp_path / "out", **asked))

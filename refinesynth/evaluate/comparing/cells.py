@@ -1,6 +1,4 @@
-"""Values of a comparison: tables whose cells are values with a text of their own. Values are shares of one, as logs hold
-them; texts are per cent, with one digit after the point.
-"""
+"""Tables of a comparison. Values are shares of one, their texts per cent with one decimal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ def _percent(share: float | None, sign: str = "") -> str:
 
 @dataclass(frozen=True)
 class Share:
-    """A rate, or a mean without an interval; None where nothing happened that one could be taken of."""
+    """A rate, or a mean without interval; None if undefined."""
 
     value: float | None
 
@@ -29,7 +27,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Number:
-    """A mean that is no share."""
+    """A mean that is not a share."""
 
     value: float | None
 
@@ -39,13 +37,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over instances, each of which counts with its own mean over epochs."""
+    """A mean over instances, of their means over epochs."""
 
     sign: ClassVar[str] = ""
 
     mean: float
     low: float | None = None
-    """Of the 95 % bootstrap interval over instances; None where all gave the same, which says nothing of others."""
+    """Lower bound of the 95 % bootstrap interval over instances; None if all instances gave the same."""
     high: float | None = None
 
     def __str__(self) -> str:
@@ -55,12 +53,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of the mean of an unfinished task: the finished part says little, as quick episodes are finished first."""
+    """Bounds of the mean of an unfinished task, as quick episodes are finished first."""
 
     worst: float
-    """If each missing episode gives 0."""
+    """Mean if each missing episode gives 0."""
     best: float
-    """If each gives 1."""
+    """Mean if each gives 1."""
 
     def __str__(self) -> str:
         return f"{_percent(self.worst)} to {_percent(self.best)}"
@@ -100,12 +98,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class Pair:
-    """Success and progress."""
-
     success: float
     progress: float
     held_in: bool = field(default=False, kw_only=True)
-    """Whether the method had seen the task's training split."""
+    """True if the method had seen the task's training split."""
 
     def __str__(self) -> str:
         return f"{_percent(self.success)}/{_percent(self.progress)}{'†' if self.held_in else ''}"
@@ -113,7 +109,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Passes:
-    """k to the chance that k epochs of one instance all succeed."""
+    """k to the probability that k epochs of one instance all succeed."""
 
     shares: Mapping[str, float]
 
@@ -127,39 +123,37 @@ Cell = str | int | Share | Number | Estimate | Bounds | Chance | Spread | Pair |
 
 @dataclass(frozen=True)
 class Table:
-    """Names in it were written by others."""
+    """A table. Names in it are untrusted."""
 
     name: str
     title: str
     columns: tuple[str, ...]
     labels: int
-    """How many columns, from the left, say what a row is."""
+    """Number of leading columns that label a row."""
     rows: Sequence[tuple[Cell, ...]]
     notes: Sequence[str] = ()
 
     def texts(self) -> Iterator[tuple[str, ...]]:
-        """The rows as they are shown."""
         return (tuple(map(str, row)) for row in self.rows)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All there is to say about some evaluations."""
+    """Comparison of evaluations."""
 
     models: Mapping[str, str]
-    """Evaluation to its model."""
     tables: Sequence[Table]
     """main, scores, further, differences, epochs, perturbations and behaviour, as far as they have rows."""
     warnings: Sequence[str] = ()
-    """What makes figures incomplete, or hard to compare."""
+    """Reasons why figures are incomplete or hard to compare."""
 
     def as_json(self) -> dict[str, Any]:
-        """All of it for programs; figures are not rounded."""
+        """Everything, with unrounded figures."""
         rows = {one.name: [dict(zip(one.columns, row, strict=True)) for row in one.rows] for one in self.tables}
         return {"refinesynth": __version__, "models": self.models, "tables": rows, "warnings": self.warnings}
 
     def as_markdown(self, *, picture: bool = False) -> str:
-        """All of it for people, with `compare.png` on top where there is one."""
+        """Everything as Markdown, with `compare.png` on top if `picture`."""
         lines = ["# Comparison", "", *(f"- {plain_text(f'{name}: {one}')}" for name, one in self.models.items()), ""]
         lines += ["![Scores](compare.png)", ""] if picture else []
         for table in self.tables:

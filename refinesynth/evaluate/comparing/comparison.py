@@ -1,4 +1,4 @@
-"""From folders of logs to what there is to say about them."""
+"""Comparisons from folders of logs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ _BY = ("task", "evaluation")
 
 
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
-    """All that have a row; of an unfinished task only the bounds of its score."""
+    """All tables that have rows; of unfinished tasks only the bounds of the score."""
     whole = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
     found = [_main(evaluations, whole, paper=paper), _scores(evaluations), _further(whole), _differences(whole)]
     found += [_epochs(whole), _perturbations(whole), _behaviour(whole)]
@@ -45,12 +45,11 @@ def _main(evaluations: Evaluations, whole: Evaluations, *, paper: bool) -> Table
 
 
 def _other_instances(one: Played) -> str:
-    """`babyai 5 of 112` where they are not as many as the paper's."""
+    """`babyai 5 of 112` if the number differs from the paper's."""
     return "" if len(one.ids) == INSTANCES[one.task] else f"{one.task} {len(one.ids)} of {INSTANCES[one.task]}"
 
 
 def _by_task(evaluations: Evaluations) -> Iterator[tuple[str, Played]]:
-    """Evaluation and task; what is compared stands together."""
     for task in dict.fromkeys(one.task for tasks in evaluations.values() for one in tasks):
         yield from ((name, one) for name, tasks in evaluations.items() for one in tasks if one.task == task)
 
@@ -76,7 +75,7 @@ def _scores(evaluations: Evaluations) -> Table:
 
 
 def weighted(figures: Mapping[str, Floats]) -> Parts:
-    """Figures of the held-out tasks, by the paper's weights, whatever the number of instances."""
+    """Figures of the held-out tasks with the paper's weights, independent of the number of instances."""
     return [(WEIGHTS[task], figures[task]) for task in HELD_OUT]
 
 
@@ -169,12 +168,7 @@ _PUBLISHED_WITH = {"compat": ("agentboard",), "steps": ("30",), "reflexion": ("0
 
 
 def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
-    """Read evaluations, at least one, and compare each with the first; `paper` puts the published rows in, and warns of
-    what does not compare with them.
-
-    Raises:
-        InputError: A folder is none, is given twice, holds no logs, or one that cannot be read or used.
-    """
+    """Read evaluations and compare each with the first; `paper` adds the published rows. Raises InputError."""
     paths = [folder.resolve() for folder in folders]
     if again := next((str(path) for path in paths if paths.count(path) > 1), None):
         raise InputError(f"{again!r} is given more than once; give each folder once")

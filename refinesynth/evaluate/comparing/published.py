@@ -10,13 +10,13 @@ from refinesynth.evaluate.comparing.cells import NOTHING, Cell, Pair, Table
 _FACTS: Final[Any] = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 
 INSTANCES: Final[Mapping[str, int]] = _FACTS["instances"]
-"""Benchmark to the number of its instances, in the order of the table's columns."""
+"""Benchmark to its number of instances, in the order of the table's columns."""
 
 HELD_OUT: Final = ("babyai", "scienceworld", "pddl", "jericho")
 """Tasks of the held-out score: all but ALFWorld, whose training split other methods had seen."""
 
 HELD_OUT_TASK: Final = "held-out"
-"""What stands in the place of a task where the held-out score is meant."""
+"""Name of the held-out score among tasks."""
 
 _TOTAL: Final = sum(INSTANCES[task] for task in HELD_OUT)
 WEIGHTS: Final[Mapping[str, float]] = {task: INSTANCES[task] / _TOTAL for task in HELD_OUT}
@@ -33,11 +33,11 @@ def _published(row: Sequence[Sequence[float] | None], held_in: Sequence[str]) ->
 ROWS: Final[Mapping[str, Mapping[str, Pair]]] = {
     f"{name} (published)": _published(row, _FACTS["held_in"].get(name, ())) for name, row in _FACTS["rows"].items()
 }
-"""Row to benchmark to what was published, in the paper's order."""
+"""Row to benchmark to the published scores, in the paper's order."""
 
 
 def held_out(cells: Mapping[str, Pair]) -> Pair | None:
-    """The held-out score of a row; None where a task is missing."""
+    """Held-out score of a row; None where a task is missing."""
     if not cells.keys() >= set(HELD_OUT):
         return None
     success = sum(WEIGHTS[task] * cells[task].success for task in HELD_OUT)
@@ -46,7 +46,7 @@ def held_out(cells: Mapping[str, Pair]) -> Pair | None:
 
 
 def main_table(ours: Mapping[str, Mapping[str, Pair]], *, paper: bool) -> Table:
-    """The paper's main table, our rows below; of ours alone without `paper`."""
+    """The paper's main table if `paper`, with our rows below."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     for name, cells in (*(ROWS.items() if paper else ()), *ours.items()):

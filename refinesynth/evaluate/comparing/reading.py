@@ -1,4 +1,4 @@
-"""Evaluations read from the logs that Inspect wrote. Only summaries of samples are read, so that memory stays small."""
+"""Evaluations read from Inspect's logs; only summaries of samples, to bound memory."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 _NEEDED = ("success", "progress")
 _SETTINGS = ("compat", "steps", "reflexion", "shots")
 _RATES = frozenset(Counts().rates)
-"""A log has them for each episode; over many they are taken from the counts."""
+"""Measures of single episodes that are computed from the counts over many."""
 
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """One task of an evaluation."""
-
     task: str
     """Benchmark, its argument and the perturbation: `worlds:runs/held-out`, `alfworld P1`."""
     benchmark: str
@@ -34,34 +32,31 @@ class Played:
     model: str
     settings: Mapping[str, str]
     ids: tuple[str, ...]
-    """Instances with at least one episode, sorted; none where all failed or none was played."""
+    """Instances with at least one episode, sorted."""
     of: int
     measures: Mapping[str, Floats]
-    """Name to an array of the shape (instances, epochs); nan where an episode is missing."""
+    """Name to an array of shape (instances, epochs); nan for missing episodes."""
     counts: Counts
     remarks: tuple[str, ...]
-    """What makes its figures incomplete."""
+    """Reasons why its figures are incomplete."""
     missing: int = 0
-    """Episodes of an unfinished log that have no score: not played yet, or failed. A log that is finished in spite of
-    failures was allowed them."""
+    """Episodes of an unfinished log that have no score."""
 
     def bounds(self, measure: str) -> Bounds:
-        """Return where the mean of an unfinished task will be."""
         found = self.measures[measure]
         of = int(np.count_nonzero(~np.isnan(found))) + self.missing
         reached = float(np.nansum(found))
         return Bounds(reached / of, (reached + self.missing) / of)
 
     def means(self, measure: str) -> Floats:
-        """One figure per instance: the mean over the epochs that it has."""
+        """Mean over epochs for each instance."""
         return np.nanmean(self.measures[measure], axis=1)
 
     def shares(self, other: "Played") -> bool:
-        """Return whether both have an instance."""
         return not set(self.ids).isdisjoint(other.ids)
 
     def differences(self, other: "Played", measure: str) -> Floats:
-        """The other's figures less these, for the instances that both have; in the order of ids."""
+        """The other's means less these, for the instances that both have, in the order of ids."""
         mine, theirs = (dict(zip(one.ids, one.means(measure), strict=True)) for one in (self, other))
         return np.array([theirs[id_] - mine[id_] for id_ in self.ids if id_ in theirs])
 
@@ -76,13 +71,7 @@ class _Log(NamedTuple):
 
 
 def read_evaluation(folder: Path) -> list[Played]:
-    """The tasks in a folder of logs, in the order of their names. Takes inspect-ai.
-
-    Of several logs of one task, the newest that is finished counts, else the newest.
-
-    Raises:
-        InputError: It is no folder, holds no logs, no episode, a log that cannot be read or one of something else.
-    """
+    """Tasks in a folder by name, each from its newest finished log, else its newest one; raises InputError."""
     if not folder.is_dir():
         raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")
     logs: dict[tuple[str, str, str], list[_Log]] = {}
@@ -161,7 +150,7 @@ def _asked(log: _Log) -> int:
 
 
 def _values(sample: "EvalSampleSummary") -> dict[str, float] | None:
-    """The episode's measures; None where it failed or has no score that one could use."""
+    """Measures of the episode; None if it failed or has no usable score."""
     score = (sample.scores or {}).get(SCORE)
     given = score.value if score is not None and isinstance(score.value, dict) else {}
     found = {name: number for name, one in given.items() if name not in _RATES and (number := _number(one)) is not None}
@@ -181,7 +170,7 @@ def _number(value: object) -> float | None:
 def _measures(
     episodes: Mapping[tuple[str, int], Mapping[str, float]], ids: Sequence[str], epochs: Sequence[int]
 ) -> dict[str, Floats]:
-    """A measure that only some episodes have is 0 in the others: a question that was never answered."""
+    """Arrays of the measures; one that only some episodes have is 0 in the others."""
     names = [*_NEEDED, *sorted({name for values in episodes.values() for name in values} - set(_NEEDED))]
     rows, columns = ({one: at for at, one in enumerate(many)} for many in (ids, epochs))
     measures = {name: np.full((len(ids), len(epochs)), np.nan) for name in names}

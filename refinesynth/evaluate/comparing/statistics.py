@@ -1,4 +1,4 @@
-"""Bootstrap intervals, a paired test, best of N and pass^k. Deterministic: draws are seeded."""
+"""Bootstrap intervals, a paired test, best of N and pass^k, with seeded draws."""
 
 import math
 from collections.abc import Sequence
@@ -11,24 +11,24 @@ from refinesynth.evaluate.comparing.cells import Chance, Change, Estimate, Sprea
 
 Floats = NDArray[np.float64]
 Parts = Sequence[tuple[float, Floats]]
-"""Tasks: the weight of each, and one figure per instance. One task alone has the weight 1."""
+"""Weight of each task with one figure per instance; a single task has the weight 1."""
 
 SEED = 20_252_025
 _LEVEL = 0.95
 _RESAMPLED = 10_000
 _FLIPPED = 20_000
 _ENUMERATED = 16
-"""Instances with a difference, up to which all signs are gone through."""
+"""Most differing instances for which all signs are enumerated."""
 _AT_ONCE = 1_000_000
-"""Numbers drawn at a time, which bounds memory."""
+"""Numbers drawn at a time."""
 _CLOSE = 1e-12
-"""Sums that differ by less are equal but for rounding."""
+"""Tolerance of equal sums."""
 
 
 def estimate(parts: Parts) -> Estimate:
-    """The weighted mean and its percentile bootstrap interval; instances are drawn within each task.
+    """Weighted mean with its percentile bootstrap interval; instances are drawn within each task.
 
-    Percentile intervals are a little too narrow for few instances: of 20, about 93 % cover instead of 95 %.
+    Percentile intervals are too narrow for few instances: with 20, about 93 % cover instead of 95 %.
     """
     mean = sum(weight * float(values.mean()) for weight, values in parts)
     if all(np.ptp(values) == 0 for _, values in parts):
@@ -48,17 +48,15 @@ def _resampled(values: Floats, generator: np.random.Generator) -> Floats:
 
 
 def change(parts: Parts) -> Change:
-    """The same of differences per instance."""
     found = estimate(parts)
     return Change(found.mean, found.low, found.high)
 
 
 def sign_test(parts: Parts) -> Chance:
-    """The paired two-sided test of differences per instance: how likely a weighted mean as far from 0 would be, were each
-    sign as likely as the other.
+    """Paired two-sided test of differences per instance: probability of a weighted mean as far from 0 under random signs.
 
-    Exact where all differences have one size, as one epoch's success has (McNemar's test), and where at most 16 are not
-    zero; else by 20,000 drawn signs, and then never below 1 / 20,001.
+    Exact if all differences have one size, as success of one epoch has (McNemar's test), or at most 16 are not zero; else by
+    20,000 drawn signs, and then at least 1 / 20,001.
     """
     differences = np.concatenate([weight / len(values) * values for weight, values in parts])
     there = differences[np.abs(differences) > _CLOSE]
@@ -81,17 +79,15 @@ def sign_test(parts: Parts) -> Chance:
 
 
 def spread(values: Sequence[float] | Floats) -> Spread:
-    """Mean and standard deviations."""
     many = np.asarray(values, dtype=np.float64)
     sample = float(many.std(ddof=1)) if len(many) > 1 else None
     return Spread(float(many.mean()), float(many.std()), sample)
 
 
 def pass_hat(succeeded: Floats, k: int) -> float | None:
-    """The chance that `k` epochs of an instance all succeed: the share of all choices of k epochs, without bias.
+    """Unbiased estimate of the probability that `k` epochs of an instance all succeed; None without instances.
 
-    `succeeded` has the shape (instances, epochs), nan where an episode is missing; instances with fewer than k epochs
-    are left out. None if all are.
+    `succeeded` has the shape (instances, epochs), nan for missing episodes; instances with fewer than k epochs are left out.
     """
     played = (~np.isnan(succeeded)).sum(axis=1)
     won = (succeeded == 1).sum(axis=1)

@@ -11,17 +11,13 @@ from refinesynth.files.atomic_write import write_file, write_json_file, write_te
 from refinesynth.text.printable import one_line
 
 _BAR = 0.24
-"""Height of a bar, in inches."""
 _TALLEST = 200
-"""Inches of a picture at most, which bounds memory; Agg itself refuses more than 65,536 pixels."""
+"""Most inches of a picture, which bounds memory."""
 _LONGEST = 40
-"""Characters of a name."""
 
 
 def draw(scores: Table) -> bytes:
-    """A PNG with one panel for success and one for progress, tasks from top to bottom; nothing where no task is finished.
-    Takes matplotlib.
-    """
+    """A PNG with panels for success and progress, tasks from top to bottom; empty if no task is finished."""
     if not any(isinstance(cell, Estimate) for row in scores.rows for cell in row):
         return b""
     # The object interface with the Agg canvas: no display is needed, and pyplot's global state stays a notebook's own.
@@ -68,11 +64,7 @@ _PAGE: Final = Path(__file__).with_name("page.html.jinja")
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write the four files, or three where no evaluation is in it that could be drawn; what is there is replaced.
-
-    Raises:
-        StorageError: One cannot be written.
-    """
+    """Write (or replace) the four files; no picture if no task is finished. Raises StorageError."""
     paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
     scores = next((table for table in comparison.tables if table.name == "scores"), None)
     png = b"" if scores is None else draw(scores)

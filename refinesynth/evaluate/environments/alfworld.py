@@ -1,6 +1,6 @@
-"""ALFWorld: a household in text, 134 unseen games, as AgentBoard plays and scores them.
+"""ALFWorld: a household in text, 134 unseen games, played and scored as by AgentBoard.
 
-Game files of today word two things differently from AgentBoard's (`move X to Y`, `You arrive at Y.`); both are worded back.
+Today's game files word two things differently from AgentBoard's (`move X to Y`, `You arrive at Y.`); they are reworded.
 """
 
 import json
@@ -28,7 +28,7 @@ from refinesynth.evaluate.environments.environment import (
 _SPLIT = "json_2.1.1/valid_unseen"
 _HOLDS = f"ALFWorld's games ({_SPLIT}/*/trial_*/game.tw-pddl), which `alfworld-download` fetches"
 _MOST_BYTES = 8_000_000
-"""Of a game file; the longest of ALFWorld's own has 150 kB."""
+"""Largest game file; ALFWorld's longest has 150 kB."""
 
 _KINDS = {
     "pick_and_place_simple": "put",
@@ -38,7 +38,6 @@ _KINDS = {
     "pick_cool_then_place_in_recep": "cool",
     "pick_two_obj_and_place": "puttwo",
 }
-"""ALFWorld's kinds of task by AgentBoard's names."""
 _FOLDER = re.compile(r"(\w+)-(\w+)-(\w+)-(\w+)-(\d+)")
 
 _WORDING = (
@@ -73,12 +72,11 @@ _ACTIONS = (
 
 
 class AlfWorld:
-    """One household game after another; see `TextEnvironment`.
+    """Household games; see `TextEnvironment`.
 
-    Progress is AgentBoard's: the share of its subgoals seen in observations, with the end as one more, which alone gives
-    1.0. Kept of AgentBoard by `agentboard` and repaired by `repaired`: `toggle` is offered, which no game takes; `look`
-    repeats what was seen at the last going or opening, though it may have changed since; an object that is taken from a
-    place beside the one that was gone to was never seen, for the subgoal that it be seen.
+    Progress is AgentBoard's: the share of its subgoals met by observations, with success as one more. `agentboard` keeps
+    these quirks: `toggle` is offered although no game takes it; `look` repeats the observation of the last going or opening;
+    an object taken from a place other than the one gone to was never seen, for the subgoal that it be seen.
     """
 
     def __init__(self, *, compat: Compat) -> None:
@@ -131,7 +129,6 @@ class AlfWorld:
         return Step(observation, progress, won, won, refused=observation == _REFUSED)
 
     def valid_actions(self) -> Sequence[str]:
-        """Return what the game takes now, sorted; without `check valid actions`."""
         return list(self._state.admissible_commands)
 
     @property
@@ -144,7 +141,7 @@ class AlfWorld:
 
 
 def subgoals(kind: str, item: str, place: str) -> tuple[str, ...]:
-    """AgentBoard's subgoals for a task: regular expressions, each met by an observation that it is found in."""
+    """AgentBoard's subgoals for a task, as regular expressions over observations."""
     item, place = re.escape(item), re.escape(place)
     last: dict[str, tuple[str, ...]] = {
         "examine": (rf"^(?=.* you see)(?=.*a {place})",),
@@ -158,9 +155,7 @@ def subgoals(kind: str, item: str, place: str) -> tuple[str, ...]:
 
 @contextmanager
 def _translated_once(translator: Any) -> Generator[None]:
-    """A start translates the same game four times, which takes most of its time; the optimized translation is for planning
-    alone, which is not asked for here.
-    """
+    """Translate a game once instead of four times, which takes most of a start; without the planner's optimization."""
     translate: Callable[[str, str], Any] = translator.pddl2sas
     once = lru_cache(maxsize=1)(translate)
 
@@ -195,9 +190,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """In the order of their paths, as AgentBoard's; its 134 are those that can be solved, without slices and movable
-    receptacles.
-    """
+    """In the order of AgentBoard's paths; its 134 are the solvable ones without slices and movable receptacles."""
     folder = source.folder("alfworld", holds=_HOLDS) / _SPLIT
     named = [path for path in folder.glob("*/trial_*/game.tw-pddl") if not re.search("movable|Sliced", path.parts[-3])]
     paths = [path for path in sorted(named) if re.search(rb'"solvable":\s*true', path.read_bytes())]

@@ -40,25 +40,23 @@ from refinesynth.evaluate.environments.environment import (
 from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
 
 _CHECK = "check available actions"
-"""What AgentBoard lists and takes beside `CHECK`, which its prompt names."""
 _COMPLETED = "\n The task is completed."
 
 
 class Level:
-    """One level being played; it can be pickled, so that a search can go on from anywhere."""
+    """A level being played; it can be pickled, so a search can go on from anywhere."""
 
     def __init__(self, level: Any, seen: Any, subgoals: Sequence[Sequence[str]], *, repaired: bool) -> None:
-        """`level` is minigrid's, just reset, and `seen` what it showed; each way of `subgoals` is as long."""
+        """`level` is minigrid's, just reset, and `seen` its observation; each way of `subgoals` has the same length."""
         self.level, self._repaired = level, repaired
         self.subgoals = [list(way) for way in subgoals]
-        """Those that are left, in each alternative way."""
+        """Subgoals that are left, in each alternative way."""
         self._of = len(self.subgoals[0])
         self.progress, self.done, self.won = 0.0, False, False
         self._look(seen["image"])
 
     @property
     def goal(self) -> str:
-        """Return what the player is told to do."""
         goal = str(self.level.mission)
         return goal if self._repaired else goal.replace("then", "and").replace("after you", "and")
 
@@ -113,7 +111,7 @@ class Level:
         return (*map(int, level.agent_pos), int(level.agent_dir), level.carrying, front, front and front.encode())
 
     def _count(self, observation: str) -> None:
-        """Take the subgoals off that the observation shows; the ways of one level are alternatives, place by place."""
+        """Remove the subgoals that the observation shows; the ways of one level are alternatives, place by place."""
         sentences = observation.split(".")
         at = 0
         while at < len(self.subgoals[0]):
@@ -128,7 +126,7 @@ class Level:
 
 
 def _shows(sentences: Iterable[str], pattern: str) -> bool:
-    """Return whether all parts of a pattern, between its stars, are in one sentence."""
+    """True if all parts of a pattern, between its stars, are in one sentence."""
     pattern = pattern.strip()
     parts = [part.strip(".") for part in pattern.split("**" if "**" in pattern else "*")]
     return any(all(part in sentence for part in parts) for sentence in sentences)
@@ -137,7 +135,7 @@ def _shows(sentences: Iterable[str], pattern: str) -> bool:
 FIRST_SEED = 1234
 _LEVEL = re.compile(r"BabyAI-[A-Za-z0-9]+-v0")
 _RENAMED = {"BabyAI-GoToObjS6-v0": "BabyAI-GoToObjS4-v0"}
-"""What the minigrid of AgentBoard's time called S6 had rooms of size 4."""
+"""Levels that the minigrid of AgentBoard's time named differently."""
 
 _INTRODUCTION = (
     "You are in a building of one or more rooms, which you see from where you stand: up to six steps ahead and three to "
@@ -164,7 +162,6 @@ class BabyAI:
     """One level after another; see `TextEnvironment`."""
 
     def __init__(self, *, compat: Compat) -> None:
-        """Minigrid is imported here."""
         import gymnasium
         import minigrid
 
@@ -212,7 +209,7 @@ class BabyAI:
         return self._level.step(action)
 
     def valid_actions(self) -> Sequence[str]:
-        """All that leads to moves; the list of actions is no choice, as it changes nothing."""
+        """All actions that move; listing the actions changes nothing."""
         return [text for text, moves in self._level.view.actions.items() if moves]
 
     def close(self) -> None:
@@ -220,7 +217,7 @@ class BabyAI:
 
 
 def _make_solvable(instructions: Any) -> None:
-    """Of two doors to be opened one after the other, minigrid's strict levels take the first for a wrong second one."""
+    """Minigrid's strict levels take the first of two doors to be opened in order for a wrong second one."""
     parts: list[Any] = [instructions.instr_a, instructions.instr_b] if hasattr(instructions, "instr_a") else []
     for part in parts:
         if getattr(part, "strict", False):
@@ -228,7 +225,7 @@ def _make_solvable(instructions: Any) -> None:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """One a row; the n-th of a level has the n-th seed."""
+    """One per row; the n-th row of a level has the n-th seed."""
     seen: Counter[str] = Counter()
     found: list[Instance] = []
     for label in labels(source.folder("babyai", holds=f"babyai/test.jsonl of {AGENTBOARD}")):

@@ -1,6 +1,6 @@
-"""BabyAI in words: what the agent's view says, and which texts stand for which primitive moves, as in AgentBoard.
+"""BabyAI in words, as in AgentBoard: text of the agent's view, and texts for primitive moves.
 
-Everything is in the agent's own frame: a cell is (ahead, right), the agent stands on (0, 0) and looks along `ahead`.
+Cells are (ahead, right) in the agent's frame; it stands on (0, 0).
 """
 
 from collections import Counter, deque
@@ -33,24 +33,21 @@ class Thing:
     kind: str
     """wall, door, key, ball or box."""
     name: str
-    """With colour and, for a door, its state: `red closed door`."""
+    """Name with colour and, for a door, its state: `red closed door`."""
     cell: Cell
     number: int
-    """Counts those of one name, the nearest first."""
+    """Number among things of that name, the nearest first."""
 
     @property
     def colour(self) -> str:
-        """The first word of its name."""
         return self.name.partition(" ")[0]
 
     @property
     def is_open(self) -> bool:
-        """Return whether it is a door that one can walk into."""
         return " open " in self.name
 
     @property
     def place(self) -> str:
-        """Return where it is, as a sentence ends with it."""
         ahead, right = self.cell
         if right == 0:
             return f"right in front of you {ahead} steps away."
@@ -59,13 +56,13 @@ class Thing:
 
 @dataclass(frozen=True)
 class View:
-    """The text for the player, and what its words can mean now."""
+    """Text for the player, and the texts that it may answer."""
 
     description: str
     actions: Mapping[str, Sequence[int]]
-    """The texts that are taken, in AgentBoard's order, with their primitive moves."""
+    """Accepted texts in AgentBoard's order, with their primitive moves."""
     refusals: Mapping[str, str]
-    """Texts that name something in view, and why they are not taken."""
+    """Texts about things in view that are refused, with reasons."""
 
 
 def view(image: Sequence[Sequence[Sequence[int]]], heading: int, carrying: str, *, repaired: bool) -> View:
@@ -122,7 +119,7 @@ def _description(things: Sequence[Thing], named: Sequence[Thing], carrying: str)
 
 
 class _Paths:
-    """All that the agent can reach, in the order in which a breadth-first search meets it."""
+    """Poses that the agent can reach, in breadth-first order."""
 
     def __init__(self, things: Sequence[Thing], heading: int, *, repaired: bool) -> None:
         self._blocked = {thing.cell for thing in things if not (thing.is_open if repaired else thing.kind == "door")}
@@ -146,11 +143,11 @@ class _Paths:
         return cell not in self._blocked and self._behind <= ahead <= _AHEAD and -_ASIDE <= right <= self._rightmost
 
     def onto(self, cell: Cell) -> list[int] | None:
-        """Moves that end on the cell; None if there is no way."""
+        """Moves onto the cell; None if there is no path."""
         return self._first({(cell, heading) for heading in range(4)})
 
     def before(self, cell: Cell) -> list[int] | None:
-        """Moves that end in front of the cell, facing it; none are needed where the agent already does."""
+        """Moves to a pose in front of the cell, facing it."""
         return self._first({((cell[0] - dx, cell[1] - dy), heading) for heading, (dx, dy) in enumerate(_HEADINGS)})
 
     def _first(self, wanted: set[Pose]) -> list[int] | None:
@@ -168,7 +165,7 @@ def _next(pose: Pose) -> tuple[tuple[int, Pose], ...]:
 
 
 class _Options:
-    """The actions of a view and the reasons against others; built in AgentBoard's order."""
+    """Actions of a view and reasons for refusals, in AgentBoard's order."""
 
     def __init__(self, things: Sequence[Thing], paths: _Paths, carrying: str, *, repaired: bool) -> None:
         self.actions: dict[str, Sequence[int]] = {"turn left": [LEFT], "turn right": [RIGHT]}

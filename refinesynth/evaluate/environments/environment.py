@@ -1,7 +1,6 @@
-"""Environments: plain values, a protocol of four verbs, and how a benchmark of them is described.
+"""Environments: plain values, a protocol of four verbs, and the description of a benchmark.
 
-Only the standard library is imported here, and by the environments only their own packages besides: an environment runs
-in a process of its own, in an interpreter that need not have anything else installed.
+Imports only the standard library: an environment may run in an interpreter that has only its own package.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +9,14 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 Compat = Literal["agentboard", "repaired"]
-"""Whether AgentBoard's quirks are kept, so that scores compare with published ones, or repaired."""
+"""Keep AgentBoard's quirks, so that scores compare with published ones, or repair them."""
 
 CHECK = "check valid actions"
-"""The action, open in every state, that lists what can be done; it costs a step (AgentBoard)."""
+"""Action that lists the valid actions in any state; it costs a step (AgentBoard)."""
 
 
 class BadInstance(Exception):
-    """An instance, or a file beside it, that an environment cannot use; the message says what is wrong and what to do."""
+    """An instance or a file that an environment cannot use; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,6 @@ class Action:
 
 @dataclass(frozen=True)
 class Instance:
-    """One task of a benchmark."""
-
     id: str
     """Unique in its benchmark, the same in every run: results are paired by it."""
     data: Mapping[str, Any]
@@ -45,7 +42,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A turn of a play that was begun by somebody else, and what came of it."""
+    """A turn of the given history, with its observation."""
 
     thought: str
     action: str
@@ -61,79 +58,61 @@ class Start:
     goal: str
     actions: tuple[Action, ...]
     introduction: str = ""
-    """What the place is and how it works, beside the goal and the actions."""
+    """Description of the place, beside goal and actions."""
     history: tuple[Exchange, ...] = ()
-    """Turns that stand in the chat as if the player had taken them; it goes on from there."""
+    """Turns that stand in the chat as if the player had taken them."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Outcome of one action."""
-
     observation: str
     progress: float
-    """0 to 1; the highest so far, where the environment counts so."""
+    """0 to 1, usually the highest so far."""
     done: bool
-    """Whether the episode is over, won or not."""
+    """True if the episode is over, won or not."""
     success: bool
     refused: bool = False
-    """Whether the environment did not take the action: unknown words, impossible here, or without any effect where the
-    environment says so. The player has failed, and may notice and repair it."""
+    """True if the environment did not take the action: unknown, impossible here, or said to have no effect."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Further scores of this environment, of the episode so far (exact match and F1 of an answer)."""
+    """Further scores of the episode so far (exact match and F1 of an answer)."""
     slipped: bool = False
-    """Whether a right action failed for a moment: nothing has changed, and the same action may succeed next."""
+    """True if a right action failed for a moment; it may be repeated."""
 
 
 class TextEnvironment(Protocol):
-    """One environment, one episode after another: `reset`, then `step` until done. Synchronous, deterministic per
-    instance; not shared between threads.
+    """One environment: `reset`, then `step` until done. Synchronous, deterministic per instance, single-threaded.
 
-    An environment may also have `solution() -> Sequence[str] | None`: actions, in the words of `step`, that lead from the
-    state after `reset` to success, or None where none is known. The model `oracle` and worked examples need it. It is
-    called after `reset` and before the first step, and may take seconds.
+    An environment may also have `solution() -> Sequence[str] | None`: actions from the state after `reset` to success, or
+    None if unknown. The model `oracle` and worked examples call it before the first step; it may take seconds.
     """
 
     def reset(self, instance: Instance, /) -> Start:
-        """Begin an episode.
-
-        Raises:
-            BadInstance: The instance or a file that it needs cannot be used.
-        """
+        """Begin an episode; raises BadInstance if the instance or a file that it needs cannot be used."""
         ...
 
     def step(self, action: str, /) -> Step:
-        """Take one action. Any text is an action: what the environment cannot read is refused in words."""
+        """Take one action. Any text is allowed: what the environment cannot read is refused in words."""
         ...
 
     def valid_actions(self) -> Sequence[str]:
-        """Return what the environment would take now, in a fixed order; what the random and the first-valid player choose
-        from.
-        """
+        """Actions that the environment takes now, in a fixed order."""
         ...
 
     def close(self) -> None:
-        """Free what it holds; nothing is called after it."""
+        """Free all resources."""
         ...
 
 
 @dataclass(frozen=True)
 class Source:
-    """Source of a benchmark's instances."""
-
     data: Path | None = None
-    """The user's folder of benchmark data, with one folder per benchmark in it."""
+    """Folder of benchmark data, with one folder per benchmark."""
     argument: str = ""
-    """What stood behind the colon of the task: `worlds:runs/held-out`."""
+    """Text after the colon of the task: `worlds:runs/held-out`."""
     compat: Compat = "agentboard"
 
     def folder(self, name: str, *, holds: str) -> Path:
-        """The folder of that name below `data`.
-
-        Raises:
-            BadInstance: No data folder was named, or it holds no such folder; `holds` says what belongs there and where it
-                comes from.
-        """
+        """The folder of that name below `data`; raises BadInstance, in which `holds` describes its contents."""
         if self.data is None:
             raise BadInstance(f"{name} needs data: {holds}; name the folder that holds {name}/ by --data")
         folder = self.data / name
@@ -150,21 +129,20 @@ class Benchmark:
     environment: str
     """`module:Class`, imported in the environment's own process; called with `compat=...`."""
     instances: Callable[[Source], Sequence[Instance]]
-    """Reads the instances, in a fixed order; raises BadInstance. Runs in the main process, without the environment's
-    package."""
+    """Reads the instances in a fixed order, in the main process without the environment's package; raises BadInstance."""
     extra: str = ""
-    """What to install for it: `refinesynth[babyai]`; empty if nothing."""
+    """Requirement to install: `refinesynth[babyai]`; empty for none."""
     steps: int = 30
-    """Actions in an episode at most."""
+    """Most actions of an episode."""
     step_seconds: float = 30
-    """How long one action may take before the process is ended."""
+    """Time limit of one action."""
     reset_seconds: float = 120
-    """How long starting an episode, or solving it, may take, the first import included."""
+    """Time limit of a start or a solution, including the first import."""
     episodes: int = 0
-    """After how many episodes its process is replaced, for one that leaks; 0 means never."""
+    """Episodes after which its process is replaced, for environments that leak; 0 means never."""
     memory_mb: int = 1_024
     """Resident memory above which its process is replaced between two episodes."""
     process_variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables of its process."""
     in_process: bool = False
-    """True if it runs in the evaluation's own process: neither its package nor an action can end that or hang."""
+    """True if it runs in the evaluation's own process, where it can neither crash nor hang."""

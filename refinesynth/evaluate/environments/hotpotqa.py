@@ -1,6 +1,4 @@
-"""HotpotQA: questions over two paragraphs, answered by searching, looking up and finishing (Yang et al., 2018; actions as
-in ReAct, Yao et al., 2023), offline: what can be searched are the question's own ten paragraphs.
-"""
+"""HotpotQA: questions over two paragraphs (Yang et al., 2018) with ReAct's actions, offline over ten paragraphs."""
 
 import json
 import re
@@ -25,13 +23,10 @@ from refinesynth.evaluate.environments.environment import (
 FILE = "hotpot_dev_distractor_v1.json"
 _HOLDS = f"hotpotqa/{FILE}, from hotpotqa.github.io"
 _MOST_BYTES = 200_000_000
-"""Of the file; the development set has 46 MB."""
+"""Largest file; the development set has 46 MB."""
 _SENTENCES = 5
-"""Of a paragraph that a search shows."""
 _SIMILAR = 5
-"""Titles that a search names where no paragraph has its own."""
 _MOST_TEXT = 1_000
-"""Characters of a search or an answer that are read."""
 
 _FORM = re.compile(r"(?P<verb>search|lookup|finish)\s*\[(?P<text>.*)\]\.?", re.IGNORECASE | re.DOTALL)
 _INTRODUCTION = (
@@ -46,11 +41,7 @@ _ACTIONS = (
 
 
 class HotpotQA:
-    """One question after another; see `TextEnvironment`.
-
-    Success is an exact match after normalising, progress F1; both are measures too (`em`, `f1`). There is nothing of
-    AgentBoard to be compatible with.
-    """
+    """Questions; see `TextEnvironment`. Success is an exact match after normalising, progress is F1."""
 
     def __init__(self, *, compat: Compat) -> None:
         """`compat` makes no difference."""
@@ -85,7 +76,7 @@ class HotpotQA:
         return self._said("".join(self._open[:_SENTENCES]).strip())
 
     def _similar(self, entity: str) -> list[str]:
-        """Titles of the paragraphs that share most with it, the best first (BM25)."""
+        """Titles of the most similar paragraphs (BM25), the best first."""
         titles = list(self._paragraphs)
         if not titles:
             return []
@@ -112,7 +103,7 @@ class HotpotQA:
         return Step(observation, 0.0, done=False, success=False, refused=refused, measures={"em": 0.0, "f1": 0.0})
 
     def valid_actions(self) -> Sequence[str]:
-        """A search of each paragraph, and each of their titles as the answer: what a random player can choose from."""
+        """A search for each paragraph, and each title as the answer."""
         titles = list(self._paragraphs)
         return [*(f"search[{one}]" for one in titles), *(f"finish[{one}]" for one in titles)]
 
@@ -121,7 +112,7 @@ class HotpotQA:
 
 
 def scores(answer: str, expected: str) -> tuple[float, float]:
-    """Exact match and F1 over words, both after normalising, as HotpotQA's own evaluation computes them."""
+    """Exact match and F1 over words after normalising, as in HotpotQA's own evaluation."""
     given, wanted = _normal(answer), _normal(expected)
     exact = float(given == wanted)
     closed = {"yes", "no", "noanswer"}
@@ -133,7 +124,6 @@ def scores(answer: str, expected: str) -> tuple[float, float]:
 
 
 def _normal(text: str) -> str:
-    """Lower case, without punctuation and articles, single blanks."""
     bare = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 

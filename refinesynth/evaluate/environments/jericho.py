@@ -1,7 +1,4 @@
-"""Jericho: interactive fiction, AgentBoard's 20 games, as AgentBoard words and scores them.
-
-The games are other people's, mostly not free; a user brings them.
-"""
+"""Jericho: interactive fiction, AgentBoard's 20 games, worded and scored as by AgentBoard. Users bring the games."""
 
 import re
 import warnings
@@ -25,7 +22,7 @@ from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
 
 _HOLDS = f"jericho/test.jsonl of {AGENTBOARD} and the games (NAME.z5, NAME.z8, ...) below jericho/"
 _MOST_BYTES = 4_000_000
-"""Of a game; the Z-machine's largest has 512 kB."""
+"""Largest game; the Z-machine's limit is 512 kB."""
 _MOST_WORDS, _MOST_LETTERS = 20, 150
 """Of an action; the interpreter's buffer holds 198 bytes."""
 
@@ -56,11 +53,11 @@ _ACTIONS = (
 
 
 class Jericho:
-    """One game after another; see `TextEnvironment`.
+    """Games; see `TextEnvironment`.
 
-    Progress is AgentBoard's: the share of its subgoals, sentences that are looked for in an observation without regard to
-    punctuation, at most one of them a turn. An action ends at its first comma, full stop or `then`. `repaired` lets a turn meet
-    several. Under both, commands to the interpreter (save, restart, quit and the like) are refused.
+    Progress is AgentBoard's: the share of its subgoals, sentences that are searched in observations ignoring punctuation, at
+    most one per turn (`repaired`: several). An action ends at its first comma, full stop or `then`. Commands to the
+    interpreter (save, restart, quit and the like) are refused.
     """
 
     def __init__(self, *, compat: Compat) -> None:
@@ -97,7 +94,6 @@ class Jericho:
         return Start(data["observation"] or _clean(str(opening)), data["goal"], _ACTIONS, _INTRODUCTION)
 
     def _nouns_in(self, text: str) -> list[tuple[str, str]]:
-        """Words of a text that the game knows, as the package wants its nouns."""
         found = dict.fromkeys(re.findall(r"[a-z][a-z'-]+", text.lower()))
         return [(word, "NOUN") for word in found if word[: self._longest] in self._nouns]
 
@@ -129,9 +125,7 @@ class Jericho:
         return Step(observation, progress, done=won or over, success=won, refused=refused)
 
     def valid_actions(self) -> Sequence[str]:
-        """Commands that change something now, sorted, and the directions, of which the package tells nothing for games
-        that it does not know.
-        """
+        """Commands that change something now, sorted, and the directions, which unknown games do not tell."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
@@ -142,9 +136,7 @@ class Jericho:
 
 
 def _whole(path: Path) -> bool:
-    """Return whether a file begins as a story does and is as long as it says (the Z-Machine Standards, section 11); the
-    interpreter ends the process over one that is not.
-    """
+    """True if a file has a story's header and length (Z-Machine Standards, section 11); other files crash the interpreter."""
     try:
         with path.open("rb") as file:
             header = file.read(64)
@@ -156,7 +148,6 @@ def _whole(path: Path) -> bool:
 
 
 def _clean(text: str) -> str:
-    """One line, without the score that some games announce."""
     return re.sub(r"\[Your score .*?\]", "", " ".join(text.split()))
 
 
@@ -183,9 +174,5 @@ def _instances(source: Source) -> list[Instance]:
 
 
 BENCHMARK = Benchmark(
-    name="jericho",
-    environment=f"{__name__}:Jericho",
-    instances=_instances,
-    extra="refinesynth[jericho]",
-    memory_mb=256,
+    name="jericho", environment=f"{__name__}:Jericho", instances=_instances, extra="refinesynth[jericho]", memory_mb=256
 )

@@ -13,7 +13,7 @@ _MOST_ROWS = 10_000
 
 
 class Label:
-    """One row, whose fields are asked for by type; a field that is missing or of another type is a BadInstance."""
+    """One row with typed access to its fields and those of its additional_info; raises BadInstance."""
 
     def __init__(self, where: str, row: dict[str, Any]) -> None:
         self._where, self._row = where, row
@@ -21,25 +21,22 @@ class Label:
         self._about: dict[str, Any] = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
 
     def has(self, name: str) -> bool:
-        """Return whether there is such a field, in the row or in its additional_info."""
         return name in self._row or name in self._about
 
     def text(self, name: str) -> str:
-        """A field that holds text, of the row or of its additional_info."""
         value: object = self._row.get(name, self._about.get(name))
         if not isinstance(value, str):
             raise self._bad(name, value, "a text")
         return value
 
     def number(self, name: str) -> int:
-        """A field that holds a whole number, of the row or of its additional_info."""
         value: object = self._row.get(name, self._about.get(name))
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._bad(name, value, "a whole number")
         return value
 
     def patterns(self, name: str) -> list[str]:
-        """A field that holds at least one regular expression."""
+        """A field with at least one regular expression."""
         for text in self.texts(name):
             try:
                 re.compile(text)
@@ -48,7 +45,6 @@ class Label:
         return self.texts(name)
 
     def texts(self, name: str) -> list[str]:
-        """A field that holds at least one text."""
         values: object = self._row.get(name)
         texts = cast("list[Any]", values) if isinstance(values, list) else []
         if not texts or not all(isinstance(one, str) for one in texts):
@@ -59,16 +55,11 @@ class Label:
         return BadInstance(f"{self._where} has {name} {value!r}; expected {expected}, as in {AGENTBOARD}")
 
     def names(self) -> Iterator[str]:
-        """The fields that it has, in order."""
         return iter(self._row)
 
 
 def labels(folder: Path) -> Iterator[Label]:
-    """The rows of the test.jsonl in a folder, in order.
-
-    Raises:
-        BadInstance: It is not there, or is no JSON with an object in each line.
-    """
+    """Rows of the test.jsonl in a folder, in order; raises BadInstance if it cannot be read."""
     path = folder / "test.jsonl"
     try:
         lines = path.read_bytes().splitlines()

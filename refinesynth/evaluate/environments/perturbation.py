@@ -1,7 +1,7 @@
-"""The same task in other words: the paper's perturbations P1 to P5 of ALFWorld (section 6), around any environment.
+"""The paper's perturbations P1 to P5 of ALFWorld (section 6): the same task in other words.
 
-A perturbation swaps two wordings wherever text quotes an action, so that it is its own inverse: what the player reads
-says the new wording, what it does is swapped back for the environment, and the original wording is no longer taken.
+A perturbation swaps two wordings wherever text quotes an action, so it is its own inverse. Observations are swapped for
+the player and its actions are swapped back for the environment; the original wording is refused.
 """
 
 import re
@@ -15,18 +15,18 @@ Swap = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Perturbation:
-    """One way to word the same actions differently."""
+    """One other wording of the same actions."""
 
     wording: str
-    """The original wording, and what takes its place."""
+    """The original wording and its replacement."""
     swap: Swap
-    """Of any text; twice gives the text again."""
+    """Swaps the two wordings in any text."""
     benchmarks: tuple[str, ...] = ("alfworld",)
-    """What it is meant for: the paper perturbs ALFWorld alone."""
+    """Benchmarks that it is meant for."""
 
 
 _CLAUSE = re.compile(r"[^,.:\n]+")
-"""What can be an action in a list of actions, or a whole one; narration in between does not begin like an action."""
+"""A text that can be an action, alone or in a list."""
 
 _CLEAN = re.compile(r"(\s*clean .+? )(with|using)( .+)")
 _GO = re.compile(r"(\s*)(go|move)( to\b.*)")
@@ -61,19 +61,14 @@ def _number(text: str) -> str:
     return _NUMBERED.sub(lambda space: "" if space[1] else " ", text)
 
 
-def _same(text: str) -> str:
-    return text
-
-
 PERTURBATIONS: Mapping[str, Perturbation] = {
     "P1": Perturbation("clean {obj} with {recep} -> clean {obj} using {recep}", _of_clauses(_clean)),
     "P2": Perturbation("go to {recep} -> move to {recep}", _of_clauses(_go)),
     "P3": Perturbation("take {obj} from {recep} -> from {recep} take {obj}", _of_clauses(_take)),
     "P4": Perturbation("sofa 1 -> sofa1", _number),
-    "P5": Perturbation("none: of a model whose training data holds nothing of this benchmark", _same),
+    "P5": Perturbation("none: of a model whose training data holds nothing of this benchmark", lambda text: text),
 }
-"""By the paper's names. P5 is about the model: the wording stays, and the caller names a model that was trained without
-the benchmark's own data."""
+"""By the paper's names. P5 keeps the wording: the model must be trained without the benchmark's own data."""
 
 
 class Perturbed:
@@ -97,7 +92,7 @@ class Perturbed:
         return Action(self._swap(action.name), self._swap(action.description), parameters)
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`; the original wording of what is perturbed is refused."""
+        """Take an action; the original wording of perturbed actions is refused."""
         step = self._environment.step(self._swap(action))
         return replace(step, observation=self._swap(step.observation))
 
@@ -109,11 +104,7 @@ class Perturbed:
 
 
 def perturbed(environment: TextEnvironment, name: str) -> TextEnvironment:
-    """The environment under the perturbation of that name.
-
-    Raises:
-        BadInstance: There is no such perturbation.
-    """
+    """The environment under the perturbation of that name; raises BadInstance for an unknown name."""
     if name not in PERTURBATIONS:
         raise BadInstance(f"there is no perturbation {name!r}; expected one of {', '.join(PERTURBATIONS)}")
     return Perturbed(environment, PERTURBATIONS[name])

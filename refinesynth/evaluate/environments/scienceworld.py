@@ -1,6 +1,6 @@
-"""ScienceWorld: elementary science in text, 90 instances, as AgentBoard words and scores them.
+"""ScienceWorld: elementary science in text, 90 instances, worded and scored as by AgentBoard.
 
-The simulator is a Java program beside this process, which ends with it.
+The simulator is a Java program that ends with this process.
 """
 
 import re
@@ -25,9 +25,9 @@ from refinesynth.evaluate.environments.labels import AGENTBOARD, Label, labels
 _HOLDS = f"scienceworld/test.jsonl of {AGENTBOARD}"
 SIMPLIFICATIONS = "selfWateringFlowerPots,openContainers,openDoors,noElectricalAction"
 _MOST_ACTION = 1_000
-"""Characters of an action that the simulator is given; it looks a long one up word by word, for seconds."""
+"""Characters of an action for the simulator, which looks up long ones word by word, for seconds."""
 _SIMULATORS_STEPS = 1_000_000
-"""Its own limit, out of the way: the evaluation counts."""
+"""The simulator's own limit, out of the way."""
 
 _REFUSED = re.compile(
     r"No known action matches|It's not clear how|I'm not sure how|You can't |That container is empty"
@@ -69,19 +69,15 @@ _ACTIONS = (
 
 
 class ScienceWorld:
-    """One experiment after another; see `TextEnvironment`.
+    """Experiments; see `TextEnvironment`.
 
-    Progress is the share of AgentBoard's subgoals, regular expressions, that an observation has met; success is all of
-    them. `agentboard` keeps that an experiment goes on after the simulator has ended it, as it does when the wrong thing
-    was focused on, and that `check valid actions` lists forms, not actions; `repaired` ends it there, and lists actions.
+    Progress is the share of AgentBoard's subgoals, regular expressions, that an observation has met; success is all of them.
+    `agentboard` goes on after the simulator has ended (as after a wrong focus), and lists forms for `check valid actions`;
+    `repaired` ends there and lists actions.
     """
 
     def __init__(self, *, compat: Compat) -> None:
-        """Start the simulator.
-
-        Raises:
-            BadInstance: There is no Java to run it.
-        """
+        """Start the simulator; raises BadInstance without Java."""
         self._quirks = compat == "agentboard"
         package: Any = import_module("scienceworld")
         if shutil.which("java") is None:
@@ -128,7 +124,6 @@ class ScienceWorld:
         return [form for form in self._world.get_possible_actions() if "reset" not in form]
 
     def valid_actions(self) -> Sequence[str]:
-        """Return what the simulator takes now, sorted."""
         return sorted(
             {str(one) for one in self._world.get_valid_action_object_combinations() if "reset" not in str(one)}
         )

@@ -1,9 +1,9 @@
-"""The process that an environment runs in: one request a line on standard input, one answer a line on its first output.
+"""The process of an environment: one JSON request per line on standard input, one answer per line on standard output.
 
     python -m refinesynth.evaluate.environments.worker
 
-Only the standard library and the environment's own package are needed. What the environment prints goes to standard
-error. The process ends with its input, so that none outlives the process that started it.
+Needs only the standard library and the environment's package. The environment's own output goes to standard error. The
+process ends with its input.
 """
 
 import json
@@ -21,17 +21,17 @@ from refinesynth.evaluate.environments.environment import BadInstance, Instance,
 Answer = dict[str, Any]
 
 MAX_TEXT = 100_000
-"""Characters of an observation or a listed action that are passed on; an environment that writes more is cut off."""
+"""Characters of an observation or a listed action that are passed on."""
 
 
 class Served:
-    """The environment of this process, and what can be asked of it."""
+    """The environment of this process and its requests."""
 
     def __init__(self) -> None:
         self._environment: TextEnvironment | None = None
 
     def answer(self, request: Mapping[str, Any]) -> str:
-        """The answer to one request, as JSON; whatever goes wrong is an answer too."""
+        """The answer to one request as JSON; errors are answers too."""
         verbs: dict[str, Callable[[Mapping[str, Any]], Answer]] = {
             "open": self._open,
             "reset": self._reset,
@@ -87,7 +87,6 @@ class Served:
         return {"actions": None if found is None else list(found)}
 
     def close(self) -> None:
-        """Free what the environment holds."""
         if self._environment is not None:
             self._environment.close()
 
@@ -100,14 +99,13 @@ def _bounded(values: dict[str, Any]) -> Answer:
 
 
 def _end_with(parent: int) -> None:
-    """An environment that hangs reads no end of its input; this thread sees that the parent is gone."""
+    """End with the parent even while the environment hangs and no end of input is read."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
 
 
 def main() -> None:
-    """Serve until the input ends."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # Whatever an environment prints must not stand between the answers.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)

@@ -1,9 +1,9 @@
-"""Grounded worlds as benchmarks: the worlds of any run of grounded play, executed, answering in their own words.
+"""Grounded worlds of any run as benchmarks, executed, in their own words.
 
-Introduction, goal, actions and observations are those of a grounded run with `terse`, so that the chat is the one that
-training sees. Without a folder of benchmark data: `worlds:runs/held-out`, or a file of trajectories. `mistakes:` of the
-same begins behind the first mistake of each trajectory, whose turns up to there stand in the chat: whoever goes on has
-to repair it. A record may hold `slips`, the share of right actions that fail for a moment.
+Introduction, goal, actions and observations are those of a grounded run with `terse`, so the chat is that of training.
+`worlds:runs/held-out` names a run or a file of trajectories. `mistakes:` begins after the first mistake of each
+trajectory, whose turns so far stand in the chat, and tests its repair. A record may hold `slips`, the share of right
+actions that fail for a moment.
 """
 
 import json
@@ -32,17 +32,14 @@ from refinesynth.world.errors import RulebookError
 from refinesynth.world.ground import some_ground_actions
 
 _MOST_LISTED = 2_000
-"""Ground actions that are tried for `valid_actions`; of more, every action has its share."""
+"""Ground actions that `valid_actions` tries; above, every action has its share."""
 
 
 class GroundedWorld:
-    """One grounded script after another; see `TextEnvironment`.
-
-    `refused` is the world's own ruling. Progress is the share of the goal's conditions that hold, the highest so far.
-    """
+    """Grounded scripts; see `TextEnvironment`. Progress is the highest share of the goal's conditions so far."""
 
     def __init__(self, *, compat: Compat) -> None:
-        """`compat` makes no difference: these worlds are no part of AgentBoard."""
+        """`compat` makes no difference."""
         del compat
         self._played: GroundedEnvironment | None = None
 
@@ -69,7 +66,7 @@ class GroundedWorld:
         return self._played
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`. What slips is not refused: the action was right."""
+        """Take an action. One that slips is not refused."""
         ruled, _ = self._now.rule(action)
         refused = ruled.ruling.kind is not None and not ruled.transient
         return Step(ruled.text, self._now.progress, ruled.done, ruled.done, refused=refused, slipped=ruled.transient)
@@ -80,9 +77,7 @@ class GroundedWorld:
         return [text for text in texts if world.step(state, text).kind is None]
 
     def solution(self) -> Sequence[str] | None:
-        """The shortest that is known: the author's own, pruned, or one that the search finds; behind turns that were
-        given, one that it finds from there.
-        """
+        """The shortest known solution, or one that the search finds from a later state."""
         script, state = self._now.script, self._now.state
         if state is not script.environment and script.rulebook is not None:
             bare = script.rulebook.model_copy(update={"solution": ()})
@@ -94,7 +89,7 @@ class GroundedWorld:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """Each world once, and once more for each other share that slips."""
+    """Each world once for each share of slips."""
     found: dict[tuple[str, float], Instance] = {}
     seen: set[str] = set()
     for number, record, script, path in _grounded(source, "worlds"):
@@ -111,7 +106,7 @@ def _instances(source: Source) -> list[Instance]:
 
 
 def _begun(source: Source) -> list[Instance]:
-    """Each trajectory up to and including its first mistake; those without one are left out."""
+    """Each trajectory up to its first mistake; others are left out."""
     found: dict[str, Instance] = {}
     for number, record, script, path in _grounded(source, "mistakes"):
         try:
@@ -148,7 +143,7 @@ def _slips(record: Mapping[str, Any], number: int, path: str) -> dict[str, float
 
 
 def _grounded(source: Source, name: str) -> Iterator[tuple[int, dict[str, Any], dict[str, Any], str]]:
-    """Of each line with a grounded script: its number, all of it, the script, and the file's name."""
+    """Number, record, script and file name of each line with a grounded script."""
     if not source.argument:
         raise BadInstance(f"{name} needs a run of grounded play, or a file of its trajectories: {name}:runs/held-out")
     path = Path(source.argument)

@@ -6,6 +6,5 @@ from refinesynth.rehearsal.families.drawing import DRAWING
 from refinesynth.rehearsal.families.family import Act, Family, Plot, Verb, read_family
 
 FAMILIES: Mapping[str, Family] = {name: read_family(name) for name in DRAWING}
-"""By the name that stands in a scene's label."""
 
 __all__ = ["DRAWING", "FAMILIES", "Act", "Family", "Plot", "Verb"]

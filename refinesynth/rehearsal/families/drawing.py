@@ -9,7 +9,7 @@ from refinesynth.rehearsal.families.family import Family, Plot, chance, listed, 
 
 
 def draw_household(family: Family, rng: Random) -> Plot:
-    """A home with seven or eight places and six things, one or two of which have to end up somewhere else."""
+    """A home with seven or eight places and six things, one or two of which must be moved."""
     words, task = family.words, rng.choice(family.tasks)
     containers = rng.sample(words["shut"], rng.choice((2, 3)))
     spots = [*rng.sample(words["open"], 3), *containers]
@@ -65,7 +65,7 @@ def draw_household(family: Family, rng: Random) -> Plot:
 
 
 def draw_laboratory(family: Family, rng: Random) -> Plot:
-    """A lab of eight stations and five samples, one of which has to go through a short protocol."""
+    """A lab of eight stations and five samples, one of which needs a short protocol."""
     words, task = family.words, rng.choice(family.tasks)
     balance, heater, centrifuge, locker = (
         rng.choice(words[kind]) for kind in ("balances", "heaters", "centrifuges", "lockers")
@@ -128,7 +128,7 @@ def draw_laboratory(family: Family, rng: Random) -> Plot:
 
 
 def draw_office(family: Family, rng: Random) -> Plot:
-    """An office of seven rooms with four people and five documents, one of which has to make its round."""
+    """An office of seven rooms, four people and five documents, one of which must make its round."""
     words, task = family.words, rng.choice(family.tasks)
     plain = rng.sample(words["rooms"], 5)
     copying, stamping = rng.choice(words["copying"]), rng.choice(words["stamping"])
@@ -191,7 +191,6 @@ def draw_office(family: Family, rng: Random) -> Plot:
 
 
 _STEPS = range(5, 10)
-"""How many a solution has."""
 
 
 def draw_warehouse(family: Family, rng: Random) -> Plot:
@@ -268,7 +267,6 @@ def _lanes(rng: Random, names: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def _leg(lanes: Mapping[str, list[str]], start: str, end: str) -> list[str]:
-    """The zones to drive to, one after the other, on a shortest way."""
     ways: dict[str, list[str]] = {start: []}
     for zone in (reached := [start]):
         for name in lanes[zone]:
@@ -279,11 +277,11 @@ def _leg(lanes: Mapping[str, list[str]], start: str, end: str) -> list[str]:
 
 
 _WRITING = frozenset({"edit", "delete", "compress", "pack"})
-"""Parts for which a file must be writable."""
+"""Parts that need a writable file."""
 
 
 def draw_files(family: Family, rng: Random) -> Plot:
-    """A tree of seven directories with seven files, of which one to three need attention."""
+    """A tree of seven directories and seven files, of which one to three must be changed."""
     while True:
         parents = _tree(rng, family.words)
         files = _files(rng, family.words, tuple(parents))
@@ -385,7 +383,6 @@ def _state(
 
 
 def _path(parents: Mapping[str, str], start: str, end: str) -> list[str]:
-    """The directories to change to, one after the other, to get from `start` to `end`."""
     above = [start]
     while parents[above[-1]]:
         above.append(parents[above[-1]])
@@ -406,4 +403,4 @@ DRAWING: Mapping[str, Callable[[Family, Random], Plot]] = {
     "warehouse": draw_warehouse,
     "office": draw_office,
 }
-"""The drawing of a world of each family: what its file cannot say."""
+"""Function that draws a world of each family."""

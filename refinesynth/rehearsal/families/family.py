@@ -1,8 +1,7 @@
-"""A family of worlds: data on the executor's terms, and a plot, which is one world drawn from it.
+"""A family of worlds as data for the executor, and a plot, which is one world of it.
 
-A family's JSON file says everything but how a world is drawn: verbs with their laws, what the player sees, what things
-are named, what there is to be done. Words around it (how an action is written, how its outcome is said) come in several
-forms, of which each scene takes its own.
+A family's JSON file holds everything but the drawing of a world: verbs with their laws, sights, names, tasks. Texts come in
+several forms, of which each scene takes one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,93 +23,82 @@ Word = Annotated[str, Field(pattern=r'^[^"\\{}]+$')]
 
 
 class Verb(Value):
-    """One thing that a player can do in a family's worlds, before a scene has chosen how it is written."""
+    """An action of a family's worlds."""
 
     key: str
-    """The family's own name for it."""
     wordings: tuple[str, ...]
-    """Action templates that mean this; a scene takes one, and the others are what a player might write by mistake."""
+    """Action templates; a scene takes one, the others are likely mistakes."""
     about: tuple[str, ...]
     """Descriptions; a scene takes one."""
     doing: str
-    """The act as an infinitive for thoughts, with the same placeholders: `take the {item} from the {place}`."""
+    """Infinitive for thoughts, with the same placeholders: `take the {item} from the {place}`."""
     done: tuple[str, ...]
     """Observations of success; a scene takes one."""
     shows: str = ""
-    """What the player perceives besides, as a template."""
+    """Template of what the player perceives besides."""
     prepares: bool = False
-    """Whether it is of use only because others need it first, or needs more than one thing done first."""
+    """True if it only prepares other actions, or needs several preparations."""
     seeks: bool = False
-    """Whether it is how one gets to see what is elsewhere."""
+    """True if the player sees other places by it."""
     requires: tuple[Requirement, ...] = ()
-    """What must hold, in the order in which it is asked; of kind place or logic."""
+    """Preconditions in order, of kind place or logic."""
     effects: tuple[Effect, ...] = ()
 
     @property
     def observations(self) -> tuple[str, ...]:
-        """What the player is shown when it has succeeded; a scene takes one."""
+        """Observations of success; a scene takes one."""
         return tuple(f"{done} {self.shows}".rstrip() for done in self.done)
 
 
 class Condition(Value):
-    """Something that must hold in the end."""
-
     cel: str
-    """CEL over `state`."""
     sentence: str
-    """The same in words."""
 
 
 class Part(Value):
-    """Something to be done in a drawn world. All texts are templates over the names that were drawn for it."""
+    """A part of a task. All texts are templates over the drawn names."""
 
     phrase: str = ""
-    """As a part of the goal; an infinitive."""
+    """Part of the goal, as an infinitive."""
     conditions: tuple[Condition, ...] = ()
     acts: tuple[Act, ...] = ()
-    """What is to be done for it, movements included."""
+    """Acts that do it, movements included."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One drawn world: where everything is and what is to be achieved."""
-
     introduction: str
-    """What the player knows about the place."""
     whereabouts: str
-    """Where things are, in one sentence."""
+    """Sentence that says where things are."""
     state: dict[str, Any]
     goal: str
-    """What is to be achieved, as an infinitive: `put the washed blue mug in the pantry`."""
+    """Goal as an infinitive: `put the washed blue mug in the pantry`."""
     conditions: tuple[Condition, ...]
     values: Mapping[str, tuple[str, ...]]
-    """Placeholder to the values that exist in this world."""
+    """Placeholder to its existing values."""
     absent: Mapping[str, tuple[str, ...]]
-    """Placeholder to values that might be expected here, but that do not exist."""
+    """Placeholder to plausible values that do not exist."""
     useful: tuple[Act, ...]
-    """Acts that can lead to the goal; the search for a plan looks at these alone."""
+    """Acts that can lead to the goal, which the planner searches."""
     losable: bool = False
-    """Whether an available action can put the goal out of reach for good, as far as that is known without a search."""
+    """True if an available action is known to make the goal unreachable."""
     away: bool = True
-    """Whether something that the goal needs is out of sight at the beginning."""
+    """True if something that the goal needs is out of sight at the beginning."""
 
 
 class Family(Value):
-    """A kind of world."""
-
     name: str
     refusals: tuple[str, ...]
-    """How an observation of a mistake begins; by this it is known for one."""
+    """Beginnings of observations of mistakes, by which they are recognised."""
     words: Mapping[str, tuple[Word, ...]]
-    """What things are named, by kind; a drawn world takes some of each."""
+    """Names of things by kind; a world takes some of each."""
     absent: Mapping[str, tuple[str, ...]]
-    """Placeholder to the kinds of words that might be expected as its value."""
+    """Placeholder to the kinds of plausible values."""
     introduction: str
-    """Template over the names that were drawn."""
     whereabouts: str
-    """Template of the sentence that says where things are; hidden worlds do not have it."""
+    """Template of the sentence that says where things are; left out in hidden worlds."""
     tasks: tuple[tuple[str, ...], ...]
-    """What there is to be done, as names of parts; a drawn world takes one."""
+    """Tasks as names of parts; a world takes one."""
     parts: Mapping[str, Part]
     verbs: tuple[Verb, ...]
     sights: tuple[Sight, ...] = ()
@@ -127,17 +115,7 @@ class Family(Value):
         losable: bool = False,
         away: bool = True,
     ) -> Plot:
-        """A world with these parts, whose templates are filled with these names.
-
-        Args:
-            state: The world's.
-            names: Placeholder in this family's templates to the name that was drawn for it.
-            parts: What is to be done, in the order of the goal.
-            values: Action placeholder to what exists.
-            acts: What is useful beside the acts of the parts.
-            losable: As in `Plot`.
-            away: As in `Plot`.
-        """
+        """A world with these parts; `names` fill the family's templates, `acts` are useful beside those of the parts."""
         wanted = [self.parts[part] for part in parts]
         useful = (*acts, *(_filled(act, names) for part in wanted for act in part.acts))
         return Plot(
@@ -162,7 +140,6 @@ class Family(Value):
 
 
 def read_family(name: str) -> Family:
-    """The family whose file has this name."""
     return Family.model_validate_json((files("refinesynth.rehearsal.families") / f"{name}.json").read_bytes())
 
 
@@ -172,20 +149,18 @@ def _filled(act: Act, names: Mapping[str, str]) -> Act:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as an English list: `a, b and c`."""
+    """An English list: `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def noted(names: Iterable[str]) -> dict[str, Any]:
-    """Names as the keys of an object: a set, in which no order tells two states apart that are the same."""
+    """An object with the names as keys: a set, without order."""
     return {name: {} for name in names}
 
 
 def chance(rng: Random, rate: float) -> bool:
-    """Heads or tails, heads at this rate."""
     return rng.random() < rate
 
 
 def shuffled(rng: Random, names: Sequence[str]) -> list[str]:
-    """The same names in another order."""
     return rng.sample(names, len(names))

@@ -1,0 +1,50 @@
+"""Tables of named objects: those of the package, and those that installed packages register as entry points."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from refinesynth.errors import InputError
+
+
+@dataclass(frozen=True)
+class Table:
+    """Objects of one kind by name. Nothing is imported before it is loaded."""
+
+    kind: str
+    """Name of the kind in messages: `play`."""
+    group: str
+    """Entry-point group of installed packages: `refinesynth.plays`."""
+    built_in: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name to `module:object` in the package. An entry point of the same name does not replace it."""
+
+    def entries(self) -> dict[str, EntryPoint]:
+        """All entries: built-in ones in their order, then those of installed packages by name."""
+        own = {name: EntryPoint(name, place, self.group) for name, place in self.built_in.items()}
+        installed = sorted(entry_points(group=self.group), key=lambda entry: entry.name)
+        return {**own, **{entry.name: entry for entry in installed if entry.name not in own}}
+
+    def entry(self, name: str) -> EntryPoint:
+        """The entry of that name; raises InputError for an unknown one."""
+        known = self.entries()
+        # Untyped callers may pass anything.
+        found = known.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        if found is None:
+            raise InputError(f"{self.kind} is {name!r}; expected one of {', '.join(map(repr, known))}")
+        return found
+
+    def load(self, name: str, fits: Callable[[Any], bool], expected: str) -> Any:
+        """The object of that name.
+
+        Raises:
+            InputError: The name is unknown, the object cannot be loaded, or it does not fit; `expected` describes what does.
+        """
+        entry = self.entry(name)
+        try:
+            found = entry.load()
+        except Exception as error:  # Another package's import may raise anything.
+            raise InputError(f"the {self.kind} {name!r} cannot be loaded from {entry.value!r}: {error!r}") from error
+        if not fits(found):
+            raise InputError(f"the {self.kind} {name!r} is {found!r} in {entry.value!r}; {expected} is expected")
+        return found
