@@ -54,7 +54,6 @@ def sizes(
         largest_id=largest_id,
         longest=longest,
         digest="d" * 64,
-        rendering="generation markers",
     )
 
 

@@ -1,4 +1,4 @@
-"""A backend as a value: a litellm model string and the settings it is asked with; and the function that it is asked by."""
+"""A backend as a value: a litellm model string with its settings, and the protocol of a completion function."""
 
 import re
 import warnings
@@ -23,26 +23,26 @@ SESSION_PRESETS = ("auto", "none", "openai", "anthropic")
 RETIRED: Mapping[str, str] = {
     "hedge": "requests are not sent twice; set a shorter timeout, after which they are retried"
 }
-"""Settings that are accepted for one more release and ignored, with what takes their place."""
+"""Settings without effect, accepted for one more release, with their replacement."""
 
 
 class OutputMode(StrEnum):
-    """How a model is asked for structured output."""
+    """Form in which a model is asked for structured output."""
 
     AUTO = "auto"
     """Native where the model has it, else a tool call, else prompted."""
     NATIVE = "native"
-    """The provider holds the answer to a JSON schema (`response_format`)."""
+    """JSON schema enforced by the provider (`response_format`)."""
     TOOL = "tool"
-    """The answer is the arguments of a tool that the model must call."""
+    """Arguments of a tool that the model must call."""
     PROMPTED = "prompted"
-    """The schema is in the prompt, and the answer is JSON in text; nothing enforces it."""
+    """Schema in the prompt, JSON in text; nothing enforces it."""
 
 
 class Backend(BaseModel):
-    """A model and how it is asked. Holds the *name* of the variable with the key, never a key.
+    """A model and its settings. Holds the *name* of the variable with the key, never a key.
 
-    Two roles whose backends are equal share one connection, one rate limit and one set of retries.
+    Two roles with equal backends share one connection, one rate limit and one set of retries.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -50,34 +50,33 @@ class Backend(BaseModel):
     model: str = Field(min_length=1)
     """litellm model string (`gpt-4o`, `hosted_vllm/Qwen/Qwen3-8B`), or `rehearsal`."""
     name: str = ""
-    """What messages and listings call it; the model string if empty."""
+    """Name in messages and listings; the model string if empty."""
     base_url: str | None = None
-    """Server to ask, such as `http://localhost:8000/v1`; None asks the provider's own."""
+    """Server, such as `http://localhost:8000/v1`; None for the provider's own."""
     api_key_env: str | None = None
     """Environment variable that holds the key; None takes the provider's usual one, and no key for a `base_url`."""
     temperature: float | None = Field(default=None, ge=0, le=2)
-    """None leaves it to the provider, as do the next two."""
+    """None for the provider's default, as with the next two."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one answer."""
     seed: bool = Field(default=True, exclude_if=bool)
-    """Whether requests carry a seed, with which a server that heeds it answers alike; False for one that takes none."""
+    """True if requests carry a seed, which makes some servers deterministic; False for a server that refuses it."""
     timeout: float = Field(default=300, gt=0)
-    """Seconds that one attempt may take, from the request to the last byte; waiting for a turn does not count."""
+    """Seconds of one attempt, from the request to the last byte; waiting for a turn does not count."""
     requests_per_minute: float | None = Field(default=None, gt=0)
     """Requests are spaced evenly at this rate; None sets no limit."""
     tokens_per_minute: float | None = Field(default=None, gt=0)
     """Prompt and completion tokens together; None sets no limit."""
     max_in_flight: int | None = Field(default=None, ge=1)
-    """Most requests at once; how many there are below it follows from how the server copes. None sets no bound."""
+    """Most requests at once; below it, the number follows the server's capacity. None sets no bound."""
     output_mode: OutputMode = OutputMode.AUTO
     path: Literal["auto", "direct", "litellm"] = "auto"
-    """How requests travel: `litellm` through its SDK, `direct` over our own HTTP client to a server that speaks
-    OpenAI's protocol; both give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more
-    requests may be in flight."""
+    """Transport: `litellm` through its SDK, `direct` over our own HTTP client for OpenAI-compatible servers; both
+    give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more requests may be in flight."""
     session_headers: str = "auto"
-    """By what a provider knows the requests of one conversation, so that they land where its beginning is cached; `auto`
-    is that of the provider. `x-session-id` goes with every request of an episode."""
+    """Marks by which a provider recognizes the requests of one conversation and finds their cached beginning; `auto`
+    takes the provider's. Every request of an episode carries `x-session-id`."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)
@@ -93,7 +92,7 @@ class Backend(BaseModel):
     output_price: float | None = Field(default=None, ge=0)
     """US dollars per million completion tokens."""
     extra: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`; null takes one out of the
+    """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`; null removes one from the
     request."""
 
     if not TYPE_CHECKING:  # a type checker derives the parameters from the fields
@@ -102,8 +101,8 @@ class Backend(BaseModel):
             """Check the settings.
 
             Raises:
-                ConfigurationError: A setting that there is not, or a value that it does not take. Values are not
-                    repeated, since one may be a key.
+                ConfigurationError: An unknown setting or a wrong value. Values are not repeated, since one may be a
+                    key.
             """
             try:
                 super().__init__(**given)
@@ -112,7 +111,7 @@ class Backend(BaseModel):
 
     @property
     def label(self) -> str:
-        """The name, or the model string if it has none."""
+        """Name, or the model string."""
         return self.name or self.model
 
     @property
@@ -122,7 +121,7 @@ class Backend(BaseModel):
 
     @property
     def rehearses(self) -> bool:
-        """Whether this is the embedded offline backend."""
+        """True for the embedded offline backend."""
         return self.model == REHEARSAL or self.model.startswith(f"{REHEARSAL}:")
 
     @model_validator(mode="before")
@@ -186,23 +185,22 @@ class Backend(BaseModel):
 
 
 class Mixed(Backend):
-    """Several backends for one role, of which each episode, and each play of it, takes one in turn: this one and the
-    `others`.
+    """Several backends for one role, of which each episode, and each play of it, takes one in turn.
 
-    What is not asked for `each` is that of the first.
+    Settings that are not read through `each` are those of the first.
     """
 
     others: tuple[Backend, ...] = Field(min_length=1)
 
     @classmethod
     def of(cls, backends: Sequence[Backend]) -> Backend:
-        """All of `backends`, of which there is one at least, in their order; of one alone, that one."""
+        """Return one backend for all of `backends`, in their order; a single one is returned itself."""
         first, *others = [one for backend in backends for one in backend.each]
         return cls(**dict(first), others=tuple(others)) if others else first
 
     @property
     def each(self) -> tuple[Backend, ...]:
-        """The backends of the mixture, in their order."""
+        """Backends of the mixture, in their order."""
         first = {name: value for name, value in self if name != "others"}
         return (Backend(**first), *self.others)
 
@@ -230,14 +228,15 @@ def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:
 
 
 NO_REASON = "null"
-"""The finish reason of an answer whose server gives none, which counts as broken off."""
+"""Finish reason of an answer whose server gives none, which counts as broken off."""
 
 
 class Completion(Protocol):
-    """A function that completes a chat: `litellm.acompletion`, the rehearsal, or another of that shape.
+    """Function that completes a chat: `litellm.acompletion`, the rehearsal, or another of that shape.
 
     It takes litellm's keyword arguments and returns an OpenAI chat completion, as a dict or as an object with these
-    attributes. It need give no `finish_reason`: an answer without one is whole. What it raises is sorted by `refinesynth.client.classify_error`.
+    attributes. Without a `finish_reason` an answer counts as whole. `refinesynth.client.classify_error` sorts what it
+    raises.
     """
 
     async def __call__(self, **request: object) -> object: ...

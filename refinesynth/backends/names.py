@@ -1,4 +1,4 @@
-"""From what a user writes to backends: presets, the rehearsal with its faults, litellm model strings, roles."""
+"""Names of backends: presets, the rehearsal with its faults, litellm model strings, roles."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -12,19 +12,18 @@ from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
 BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend | Sequence[str | Backend]]
-"""A name, a backend, or one of these per role with `default` for the rest; a list for a role whose models take
+"""Name or backend, or a mapping from role to these with `default` for the rest; a list for a role whose models take
 turns."""
 
 DEFAULT = "default"
-"""Key for the roles that a mapping does not name."""
+"""Key for roles that a mapping does not name."""
 
 
 def resolve(spec: str | Backend) -> Backend:
-    """The backend that a name stands for: a preset, `rehearsal:FAULT=RATE,...`, `replay:FOLDER`, or a litellm model
-    string.
+    """Return the backend of a name: a preset, `rehearsal:FAULT=RATE,...`, `replay:FOLDER`, or a litellm model string.
 
     Raises:
-        ConfigurationError: Nothing has this name; the message lists what comes near.
+        ConfigurationError: Nothing has this name; the message lists similar names.
     """
     if isinstance(spec, Backend):
         return spec
@@ -49,14 +48,13 @@ def resolve(spec: str | Backend) -> Backend:
 
 
 def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
-    """A backend for every role.
+    """Return a backend for every role.
 
-    Of several for one role, each episode and each play takes one in turn. In a mapping, roles that are not named get
-    `default`; the narrator first takes the DungeonMaster's, whose part it plays, and the judge, which is off unless
-    asked for, takes the DungeonMaster's where there is no default.
+    Several for one role take turns by episode and play. In a mapping, roles without a key get `default`; the narrator
+    first takes the DungeonMaster's, and the judge takes it where there is no default.
 
     Raises:
-        ConfigurationError: A key is no role, a role is left without backend, or a name is unknown.
+        ConfigurationError: A key is no role, a role has no backend, or a name is unknown.
     """
     if isinstance(spec, str | Backend):
         return dict.fromkeys(Role, resolve(spec))
@@ -80,7 +78,7 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
 
 
 def resolve_mixture(role: str, spec: object) -> Backend:
-    """What a mapping has for a role: a name, a backend, or a list of these, which take turns.
+    """Return a mapping's backend for a role: of a name, a backend, or a list of these, which take turns.
 
     Raises:
         ConfigurationError: It is none of these, or a name is unknown.
@@ -112,10 +110,10 @@ def _rehearsal(name: str) -> Backend:
 
 
 def rehearsal_faults(model: str) -> dict[str, float]:
-    """The rates in `rehearsal:FAULT=RATE,...`; empty if there are none.
+    """Return the rates in `rehearsal:FAULT=RATE,...`; empty if there are none.
 
     Raises:
-        ConfigurationError: A fault that the rehearsal cannot make, or a rate that is no probability.
+        ConfigurationError: The rehearsal has no such fault, or a rate is no probability.
     """
     from refinesynth.rehearsal import Faults
 

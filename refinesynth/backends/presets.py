@@ -1,4 +1,4 @@
-"""The names that a backend can be given by, in one table."""
+"""Presets: short names of backends, in one table."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,12 +13,12 @@ class Preset(BaseModel, frozen=True, extra="forbid"):
 
     backend: Backend
     note: str
-    """What to know before choosing it, in a sentence or two."""
+    """Advice in a sentence or two."""
 
 
 _A_SCRIPT = 8000
-"""Tokens of an answer, for providers that cut off at 4,096 or so unless a request says otherwise: a script or a whole
-narrated trajectory is longer. All of these models can give at least 64,000 (litellm's price map)."""
+"""Tokens of an answer, for providers that otherwise cut off at about 4,096: a script or a narrated trajectory is
+longer. All of these models can give at least 64,000 (litellm's price map)."""
 
 
 def _preset(name: str, note: str, model: str, **settings: object) -> tuple[str, Preset]:

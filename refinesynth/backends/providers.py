@@ -1,4 +1,4 @@
-"""Facts about litellm's providers, known without importing litellm: keys, servers, profiles, names of models."""
+"""Facts about litellm's providers, without importing litellm: keys, servers, profiles, names of models."""
 
 import os
 import re
@@ -20,15 +20,15 @@ class Provider:
     """One of litellm's providers, the part of a model string before the first slash."""
 
     profile: str
-    """How pydantic-ai's table of model profiles spells it; the model's name follows."""
+    """Prefix in pydantic-ai's table of model profiles; the model's name follows."""
     keys: tuple[str, ...] = ()
-    """Environment variables that may hold its key, the usual one first; none if it needs no key or more than a key."""
+    """Environment variables of its key, the usual one first; none if it needs no key or more than a key."""
     base_url: str | None = None
-    """Where it listens by default; None where litellm knows."""
+    """Default server; None where litellm knows."""
     base_url_env: str | None = None
     """Environment variable in which litellm looks for the server."""
     open_schema: OutputMode = OutputMode.NATIVE
-    """How to ask for objects with free keys, which some providers' native schemas cannot express."""
+    """Output mode for objects with free keys, which some providers' native schemas cannot express."""
 
 
 PROVIDERS: Mapping[str, Provider] = MappingProxyType(
@@ -59,7 +59,7 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
         "ollama": Provider("ollama:", base_url="http://localhost:11434", base_url_env="OLLAMA_API_BASE"),
     }
 )
-"""The providers of which more is known than their name. Any other of litellm's works too, with its own defaults."""
+"""Providers of which more than the name is known. All others of litellm's work with its defaults."""
 
 _BARE = (
     (re.compile(r"(ft:)?(gpt-|chatgpt-|o\d)"), "openai"),
@@ -67,11 +67,11 @@ _BARE = (
     (re.compile(r"gemini"), "vertex_ai"),
     (re.compile(r"deepseek"), "deepseek"),
 )
-"""How litellm reads the names of models that are given without a provider."""
+"""Model names without a provider, as litellm reads them."""
 
 
 def split(model: str) -> tuple[str, str]:
-    """Provider and model name of a litellm model string; the provider is empty where only litellm can tell."""
+    """Return provider and model name of a litellm model string; the provider is empty where only litellm can tell."""
     if model.partition(":")[0] == "rehearsal":
         return "rehearsal", "rehearsal"
     prefix, slash, name = model.partition("/")
@@ -81,12 +81,12 @@ def split(model: str) -> tuple[str, str]:
 
 
 def provider_of(backend: Backend) -> Provider | None:
-    """What is known of a backend's provider; None for one that is not in `PROVIDERS`."""
+    """Return what is known of a backend's provider; None if it is not in `PROVIDERS`."""
     return PROVIDERS.get(split(backend.model)[0])
 
 
 def key_variables(backend: Backend) -> tuple[str, ...]:
-    """Environment variables in which a backend's key is looked for, in order; none if it needs no key of ours."""
+    """Return the environment variables of a backend's key, in order; none if it needs no key."""
     if backend.api_key_env is not None:
         return (backend.api_key_env,)
     provider = provider_of(backend)
@@ -95,12 +95,12 @@ def key_variables(backend: Backend) -> tuple[str, ...]:
 
 
 def key_of(backend: Backend) -> str | None:
-    """The key itself, from the environment; None if no variable holds one."""
+    """Return the key itself, from the environment; None if no variable holds one."""
     return next((value for name in key_variables(backend) if (value := os.environ.get(name))), None)
 
 
 def server_of(backend: Backend) -> str | None:
-    """The server to name in a request; None leaves it to litellm."""
+    """Return the server to name in a request; None leaves it to litellm."""
     if backend.base_url is not None:
         return backend.base_url
     provider = provider_of(backend)
@@ -111,14 +111,14 @@ def server_of(backend: Backend) -> str | None:
 
 @cache
 def known_models() -> frozenset[str]:
-    """Chat models that litellm's price map lists, read from its file: the import would take seconds."""
+    """Return the chat models in litellm's price map, read from its file: the import would take seconds."""
     prices: dict[str, Any] = read_table("model_prices_and_context_window_backup.json")
     return frozenset(name for name, entry in prices.items() if entry.get("mode") in {"chat", "responses"})
 
 
 @cache
 def known_providers() -> frozenset[str]:
-    """Everything that litellm may find before the first slash of a model string, as far as its files tell."""
+    """Return all providers in litellm's files."""
     prices: dict[str, Any] = read_table("model_prices_and_context_window_backup.json")
     listed: dict[str, Any] = read_table("provider_endpoints_support_backup.json").get("providers", {})
     # `vertex_ai-language-models` and the like are families of one provider.
@@ -127,14 +127,14 @@ def known_providers() -> frozenset[str]:
 
 
 def base_of(model: str) -> str:
-    """The model that a fine-tuned one of OpenAI's (`ft:BASE:organization:name:id`) is listed under, `ft:BASE`; any other
-    model itself.
+    """Return the base `ft:BASE` under which an OpenAI fine-tuned model (`ft:BASE:organization:name:id`) is listed;
+    other models themselves.
     """
     return ":".join(model.split(":")[:2]) if model.startswith("ft:") else model
 
 
 def read_table(name: str) -> dict[str, Any]:
-    """One of the JSON files that litellm ships, without importing it; empty if it cannot be read."""
+    """Return one of litellm's JSON files, without importing litellm; empty if it cannot be read."""
     found = find_spec("litellm")
     folder = None if found is None or found.origin is None else Path(found.origin).parent
     try:

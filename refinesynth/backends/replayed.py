@@ -1,6 +1,4 @@
-"""`replay:FOLDER`: a run whose journal answers instead of a model. What is asked must have the form that the run was
-asked in.
-"""
+"""`replay:FOLDER`: a run whose journal answers instead of a model, to requests of the same form."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,32 +14,31 @@ from refinesynth.trajectory import explain
 REPLAY = "replay"
 
 _LINKS = 16
-"""How many replays of replays are followed to the models behind them."""
+"""Most replays of replays that are followed."""
 
 
 _Settings: TypeAlias = Mapping[str, JsonValue]
 
 
 class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
-    """What is needed of a run's config.json."""
+    """Part of a run's config.json."""
 
     seed: int
     models: Mapping[str, _Settings | tuple[_Settings, ...]]
-    """Role name to the backend's settings that change what it answers; to several where the role's models took
-    turns."""
+    """Role name to the backend settings that change its answers; several where the role's models took turns."""
     connections: Mapping[str, _Settings | tuple[_Settings, ...]]
-    """Role name to the others."""
+    """Role name to the other settings."""
     rules: str = ""
-    """Text of the chain that accepted drafts; empty in a run of another version."""
+    """Chain for drafts, as text; empty in a run of another version."""
     script_rules: str = ""
-    """Text of the chain that accepted scripts."""
+    """Chain for scripts, as text."""
 
     @classmethod
     def read(cls, folder: Path) -> "ReplayedRun":
-        """The configuration of the run in `folder`, which has a journal.
+        """Read the configuration of the run in `folder`.
 
         Raises:
-            ConfigurationError: There is no such run.
+            ConfigurationError: There is no such run, or it has no journal.
         """
         try:
             run = cls.model_validate_json((folder / "config.json").read_bytes())
@@ -56,10 +53,10 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
         return run
 
     def backend(self, role: Role) -> Backend:
-        """The backend that `role` was played by, as far as it decides the form of requests.
+        """Return the backend that played `role`, as far as it decides the form of requests.
 
         Raises:
-            ConfigurationError: The role was not played, or the run is one of another version.
+            ConfigurationError: The role was not played, or the run is of another version.
         """
         if role.value not in self.models:
             raise ConfigurationError(
@@ -83,17 +80,13 @@ def _several(settings: _Settings | tuple[_Settings, ...]) -> tuple[_Settings, ..
 
 
 def replayed_folder(backend: Backend) -> Path | None:
-    """The folder of the run that a backend replays; None if it asks a model."""
+    """Return the folder of the run that a backend replays; None if it asks a model."""
     prefix, colon, folder = backend.model.partition(":")
     return Path(folder) if colon and prefix == REPLAY else None
 
 
 def resolve_replay(name: str) -> Backend:
-    """The backend that `replay:FOLDER` stands for.
-
-    Raises:
-        ConfigurationError: There is no such run.
-    """
+    """Return the backend of `replay:FOLDER`. Raises ConfigurationError: there is no such run."""
     folder = name.partition(":")[2].strip()
     if not folder:
         raise ConfigurationError(f"{name!r}: name the folder of the run to replay, as in {REPLAY}:runs/first")
@@ -102,8 +95,7 @@ def resolve_replay(name: str) -> Backend:
 
 
 def recorded_run(folder: Path, role: Role) -> ReplayedRun:
-    """The run in which a model answered for a role: that in `folder`, or where it was a replay itself, the one behind
-    it.
+    """Return the run in `folder`, or if it replayed the role itself, the run behind it.
 
     Raises:
         ConfigurationError: There is no such run, or it did not play the role.
@@ -118,5 +110,5 @@ def recorded_run(folder: Path, role: Role) -> ReplayedRun:
 
 
 def journals(folder: Path) -> list[Path]:
-    """The journals of a run; several where workers played it, but for those that are outside its folder."""
+    """Return the journals of a run; several if workers of an earlier version played it."""
     return sorted(folder.glob("journal*.sqlite"))

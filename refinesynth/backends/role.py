@@ -1,10 +1,10 @@
-"""The parts of an episode that models play."""
+"""Roles: the parts of an episode that models play."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """A part that a model plays; the key under which models, usage and cost are kept."""
+    """Part that a model plays; key of models, usage and cost."""
 
     SCRIPT_WRITER = "script_writer"
     """Writes the script of an episode from its persona."""
@@ -15,4 +15,4 @@ class Role(StrEnum):
     NARRATOR = "narrator"
     """Writes both voices in narrated play."""
     JUDGE = "judge"
-    """The Verifier's second opinion, off by default."""
+    """Gives the Verifier's second opinion, off by default."""

@@ -33,7 +33,7 @@ from refinesynth.settings import RunSettings
 from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.collector import calm_collector
-from refinesynth.synthesis.room import most_of
+from refinesynth.synthesis.concurrency import most_of
 from refinesynth.text.figures import counted
 from refinesynth.text.printable import one_line
 

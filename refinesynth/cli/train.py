@@ -104,13 +104,11 @@ def train(
 
 
 _HEAD_START: Final = 3.0
-"""Seconds for which other ranks let rank 0 say what is wrong, before their end makes a launcher end it."""
+"""Seconds that other ranks leave rank 0 to report an error, before their end makes a launcher end it."""
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:
-    """Train; of an interruption that saves no checkpoint, before the first step or by a second Ctrl-C, say what is
-    kept.
-    """
+    """Train; report the kept checkpoints after an interruption without a checkpoint."""
     try:
         return _train_and_report(config, json=json)
     except KeyboardInterrupt:
@@ -126,11 +124,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
 
 
 def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
-    """Train, and return the exit code. Standard output gets the report, standard error everything before it.
-
-    Raises:
-        RefinesynthError: As `train` raises it.
-    """
+    """Train and return the exit code. Standard output gets the report, standard error all before it."""
     from refinesynth.cli.train_display import TrainDisplay
     from refinesynth.train.trainer import train
 
@@ -195,7 +189,7 @@ def _report(result: TrainResult, *, json: bool) -> None:
 
 
 def _reported(error: RefinesynthError) -> ExitCode:
-    """One process reports what every rank finds wrong; the launcher may report it itself."""
+    """Report an error once: in one process, or in the launcher."""
     if rank() != 0 and isinstance(error, InputError):
         time.sleep(_HEAD_START)
         return code_of(error)

@@ -31,9 +31,7 @@ _HELD_OUT = {
 
 
 class TrainDisplay:
-    """Shows a training's events: on a terminal that can redraw with the latest figures below them, else a line for
-    each.
-    """
+    """Display of a training's events: updated figures on a terminal that can redraw, else a line per event."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         # It tells the time that is left by the steps of this process: an earlier one had a pace of its own.
@@ -84,7 +82,7 @@ class TrainDisplay:
 
 
 def in_a_line(metrics: Mapping[str, float]) -> str:
-    """Training metrics as people read them; what is not there is left out."""
+    """Training metrics in a line, absent ones left out."""
     shown = (
         (events.LOSS, "loss {:.4f}"),
         (events.LEARNING_RATE, "lr {:.2e}"),
@@ -102,7 +100,7 @@ def in_a_line(metrics: Mapping[str, float]) -> str:
 
 
 def held_out(metrics: Mapping[str, float]) -> str:
-    """An evaluation as people read it."""
+    """An evaluation in a line."""
     of_sources = {
         name: name.removeprefix(events.LOSS_OF_SOURCE) for name in metrics if name.startswith(events.LOSS_OF_SOURCE)
     }
@@ -116,16 +114,13 @@ _SIGNS: Final = {
     Label.MISTAKE: ("✗", "red"),
 }
 _CONTINUED: Final = "⏎"
-"""A line feed that is itself a token of the piece before it."""
+"""Sign of a line feed at the edge of a piece."""
 
 LEGEND: Final = "+ trained   | context   ✗ mistake: read, and kept out of the loss"
 
 
 def preview_laid_out(preview: Preview) -> RenderableType:
-    """One example: its counts, then its text, each line with a sign of what it is to the loss.
-
-    A line of several kinds is broken where the kind changes.
-    """
+    """One example: its counts, then its text, each line with a sign for its role in the loss."""
     head = (
         f"{one_line(preview.id)}: {counted(preview.tokens, 'token')}, {preview.trained:,} trained ({preview.trained_share:.0%}), "
         f"{preview.mistakes:,} in mistakes"
@@ -140,7 +135,7 @@ def preview_laid_out(preview: Preview) -> RenderableType:
 
 
 def _preview_lines(preview: Preview) -> Iterator[tuple[Label, str]]:
-    """Each line of each piece; a line feed is shown where a piece ends with one, or begins with it."""
+    """The lines of each piece; line feeds at its edges are shown."""
     for segment in preview.segments:
         pieces = printable(segment.text).split("\n")
         for at, piece in enumerate(pieces):
@@ -151,17 +146,16 @@ def _preview_lines(preview: Preview) -> Iterator[tuple[Label, str]]:
 
 _NAME_COLUMN = 15
 _NAMED = 3
-"""Ids that are shown of what was cut or left out."""
 
 
 def as_lines(plan: Plan) -> str:
-    """The same as `laid_out`, for what is no terminal: each row on one line, however long."""
+    """The plan without a terminal: each row on one line, however long."""
     rows = [f"{name:<{_NAME_COLUMN}}{text}" for name, text in _rows(plan)]
     return "\n".join([*rows, *(f"! {one_line(remark)}" for remark in plan.remarks)])
 
 
 def laid_out(plan: Plan) -> RenderableType:
-    """The plan laid out: model, data, steps, memory and remarks."""
+    """The plan: model, data, steps, memory and remarks."""
     table = labelled(((name, styled(text)) for name, text in _rows(plan)), apart=2)
     return Group(table, *(styled(f"! {one_line(remark)}", "yellow") for remark in plan.remarks))
 
@@ -179,7 +173,6 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     if len(sources) > 1 or any(each.weight != 1 for each in sources):
         yield from (("", _source(each)) for each in sources)
     yield "tokens", _tokens(plan.sizes.counts)
-    yield "turns found by", one_line(plan.sizes.rendering)
     yield "held out", _data(plan.sizes.held_out) if plan.sizes.held_out else "nothing"
     if plan.sizes.held_out and (lost := lost_of(plan.sizes.held_out)):
         yield "", lost
@@ -207,7 +200,7 @@ def _source(one: SourceSizes) -> str:
 
 
 def lost_of(counts: Counts) -> str:
-    """Conversations that were cut or left out, with ids; empty if none was."""
+    """Counts and ids of conversations that were cut or left out; empty if there are none."""
     turns = f", {counted(counts.cut_turns, 'assistant turn')} lost" if counts.cut_turns else ""
     parts = (
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),

@@ -1,4 +1,4 @@
-"""What a person types after `refinesynth train`, as the settings that `TrainConfig` has."""
+"""Options of `refinesynth train` as settings of `TrainConfig`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,9 @@ _STAGES: Final = ("zero2", "zero3")
 
 
 def given(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings that were given, and no others; `assignments` (`--set`) override options.
+    """The given settings; `assignments` (`--set`) override options, and `deepspeed` may be a ZeRO stage.
 
-    `deepspeed` may be a stage, which is a way to share the work (`parallel`).
-
-    Raises:
-        ConfigurationError: An assignment is none, or names a setting twice.
+    Raises `ConfigurationError` for an assignment of another form, and for two of one setting.
     """
     settings = {
         name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value is not None
@@ -54,7 +51,7 @@ def _assignment(text: str) -> tuple[str, object]:
 
 
 def _value(text: str, *, reads_text: bool) -> object:
-    """Null, a list, an object or a quoted text as JSON; all else too, or as it stands where a field `reads_text`."""
+    """Read null, a list, an object or a quoted text as JSON; others too, unless the field `reads_text`."""
     if text == "null":
         return None
     if not reads_text or text.startswith(("[", "{", '"')):

@@ -1,5 +1,4 @@
-"""Requests to models: a pydantic-ai `Model` over one completion function, with rate limiter, retry, budget and an
-episode's session.
+"""Requests to models: a pydantic-ai `Model` with rate limiter, retry, budget and journal over one completion function.
 
 Importing this imports neither litellm nor pydantic-ai; `open_model` does.
 """

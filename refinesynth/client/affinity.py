@@ -1,7 +1,6 @@
-"""Session affinity: by what a provider knows the requests of one conversation, so that they land where its beginning is
-in the cache.
+"""Session affinity: marks by which a provider finds the cached beginning of a conversation.
 
-It is added behind the digest by which a journal knows a request, so the same is recalled whatever is sent.
+They are added after the journal's digest is computed, so they do not change which answers are recalled.
 """
 
 import logging
@@ -19,13 +18,13 @@ from refinesynth.client.session import Account
 _LOG = logging.getLogger("refinesynth.backends")
 
 CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER})
-"""Roles whose requests in an episode go on from each other. What the others are asked begins alike in all episodes."""
+"""Roles whose requests in an episode extend each other. Other roles' prompts begin alike in all episodes."""
 
 _Request: TypeAlias = dict[str, Any]
 
 
 def with_affinity(request: _Request, backend: Backend, account: Account) -> _Request:
-    """The request, known by its episode and role; unchanged where it belongs to no episode."""
+    """Return the request with the marks of its episode and role; unchanged if it belongs to no episode."""
     role, kind = account.role, affinity_of(backend) if account.episode else "none"
     if kind == "openai" and role in CONVERSING:
         # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
@@ -35,7 +34,7 @@ def with_affinity(request: _Request, backend: Backend, account: Account) -> _Req
 
 
 def affinity_of(backend: Backend) -> str:
-    """The preset of a backend; `auto` is resolved."""
+    """Return the preset of a backend; `auto` is resolved."""
     if backend.session_headers != "auto":
         return backend.session_headers
     provider = split(backend.model)[0]
@@ -45,9 +44,9 @@ def affinity_of(backend: Backend) -> str:
 
 
 def _for_anthropic(request: _Request, role: str) -> _Request:
-    """Mark what another request will begin with; what none does would cost a quarter more.
+    """Mark what another request will begin with; a mark that is not used again costs a quarter more.
 
-    The DungeonMaster's instructions are those of all episodes, and a Player's conversation grows message by message.
+    The DungeonMaster's instructions are the same in all episodes, and a Player's conversation grows message by message.
     """
     messages: list[dict[str, Any]] = list(request["messages"])
     if role in CONVERSING and messages[0]["role"] == "system":
@@ -66,13 +65,13 @@ def _marked(message: dict[str, Any]) -> dict[str, Any]:
 
 
 _LONG = 2048
-"""Tokens of a prompt from which caches are expected to hold something of it; most begin at 1,024."""
+"""Prompt tokens from which a cached part is expected; most caches begin at 1,024."""
 _ENOUGH = 100
-"""Long requests of conversations, of which one in ten or so begins one."""
+"""Long requests of conversations, of which about one in ten begins one."""
 
 
 class CacheWatch:
-    """Says once that a provider which is expected to read prompts from its cache reports that of none."""
+    """Warns once if a provider that should read prompts from its cache reports no cached tokens."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -80,7 +79,7 @@ class CacheWatch:
         self._settled = False
 
     def note(self, role: str, usage: RequestUsage) -> None:
-        """A request of this role was answered."""
+        """Note the usage of a request of this role."""
         if self._settled or role not in CONVERSING or usage.input_tokens < _LONG:
             return
         self._uncached += 1

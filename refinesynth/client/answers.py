@@ -1,4 +1,4 @@
-"""From a chat completion, which a server wrote and which is unchecked, to the parts of a pydantic-ai response."""
+"""Answers: an unchecked chat completion of a server becomes the parts of a pydantic-ai response."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -40,8 +40,8 @@ _ENDINGS: Mapping[str, str] = {
     }.items()
     for reason in reasons.split()
 }
-"""Servers' words for why an answer ended: those of vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenAI, Anthropic,
-Bedrock, Gemini, Cohere, Mistral, Z.ai, Baidu, Titan, watsonx. With any other, such as `abort`, it was broken off."""
+"""Finish reasons of vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenAI, Anthropic, Bedrock, Gemini, Cohere,
+Mistral, Z.ai, Baidu, Titan and watsonx. With any other, such as `abort`, an answer was broken off."""
 
 
 def _ending(reason: str | None) -> str | None:
@@ -52,7 +52,7 @@ def _ending(reason: str | None) -> str | None:
 
 
 def _words(value: object) -> str | None:
-    """Text that any file can hold, also where a server sends a list of text parts; None for anything else."""
+    """Return text that any file can hold, also from a list of text parts; None for anything else."""
     if isinstance(value, str):
         # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
         return scrub(value[:_LONGEST])
@@ -131,21 +131,17 @@ class Answer:
     model: str | None
     id: str | None
     mark: str | None = None
-    """The one that ends thoughts which the server left in the text; not kept in the journal."""
+    """End mark of thoughts that the server left in the text; not kept in the journal."""
 
     def to_json(self) -> bytes:
-        """The answer without its bill, for the journal."""
+        """Return the answer without its usage, for the journal."""
         kept = {"text": self.text, "thinking": self.thinking, "calls": self.calls, "finish_reason": self.finish_reason}
         named = {"refusal": self.refusal, "model": self.model, "id": self.id}
         return orjson.dumps({name: value for name, value in (kept | named).items() if value})
 
     @classmethod
     def from_paid(cls, paid: Paid) -> "Answer":
-        """What `to_json` kept, with its bill.
-
-        Raises:
-            StorageError: This is not what was kept.
-        """
+        """Read what `to_json` wrote, with its usage. Raises StorageError: it is damaged."""
         try:
             return cls(**_Kept.model_validate_json(paid.answer).model_dump(), usage=usage_of(paid))
         except ValidationError as error:
@@ -155,7 +151,7 @@ class Answer:
             ) from error
 
     def check(self, *, max_tokens: int | None) -> None:
-        """Refuse what cannot be used although it was paid for.
+        """Refuse an unusable answer.
 
         Raises:
             AnswerFault: Cut off, empty or too long: worth another try. Refused or filtered: give up the episode.
@@ -180,10 +176,10 @@ class Answer:
             raise _useless(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
 
     def settled(self, parameters: ModelRequestParameters) -> tuple["Answer", str | None]:
-        """The answer with its calls as the model made them, and what the server's tool parser did to them if anything.
+        """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any.
 
         Raises:
-            AnswerFault: It is not clear what was called.
+            AnswerFault: It is unclear what was called.
         """
         tools = {
             tool.name: tool.parameters_json_schema.get("properties", {})
@@ -202,9 +198,9 @@ class Answer:
         return (self if artefact is None else replace(self, calls=calls, text=text)), artefact
 
     def parts(self, parameters: ModelRequestParameters) -> list[ModelResponsePart]:
-        """The answer as pydantic-ai wants it, its JSON repaired where that is expected and possible.
+        """Return pydantic-ai's parts, with JSON repaired where expected and possible.
 
-        What cannot be repaired stays as it is, so that the validation error goes back to the model.
+        Other JSON stays as it is, so the validation error goes back to the model.
         """
         parts: list[ModelResponsePart] = []
         if self.thinking:
@@ -254,7 +250,7 @@ class _Kept(BaseModel):
 
 
 def usage_of(paid: Paid) -> RequestUsage:
-    """What a completion used."""
+    """Return the usage of a paid completion."""
     return RequestUsage(
         input_tokens=paid.input_tokens,
         cache_read_tokens=paid.cached_tokens,
@@ -266,10 +262,10 @@ def usage_of(paid: Paid) -> RequestUsage:
 def read_answer(raw: object) -> Answer:
     """Read an OpenAI chat completion, given as a dict or as an object with its attributes.
 
-    Lone surrogates become U+FFFD. What the bill does not say, or says so that it makes no sense, is 0.
+    Lone surrogates become U+FFFD. Missing and impossible counts of tokens are 0.
 
     Raises:
-        AnswerFault: This is no chat completion, or it has no choice.
+        AnswerFault: It is no chat completion, or has no choice.
     """
     try:
         completion = _Completion.model_validate(raw)
@@ -305,10 +301,10 @@ def read_answer(raw: object) -> Answer:
 
 
 def repaired(text: str, schema: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair.
+    """Return the JSON of a model's text in strict form; the text itself if it is strict or beyond repair.
 
-    Where its end is missing it is closed only if it then lacks what `schema` requires: the validation error names that,
-    and what was never written is not taken for an answer.
+    JSON without an end is closed only if it then lacks something that `schema` requires: the validation error names it,
+    and missing content is not taken for an answer.
     """
     if _is_json(text):
         return text

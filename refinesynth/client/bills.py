@@ -1,6 +1,4 @@
-"""The tokens of a completion: as its server reports them, in whatever shape, and estimated where it reports none; and of
-a text, by a tokenizer.
-"""
+"""Tokens of a completion: as its server reports them in any shape, or estimated; and of a text, by a tokenizer."""
 
 import json
 import math
@@ -18,20 +16,20 @@ if TYPE_CHECKING:
     from tiktoken import Encoding
 
 TOKENIZER = "cl100k_base"
-"""OpenAI's of GPT-4, the one by which litellm counts for models whose own it does not know. Others may count a tenth
-otherwise, and more in other languages than English."""
+"""OpenAI's tokenizer of GPT-4, litellm's default. Others differ by about a tenth, and more in other languages than
+English."""
 ESTIMATED = "estimated"
 """Key in the `details` of a usage of which a part is estimated."""
 _TOTAL = "total"
 """Key in the `details` of a usage that is reported as a total alone."""
 _MOST = 10**7
-"""A larger count of tokens is taken for garbage: no model reads or writes as many."""
+"""Larger token counts are garbage: no model reads or writes as many."""
 _LONGEST = 64
-"""Characters of a token, at most, over a whole text; a count that would need longer ones is taken for garbage."""
+"""Most characters per token over a whole text; a lower count of tokens is garbage."""
 _BYTES = 3.5
-"""ASCII characters of a token: fewer than the 4 to 4.5 of English, so that a budget is not passed."""
+"""ASCII characters of a token: below English's 4 to 4.5, so a budget is not exceeded."""
 _OTHER_BYTES = 2
-"""Bytes of other characters in UTF-8, likewise: a Chinese one has 3, and takes 0.6 to 1.5 tokens."""
+"""Bytes of other characters in UTF-8 per token: a Chinese character has 3, and takes 0.6 to 1.5 tokens."""
 
 # Names without underscores, in lower case.
 _PROMPT = ("prompttokens", "inputtokens", "prompttokencount", "inputtokencount", "promptevalcount", "tokensevaluated", "promptn")  # fmt: skip
@@ -44,7 +42,7 @@ _READ = ("cachedtokens", "cachereadinputtokens", "promptcachehittokens", "cached
 _WRITTEN = ("cachecreationtokens", "cachewritetokens", "cachecreationinputtokens", "cachewriteinputtokens")
 _THOUGHT = ("reasoningtokens", "thoughtstokencount")
 _BESIDE = frozenset({"inputtokens", "promptn"})
-"""Names that do not count what came from the cache, where that has one of the names in `_APART`."""
+"""Names that exclude cached tokens if those have one of the names in `_APART`."""
 _APART = ("cachereadinputtokens", "cachecreationinputtokens", "cachewriteinputtokens", "cachen")
 _PLACES = (
     ("usage",), ("usage", "billed_units"), ("usage", "tokens"), ("usageMetadata",), ("usage_metadata",), ("x_groq", "usage"),
@@ -53,11 +51,11 @@ _PLACES = (
 """Keys under which a completion may hold its usage; the first with a number of tokens counts."""
 _DETAILS = tuple(f"{kind}_tokens_details" for kind in ("prompt", "input", "completion", "output"))
 _READ_BY_MODELS = ("messages", "tools", "response_format")
-"""Arguments of a request that are in its prompt."""
+"""Arguments of a request that are part of its prompt."""
 
 
 def billed(completion: object) -> RequestUsage:
-    """The usage that a completion reports, given as a dict or an object; what it does not report is 0."""
+    """Return the usage that a completion reports, given as a dict or an object; missing counts are 0."""
     for place in _PLACES:
         usage = _read(reduce(member, place, completion))
         if usage.input_tokens or usage.output_tokens or usage.details:
@@ -66,13 +64,11 @@ def billed(completion: object) -> RequestUsage:
 
 
 def completed(usage: RequestUsage, request: Mapping[str, Any], said: Sequence[str]) -> RequestUsage:
-    """The usage with estimates in place of what it does not say, or cannot be: no prompt has 0 tokens, and no answer
-    with a word. Marked with `ESTIMATED` in its details if anything was estimated.
+    """Return the usage with estimates for missing and impossible counts: no prompt has 0 tokens, and no answer with a
+    word.
 
-    Args:
-        usage: As reported.
-        request: The arguments of the completion function.
-        said: All texts of the answer: thoughts, tool calls and their arguments included.
+    `said` are all texts of the answer: thoughts, tool calls and arguments included. An estimate is marked with
+    `ESTIMATED` in the details.
     """
     words = [message.get("content") or "" for message in request["messages"]]
     prompt_fits, answer_fits = _credible(usage.input_tokens, words), _credible(usage.output_tokens, said)
@@ -128,7 +124,7 @@ def _counts(bill: object) -> Iterator[tuple[str, int]]:
 
 
 def _count(value: object) -> int | None:
-    """A number of tokens, also where it came as text or with a fraction; None for anything that is none."""
+    """Return a number of tokens, also from text or a fraction; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -153,12 +149,12 @@ def _estimate(texts: Sequence[str]) -> int:
 
 
 def member(value: object, name: str) -> object:
-    """A key of a dict, or an attribute of another object; None if there is none."""
+    """Return a key of a dict, or an attribute of another object; None if there is none."""
     return cast("Mapping[str, object]", value).get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def count_tokens(text: str) -> int:
-    """Tokens of a text by `TOKENIZER`; what looks like a control token is counted as the text that it is."""
+    """Return the tokens of a text by `TOKENIZER`; control tokens are counted as text."""
     return len(_encoding().encode(text, disallowed_special=()))
 
 

@@ -1,9 +1,8 @@
-"""Every fault of a completion, sorted once: try again, give up the episode, or stop the run.
+"""Classification of every fault of a completion: retry, give up the episode, or stop the run.
 
-litellm's classes say little (a 500 whose body says `invalid_request_error` comes as BadRequestError, a refused
-connection as InternalServerError, a bug of litellm's own as APIConnectionError), so the HTTP status decides, then the
-chain of causes, then the text. Nothing here imports litellm, so that other completion functions are sorted the same
-way.
+litellm's classes say little (a 500 with `invalid_request_error` comes as BadRequestError, a refused connection as
+InternalServerError, litellm's own bug as APIConnectionError), so the HTTP status decides, then the chain of causes,
+then the text. Nothing here imports litellm, so other completion functions are treated alike.
 """
 
 import json
@@ -22,73 +21,72 @@ from refinesynth.client.limiter.rates import headers_of, read_rate_headers, wait
 from refinesynth.client.redaction import redact
 
 _SHOWN = 400
-"""Characters of a server's own words that a message repeats."""
+"""Characters of the server's words that a message repeats."""
 
 
 _READ = 20_000
-"""Characters of a message that are looked at: what decides may stand behind a long echo."""
+"""Characters of a message that are examined: the decisive ones may follow a long echo."""
 _STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
 _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
-"""Python objects in a message, which say nothing to a reader."""
+"""Python objects in a message, which tell a reader nothing."""
 
 
 class FaultStep(StrEnum):
-    """What to do about a fault."""
+    """Reaction to a fault."""
 
     RETRY = "retry"
     ABANDON = "abandon"
     """Give up this episode; others can go on."""
     STOP = "stop"
-    """Give up the run; no episode can go on."""
+    """Stop the run; no episode can go on."""
 
 
 class FaultKind(StrEnum):
-    """What went wrong."""
+    """Kind of a fault."""
 
     RATE_LIMIT = "rate_limit"
     TIMEOUT = "timeout"
     SERVER = "server"
-    """The backend is down, overloaded, breaks the connection off, or answers with something that is no completion."""
+    """The backend is down, overloaded, breaks the connection, or answers with no completion."""
     UNREACHED = "unreached"
-    """There is no connection at all: refused, or no host of this name."""
+    """There is no connection: refused, or no host of this name."""
     CONTENT = "content"
     """A completion came and was paid for, but is empty or cut off."""
     POLICY = "policy"
     CONTEXT = "context"
-    """The prompt is longer than the model reads."""
+    """The prompt is longer than the model's context."""
     REJECTED = "rejected"
-    """The server will not take this request; it may be the settings, or only this one prompt."""
+    """The server refuses this request, because of the settings or of this prompt."""
     AUTHENTICATION = "authentication"
     NOT_FOUND = "not_found"
     QUOTA = "quota"
     DEFECT = "defect"
-    """The completion function itself failed, before it reached a server or over what that sent."""
+    """The completion function itself failed, before the request or over the answer."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, sorted."""
+    """A classified fault."""
 
     step: FaultStep
     kind: FaultKind
     message: str
-    """What happened and what to do, without keys."""
+    """Description and advice, without keys."""
     after: float | None = None
     """Seconds that the server asks to wait."""
     certain: bool = True
-    """False for a STOP that only the text of an answer suggests, which may repeat what the prompt says."""
+    """False for a STOP that only the text of an answer suggests, which may repeat the prompt."""
     status: int | None = None
-    """The HTTP status, as far as there is one; litellm makes one up where there is none."""
+    """HTTP status, if any; litellm makes one up where there is none."""
     names: tuple[str, ...] = ()
-    """Arguments of the request that the server names, in its order; of a refusal, what it may be about."""
+    """Arguments of the request that the server names, in its order."""
     page: str | None = None
-    """The title or the beginning of a web page that came instead of an answer: from a server that has never answered, a
-    sign that no completion API is there. None where a status says that the page is about something else: the key, the
-    load, the size."""
+    """Title or beginning of a web page that came instead of an answer; from a server that never answered, a sign
+    that no completion API is there. None where the status explains the page: the key, the load, the size."""
 
 
 class AnswerFault(Exception):
-    """An answer came that cannot be used; carries its fault."""
+    """An unusable answer; carries its fault."""
 
     def __init__(self, step: FaultStep, kind: FaultKind, message: str) -> None:
         super().__init__(message)
@@ -118,7 +116,7 @@ _THROTTLED = re.compile(
     r"|请求(过于|太|过)(频繁|快|多)|(频率|速率|并发|次数|请求量?).{0,4}(过高|过快|超限|超出|超过|限制|上限|限额|达到)|限流|访问量过大",
     re.IGNORECASE,
 )
-"""Words of a rate limit, with any HTTP status; none that a story may hold as well."""
+"""Words of a rate limit, with any HTTP status; none that a story may hold."""
 _OVERLOADED = re.compile(
     r"overload|\bbusy\b|unavailable|try again|at capacity|internal|timed? ?out|server.?error|upstream|繁忙|过载|饱和|稍后(再|重)?试",
     re.IGNORECASE,
@@ -128,7 +126,7 @@ _INVALID = re.compile(
     r"|unknown (field|param)|参数(错误|异常|非法)|不支持",
     re.IGNORECASE,
 )
-"""This and the one before tell errors without any code apart."""
+"""Tells errors without a code apart, with the one before."""
 _STREAMS = re.compile(
     r"\bstream\b\W{0,3}(parameter )?((must|should|has to|needs to) be|to|is required to be|=|:)\W{0,4}(set to )?\W{0,3}true\b"
     r"|stream\W{0,3}((is |was )?set to\W{0,3}|is\W{0,3})?false\W{0,3}(is |was )?not (supported|allowed|permitted)"
@@ -139,7 +137,7 @@ _STREAMS = re.compile(
     re.IGNORECASE,
 )
 _EVENTS = re.compile(r"text/event-stream|(Original Response: |Received: '|beginning with )\W{0,4}(data|event): ?[{\w]")
-"""The beginning of a stream in place of an answer, as litellm and the direct client quote what they cannot read."""
+"""Beginning of a stream in place of an answer, as litellm and the direct client quote it."""
 _QUOTA = re.compile(
     r"insufficient[_ ](quota|balance|credit|fund)|exceeded[_ ](your )?current[_ ](\w{1,20}[_ ])?quota|check your plan and billing"
     r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spending limit|payment required|arrear|account (is )?(deactivated|suspended)"
@@ -147,8 +145,7 @@ _QUOTA = re.compile(
     re.IGNORECASE,
 )
 _PER_MINUTE = re.compile(r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?minute", re.IGNORECASE)
-"""What is said along with a quota that fills up again: Google words a limit per minute as `exceeded your current
-quota`."""
+"""Words of a quota that fills up again: Google words a limit per minute as `exceeded your current quota`."""
 _KEY = re.compile(
     r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
     # What litellm's proxy says of a key that is not its master key where it has no database to look others up in.
@@ -168,10 +165,10 @@ _UNREADABLE = re.compile(
 )
 _BEGINNING = re.compile(r"^\W{0,4}(<!doctype html|<html\b)", re.IGNORECASE)
 _QUOTED = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4}(<[a-z!])", re.IGNORECASE)
-"""The beginning of a page that came with 200, as litellm and the direct client quote it."""
+"""Beginning of a page that came with 200, as litellm and the direct client quote it."""
 _TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
 _GLANCE = 80
-"""Characters of a page without a title that are shown."""
+"""Characters shown of a page without a title."""
 _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "response_format": re.compile(
         r"response[_ ]?format|json[_ ]?schema|structured[_ ]outputs?|\bgrammar", re.IGNORECASE
@@ -183,26 +180,26 @@ _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
     "max_tokens": re.compile(r"\bmax_(completion_)?tokens\b", re.IGNORECASE),
 }
-"""How servers call the arguments that a backend's settings decide; those in `extra` are called as they are."""
+"""Servers' names for arguments that a backend's settings decide; those in `extra` have their own name."""
 _UNPARSED = (json.JSONDecodeError, UnicodeError, RecursionError)
 _NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
 """Libraries whose errors mean that the server could not be talked to."""
 _REFUSED = (ConnectionRefusedError, gaierror)
 _UNCONNECTED = frozenset({"ConnectError", "ClientConnectorError"})
-"""What httpx and aiohttp call it, whose reasons the system words in many ways."""
+"""httpx's and aiohttp's names for a connection that failed; systems word the reasons differently."""
 _TLS = re.compile(r"\[SSL\b|\bSSL(Cert\w+)?Error|certificate_?verify_?failed|\bTLSV?1?_", re.IGNORECASE)
 _CERTIFICATE = re.compile(r"certificate[ _]verify[ _]failed|certificate is not valid|self[- ]signed", re.IGNORECASE)
 _PLAIN = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]request", re.IGNORECASE)
-"""What OpenSSL says where plain HTTP came."""
+"""OpenSSL's words for plain HTTP."""
 _BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
-"""Someone was there after all; litellm hands these on as httpx's ConnectError too."""
+"""Errors of a connection that existed; litellm passes these on as httpx's ConnectError too."""
 
 
 def classify_error(error: Exception, backend: Backend) -> Fault:
-    """What to do about `error`, which the completion function of `backend` raised or its answer led to.
+    """Return what to do about `error`, which the completion function of `backend` raised or its answer led to.
 
-    Any exception is sorted; one that nothing explains is taken for a defect of the completion function and stops the
-    run, because it would meet every episode.
+    Any exception is classified; an unexplained one is a defect of the completion function and stops the run, because it
+    would meet every episode.
     """
     key, within = key_of(backend), getattr(error, "within", False)
     if isinstance(error, AnswerFault):
@@ -233,17 +230,17 @@ class _Row:
     kind: FaultKind
     step: FaultStep
     says: str
-    """After the backend's name; `{text}` is what the server said."""
+    """Text after the backend's name; `{text}` is the server's."""
     statuses: frozenset[int] = frozenset()
     """HTTP statuses that decide by themselves."""
     words: re.Pattern[str] | None = None
-    """What in the text decides, for every status."""
+    """Words in the text that decide, with any status."""
 
     def fits(self, status: int, text: str) -> bool:
         return status in self.statuses or (self.words is not None and self.words.search(text) is not None)
 
     def by_words_alone(self, status: int | None) -> bool:
-        """Whether nothing but the text can have led here, if this row fits."""
+        """Return True if only the text can have selected this row."""
         return self.words is not None and status not in self.statuses | _TELLING
 
 
@@ -306,18 +303,18 @@ _BY_STATUS = (
     _Row(FaultKind.CONTEXT, FaultStep.ABANDON, _TOO_LONG, words=_CONTEXT),
     _REJECTED,
 )
-"""The first row that fits a status from 400 on, or 0, which no server sends; the last fits all that is left."""
+"""The first row that fits a status from 400 on, or 0, which no server sends; the last fits all others."""
 
 _TIMEOUTS = frozenset({"Timeout", "APITimeoutError", "ReadTimeout", "WriteTimeout", "ConnectTimeout", "PoolTimeout"})
 _SERVER_ERROR = 500
-"""What litellm says, too, when no server was reached, the body was broken, or it failed itself."""
+"""Also litellm's status for an unreached server, a broken body and its own failure."""
 _SUCCESS = 200
 """litellm's status for a body that was no JSON."""
 _NOT_FOUND = 404
 _PAGES_OF_THEIR_OWN = frozenset({401, 402, 403, 408, 413, 429})
-"""Statuses, beside those of 500 and more, that mean what they say also where a page comes with them."""
+"""Statuses below 500 whose meaning holds also when a page comes with them."""
 _TELLING = frozenset({401, 402, 403, 404, 429})
-"""Statuses of servers that did not look at the prompt, so that their words are about the account or the model."""
+"""Statuses of servers that did not look at the prompt, so their words are about the account or the model."""
 
 
 def _row(error: Exception, status: int | None, text: str) -> _Row:
@@ -342,7 +339,7 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
 
 
 def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
-    """The row for a fault whose status is made up or missing; None if it may be a server's own 500 after all."""
+    """Return the row for a fault whose status is made up or missing; None if it may be a server's own 500."""
     if _out_of_reach(error):
         if (tls := _tls_fault(error, text)) is not None:
             return tls
@@ -356,7 +353,7 @@ def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row
 
 
 def _wait(error: Exception, text: str, row: _Row) -> float | None:
-    """Seconds that the server asks to wait: by its headers or, of a rate limit, by its words."""
+    """Return the seconds that the server asks to wait: by its headers or, of a rate limit, by its words."""
     if row.step is not FaultStep.RETRY:
         return None
     after = read_rate_headers(headers_of(error)).retry_after
@@ -402,7 +399,7 @@ def _unconnected(error: Exception) -> bool:
 
 
 def _has_answer(error: Exception, status: int | None) -> bool:
-    """Whether a server answered, by the error's class: litellm makes a status up where none did."""
+    """Return True if a server answered, by the error's class: litellm makes a status up where none did."""
     return status is not None and type(error).__name__ != "APIConnectionError"
 
 
@@ -461,7 +458,7 @@ def _status_of(error: Exception) -> int | None:
 
 
 def _words_of(error: Exception, key: str | None) -> str:
-    """Its message without keys, class names and tracebacks, in one line; its class if it has none."""
+    """Return its message in one line, without keys, class names and tracebacks; its class if it has none."""
     text = " ".join(redact(_said(error)[: 2 * _READ], key=key).split())
     # litellm repeats class names and appends tracebacks; neither helps to fix this.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
@@ -469,7 +466,7 @@ def _words_of(error: Exception, key: str | None) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Its message; of one that only names the status, as openai's client makes of a page, what the server wrote."""
+    """Return its message, or the server's body if it only names the status, as openai's client does for a page."""
     text = str(error)
     if _STATUS_ALONE.search(text) is None:
         return text

@@ -20,32 +20,32 @@ _LOG.addHandler(logging.NullHandler())
 _AT_FIRST = 3
 """Retries of a server that was never reached: a wrong address is reported after 5 to 9 seconds."""
 _PAGES = 1
-"""Retries of a server that sends web pages and has never answered: a gateway sends its page once, a wrong address
+"""Retries of a server that sends web pages and never answered: a gateway sends its page once, a wrong address
 always."""
 _FEW = (FaultKind.CONTENT, FaultKind.DEFECT)
 """Kinds of fault with the smaller budget, `Backend.content_retries`."""
 _PARSED = 3
-"""First answers with calls of a backend; its tool parser is at fault if each of them shows it."""
+"""First answers with calls of a backend; if all of them show an artefact, its tool parser is at fault."""
 _FRUITLESS = 5
-"""First requests of a backend; the settings are at fault, and not the prompts, if none of them gave a usable answer."""
+"""First requests of a backend; if none gives a usable answer, the settings are at fault and not the prompts."""
 _TO_LOOK_AT = {FaultKind.REJECTED: "output_mode and extra", FaultKind.CONTENT: "max_tokens, output_mode and extra"}
-"""Kinds of fault that settings can cause in every request, with the settings to name where the server names none."""
+"""Kinds of fault that settings can cause in every request, with the settings to check if the server names none."""
 _DECIDED_BY = {"response_format": "output_mode", "tools": "output_mode", "tool_choice": "output_mode"}
-"""Arguments of a request that another setting decides."""
+"""Arguments of a request that follow from another setting."""
 _REFUSALS = frozenset({FaultKind.REJECTED, FaultKind.NOT_FOUND})
 _CRASH = 500
 _CRASHES = 2
-"""Crashes over a request with a schema after which it is asked once without."""
+"""Crashes over a request with a schema after which it is tried once without."""
 _DOUBTFUL = 5
 """Uncertain faults in a row, without an answer in between, that stop the run."""
 
 
 class FailurePolicy:
-    """The failures of one backend: each is tried again, ends one episode, or ends the run.
+    """Decides over each failure of one backend: retry, give up the episode, or stop the run.
 
-    Faults of the backend and faults of the content have separate budgets of retries; defects have the smaller one. A
-    server that cannot be reached and has never answered anyone is given up after 5 to 9 seconds, one that sends a web
-    page after the second page.
+    Faults of the backend and of the content have separate budgets of retries; defects have the smaller one. A server
+    that cannot be reached and never answered is given up after 5 to 9 seconds, one that sends web pages after the
+    second.
     """
 
     def __init__(self, backend: Backend, limiter: RateLimiter) -> None:
@@ -54,7 +54,7 @@ class FailurePolicy:
         self.usable = False
         """True once an answer could be used."""
         self.proved: set[str] = set()
-        """Features that the server has shown by an answer; see `lacks.carried`."""
+        """Features that an answer of the server has proved; see `lacks.carried`."""
         self._backend = backend
         self._limiter = limiter
         self._fruitless = 0
@@ -63,11 +63,11 @@ class FailurePolicy:
         self._artefacts = 0
 
     def wait(self, fault: Fault, call: Call, request: Mapping[str, Any]) -> float | None:
-        """Count a fault, and return the seconds until the next attempt; None if there is none.
+        """Count a fault, and return the seconds until the next attempt; None to give up.
 
-        None are waited where the request is made in another form, and where the limiter waits for the end of an outage:
-        no retry is spent on either. Else: exponential backoff with full jitter, at most `Backend.longest_wait`, and never
-        before the server's Retry-After.
+        No wait, and no retry spent, if the request changes its form or the limiter waits for the end of an outage.
+        Otherwise exponential backoff with full jitter, at most `Backend.longest_wait` and at least the server's
+        Retry-After.
         """
         if (lack := _lack_behind(fault, call, request, self.proved)) is not None:
             call.without |= {lack}
@@ -112,13 +112,13 @@ class FailurePolicy:
         return sum(faults[kind] for kind in FaultKind if kind not in _FEW) <= backend.retries
 
     def note_answer(self, proved: Iterable[str]) -> None:
-        """Note that a request was answered, and what that proves of the server."""
+        """Record an answer, and what it proves of the server."""
         self.proved.update(proved)
         self.answered += 1
         self._doubtful = 0
 
     def note_calls(self, artefact: str | None) -> None:
-        """Note an answer with calls and what the server's tool parser left in it; warn once if each has something."""
+        """Record an answer with calls and its tool parser's artefact; warn once if all of the first have one."""
         self._calls += 1
         self._artefacts += artefact is not None
         if self._calls == self._artefacts == _PARSED:
@@ -131,7 +131,7 @@ class FailurePolicy:
 
     @property
     def patience(self) -> float:
-        """Longest Retry-After in seconds that is honoured; shorter where another backend is asked meanwhile."""
+        """Longest Retry-After in seconds that is honoured; shorter where another backend can take over."""
         waits = self._limiter.state.waits
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
@@ -169,7 +169,7 @@ class FailurePolicy:
         return _stopped(message)
 
     def _abandoned_or_hopeless(self, message: str, fault: Fault) -> BackendError:
-        """Give up one episode; or the run, where the first requests of a backend give nothing to use."""
+        """Give up one episode; or the run, if the first requests of a backend gave nothing usable."""
         if fault.kind not in _TO_LOOK_AT or self.usable:
             return EpisodeAbandoned(message)
         self._fruitless += 1
@@ -183,10 +183,10 @@ class FailurePolicy:
 
 
 def _lack_behind(fault: Fault, call: Call, request: Mapping[str, Any], proved: Container[str]) -> Lack | None:
-    """Return what `request` is to be made at once without, after this fault; None if no lack seems to be behind it.
+    """Return the feature to leave out of `request` after this fault; None if no lack seems to be behind it.
 
-    Some servers break silently over a schema: a second crash leads to one try without, and a third puts it back.
-    `proved` is what the server has, because it was answered, see `carried`.
+    Some servers crash over a schema without naming it: a second crash leads to one try without, a third puts it back.
+    `proved` are features of the server, see `carried`.
     """
     if fault.kind not in _REFUSALS and fault.status != _CRASH:
         return None

@@ -1,7 +1,6 @@
-"""Features that a server turned out to lack: found out once for each backend, and from then on requests go without it.
+"""Features that a server lacks: detected once for each backend, and left out of all later requests.
 
-That it has not is believed once a request without it is answered: a refusal may as well be about the prompt, which it
-often repeats.
+A lack counts once a request without the feature is answered: a refusal may also be about the prompt.
 """
 
 import logging
@@ -20,13 +19,13 @@ _LOG = logging.getLogger("refinesynth.backends")
 
 
 class Lack(StrEnum):
-    """Something that requests can go without, by the name of the argument that asks for it."""
+    """Feature that a server may lack, by the name of its argument in a request."""
 
     SCHEMA = "response_format"
-    """A JSON schema that the answer is held to."""
+    """JSON schema of the answer."""
     TOOLS = "tools"
     DEMAND = "tool_choice"
-    """A tool call that is demanded; it can be asked for all the same."""
+    """Forced tool call; tools can be offered without it."""
     SEED = "seed"
 
 
@@ -41,14 +40,14 @@ _FOUND = TypeAdapter(dict[str, frozenset[Lack]])
 
 
 class Lacks:
-    """What is known of the servers of a run's backends; kept in its journal once that is open."""
+    """Known lacks of a run's backends; kept in its journal once that is open."""
 
     def __init__(self) -> None:
         self._found: dict[str, frozenset[Lack]] = {}
         self._journal: Journal | None = None
 
     def open(self, journal: Journal, elsewhere: Sequence[JournalReader] = ()) -> None:
-        """Take over what was found out by earlier processes of the run, and keep in `journal` what is from now on.
+        """Take over the lacks that earlier processes of the run found, and keep new ones in `journal`.
 
         Raises:
             StorageError: A journal cannot be read.
@@ -57,46 +56,24 @@ class Lacks:
         self._journal = journal
 
     def read(self, journals: Sequence[JournalReader]) -> None:
-        """Take over what is in these.
-
-        Raises:
-            StorageError: One cannot be read.
-        """
+        """Take over the lacks in these journals. Raises StorageError: a journal cannot be read."""
         for one in journals:
             try:
                 known = _FOUND.validate_json(one.note(_NOTE) or b"{}")
             except ValidationError as error:
                 raise StorageError(f"the journal at {str(one.path)!r} is damaged: its note {_NOTE!r}") from error
-            self._take_over(known)
-
-    def to_json(self) -> bytes:
-        """Known lacks as JSON, for `learn` in another process."""
-        return _FOUND.dump_json(self._found)
-
-    async def learn(self, known: bytes) -> None:
-        """Take over what another process has found out; committed when this returns.
-
-        Raises:
-            StorageError: It could not be committed.
-        """
-        before = dict(self._found)
-        self._take_over(_FOUND.validate_json(known))
-        if self._journal is not None and self._found != before:
-            await self._journal.keep_note(_NOTE, self.to_json())
-
-    def _take_over(self, known: Mapping[str, frozenset[Lack]]) -> None:
-        for name, lacks in known.items():
-            self._found[name] = self._found.get(name, frozenset()) | lacks
+            for name, lacks in known.items():
+                self._found[name] = self._found.get(name, frozenset()) | lacks
 
     def of(self, backend: Backend) -> frozenset[Lack]:
-        """What this backend's server has not."""
+        """Return the known lacks of this backend's server."""
         return self._found.get(_name(backend), frozenset())
 
     async def add(self, backend: Backend, lacks: frozenset[Lack]) -> None:
-        """This backend's server has not these either; said once, and committed when this returns.
+        """Record lacks of this backend's server and log new ones; committed when this returns.
 
         Raises:
-            StorageError: It could not be committed.
+            StorageError: They could not be committed.
         """
         known = self.of(backend)
         if lacks <= known:
@@ -107,7 +84,7 @@ class Lacks:
             facts = {"event": "goes_without", "backend": backend.label, "lacks": lack.value, "text": text}
             _LOG.warning("%s", text, extra={"facts": facts})
         if self._journal is not None:
-            await self._journal.keep_note(_NOTE, self.to_json())
+            await self._journal.keep_note(_NOTE, _FOUND.dump_json(self._found))
 
 
 def _name(backend: Backend) -> str:
@@ -115,7 +92,7 @@ def _name(backend: Backend) -> str:
 
 
 def carried(request: Mapping[str, Any]) -> dict[Lack, str]:
-    """Features that a request asks for and a server may lack, each with what an answer proves."""
+    """Return the features in a request that a server may lack, each with the name of what an answer proves."""
     found = {lack: lack.value for lack in (Lack.TOOLS, Lack.SEED) if lack.value in request}
     if request.get(Lack.DEMAND) == "required":
         found[Lack.DEMAND] = Lack.DEMAND.value

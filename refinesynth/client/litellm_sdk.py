@@ -1,4 +1,4 @@
-"""The litellm SDK: imported in one place, quietly, with nothing fetched, read or printed that was not asked for."""
+"""The litellm SDK, imported in one place, without its network access, file access and output."""
 
 import os
 import warnings
@@ -17,20 +17,18 @@ if TYPE_CHECKING:
     import httpx
 
 _CONNECTIONS = "4096"
-"""Sockets that litellm may hold open, in all and per host; its own limit per host would cap a run at 500 in
-flight."""
+"""Sockets that litellm may hold open, in all and per host; its own limit per host caps a run at 500 in flight."""
 _NO_NEWS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
-"""Warnings of pydantic about a server's answer of the wrong types, which is sorted as a fault, and about litellm's
-classes."""
+"""Warnings of pydantic about answers of the wrong types, which become faults, and about litellm's classes."""
 _BODY = "original_response"
 """litellm's name for the text of an answer."""
 _CUT_SHORT = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
-"""A call that was cancelled between litellm's making a coroutine and awaiting it, as Ctrl-C does; nothing was sent."""
+"""A call cancelled between litellm's making of a coroutine and its await, as by Ctrl-C; nothing was sent."""
 
 
 @cache
 def litellm() -> ModuleType:
-    """The module, imported with its environment set and then silenced. Takes seconds the first time."""
+    """Import the module with its environment set, and silence it. Takes seconds the first time."""
     defaults = {
         # Otherwise the price map and a list of Anthropic's headers are fetched from the network, and ./.env is read
         # into the environment.
@@ -63,11 +61,10 @@ def litellm() -> ModuleType:
 
 
 async def completion(**request: object) -> object:
-    """`litellm.acompletion` with its own retries off, and without its detour through `mcp`, which may not be
-    installed; with the server's own reason why the answer ended, where litellm says that it stopped.
+    """Call `litellm.acompletion` without its own retries and its detour through `mcp`; keep the server's finish reason.
 
     Raises:
-        HttpError: The server says with a success that there was an error; litellm loses its words and its code.
+        HttpError: The server reports an error with status 200, of which litellm loses the words and the code.
         Exception: What litellm raises.
     """
     check_allow_model_requests()
@@ -93,7 +90,7 @@ async def completion(**request: object) -> object:
 
 
 def _read_without_litellm(seen: Mapping[str, object]) -> Reply | HttpError | None:
-    """The completion or the error in an answer of OpenAI's form, over which litellm may trip; None if it is neither."""
+    """Return the completion or error of an OpenAI answer that litellm may misread; None if it is neither."""
     body = seen.get(_BODY)
     # What was no UTF-8 is no answer on the other path either.
     if not isinstance(body, str) or "\ufffd" in body:
@@ -115,7 +112,7 @@ def _keep_reason(answer: Any, body: object) -> None:
 
 
 def _reason(received: object) -> str | None:
-    """Why an answer ended, in the words of the server that sent this; None where that cannot be read."""
+    """Return the server's finish reason; None if it cannot be read."""
     try:
         answer = orjson.loads(received) if isinstance(received, str | bytes) else None
     except orjson.JSONDecodeError:
@@ -134,7 +131,7 @@ def _reason(received: object) -> str | None:
 
 
 def http_client(transport: "httpx.AsyncBaseTransport") -> object:
-    """What `completion` takes as its `client`, over this transport."""
+    """Return a `client` for `completion` over this transport."""
     litellm()
     from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
 
@@ -142,7 +139,7 @@ def http_client(transport: "httpx.AsyncBaseTransport") -> object:
 
 
 def accepts(model: str, parameter: str) -> bool:
-    """Whether a model takes an OpenAI parameter, as far as litellm knows; False if it does not know the model."""
+    """Return True if a model takes an OpenAI parameter; False if litellm does not know the model."""
     try:
         return parameter in (litellm().get_supported_openai_params(model) or ())
     except Exception:  # noqa: BLE001 - litellm raises its BadRequestError for models it cannot place

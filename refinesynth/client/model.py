@@ -1,4 +1,4 @@
-"""The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` unless another is given."""
+"""The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` by default."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -35,21 +35,21 @@ _LOG = logging.getLogger("refinesynth.backends")
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
 _SEED_STEP = 0x9E3779B1
-"""Added to the seed when an answer is asked for again, lest the same empty answer come back."""
+"""Added to the seed for a second try, since the same seed may give the same empty answer."""
 _SEEDS = 2**31
 _FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "extra_headers"})
-"""Settings that leave the form of a request alone."""
+"""Settings that do not change the form of a request."""
 _FORMS = 64
-"""Most forms that are kept: roles have few, others may make one for each request."""
+"""Most forms that are kept: roles have few, other callers may make one for each request."""
 
 
 class LiteLLMModel(Model):
-    """One backend, asked for text or structured output, with its retries and rate limits inside.
+    """One backend for text or structured output, with retries and rate limits.
 
-    Guarantees: what comes back is neither cut off nor empty; its text holds no lone surrogates; JSON that was asked for
-    is strict where it could be repaired; every completion that was paid for is kept in the request's account, also
-    those that were then thrown away, and one that was paid for before is not asked for again. Errors are sorted by
-    `classify_error` into `EpisodeAbandoned` and `RunStopped`, without keys.
+    Guarantees: an answer is neither cut off nor empty; its text holds no lone surrogates; requested JSON is strict
+    where it could be repaired; every paid completion is kept in the request's account, thrown-away ones included, and
+    one that was paid for before is not requested again. `classify_error` sorts errors into `EpisodeAbandoned` and
+    `RunStopped`, without keys.
 
     Not promised: streaming, and parts other than text, tool calls and thinking, which raise `UserError`.
     """
@@ -68,17 +68,10 @@ class LiteLLMModel(Model):
         lacks: Lacks | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """Nothing is sent yet.
+        """Make a model of a completion function and the price of its completions; nothing is sent yet.
 
-        Args:
-            backend: What to ask, and how.
-            call: The completion function.
-            price: What a completion costs.
-            accepts_seed: Whether requests may carry a seed; litellm refuses it for providers that have none.
-            limiter: Says when a request may go; shared by all models on one server and key. One of its own if None.
-            calls: Where the requests in flight are listed.
-            lacks: What is known of servers, and where more is written that this one turns out not to have.
-            sleep: Waits between attempts.
+        litellm refuses a seed for some providers (`accepts_seed`). All models on one server and key share a `limiter`;
+        `calls` and `lacks` may be shared by all. `sleep` waits between attempts.
         """
         self.backend = backend
         self._call = call
@@ -97,7 +90,7 @@ class LiteLLMModel(Model):
         """True if an answer came without its usage."""
         self._known = Lacks() if lacks is None else lacks
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
-        """What requests ask for, and what became of it here: the roles have one object each for all their requests."""
+        """Prepared parameters; a role has one parameters object for all its requests."""
         self._policy = FailurePolicy(backend, self.limiter)
         own: dict[str, Any] = {
             "temperature": backend.temperature,
@@ -109,23 +102,23 @@ class LiteLLMModel(Model):
 
     @property
     def model_name(self) -> str:
-        """The litellm model string."""
+        """Model string of litellm."""
         return self.backend.model
 
     @property
     def system(self) -> str:
-        """The provider, as litellm calls it, `litellm` where only litellm knows it."""
+        """Provider in litellm's words, `litellm` where only litellm knows it."""
         return split(self.backend.model)[0] or "litellm"
 
     @property
     def base_url(self) -> str | None:
-        """The server asked, None if litellm chooses it."""
+        """Server, None if litellm chooses it."""
         return server_of(self.backend)
 
     def prepare_request(
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
-        """As every model does, in an output mode that can express the schema and that the server takes."""
+        """Choose an output mode that can express the schema and that the server takes."""
         return self._prepare(model_settings, model_request_parameters, self.lacks)
 
     def _prepare(
@@ -148,11 +141,11 @@ class LiteLLMModel(Model):
 
     @property
     def lacks(self) -> frozenset[Lack]:
-        """What the server is known not to have."""
+        """Known lacks of the server."""
         return self._known.of(self.backend)
 
     async def aclose(self) -> None:
-        """Close the connections; they open again when they are needed."""
+        """Close the connections; a later request opens new ones."""
         if (close := getattr(self._call, "aclose", None)) is not None:
             await close()
 
@@ -162,12 +155,12 @@ class LiteLLMModel(Model):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """One answer.
+        """Return one answer.
 
         Raises:
             EpisodeAbandoned: This request cannot be answered; others can.
-            RunStopped: Nothing can be asked of this backend.
-            UserError: A message or setting that cannot be sent.
+            RunStopped: The backend cannot be used.
+            UserError: A message or setting cannot be sent.
         """
         asked, policy = model_request_parameters, self._policy
         call = Call(current_account(), self.backend.label, self.backend.timeout, answered_before=policy.answered)
@@ -200,10 +193,10 @@ class LiteLLMModel(Model):
     async def _form(
         self, messages: list[ModelMessage], settings: ModelSettings | None, asked: ModelRequestParameters, call: Call
     ) -> tuple[dict[str, Any], ModelRequestParameters]:
-        """The request in the form that the server takes, as far as is known.
+        """Return the request in a form that the server takes, as far as known.
 
         Raises:
-            NoTools: It is to call one of several functions, and the server takes none.
+            NoTools: It has to call one of several functions, and the server takes none.
         """
         if asked.function_tools:
             if Lack.TOOLS in call.without or not self.profile.get("supports_tools", True):
@@ -218,7 +211,7 @@ class LiteLLMModel(Model):
         return request, parameters
 
     async def _answer(self, request: dict[str, Any], parameters: ModelRequestParameters, call: Call) -> ModelResponse:
-        """A usable answer: recalled if it was paid for before, else bought."""
+        """Return a usable answer: recalled from the journal, or bought."""
         paid, policy = call.account.recall(), self._policy
         if paid is not None:
             answer, cost = Answer.from_paid(paid), paid.cost_usd
@@ -250,7 +243,7 @@ class LiteLLMModel(Model):
         )
 
     async def _buy(self, request: dict[str, Any], call: Call) -> tuple[Answer, float | None]:
-        """Buy a completion, with its price: in its turn, within the budget, and kept before anyone uses it."""
+        """Buy a completion in its turn and within the budget, and keep it before it is used; return it with its price."""
         account, prompt_tokens, max_tokens = call.account, _rough_tokens(request), request.get("max_tokens")
         call.enter(CallStage.TURN)
         async with self.limiter.permit(
@@ -296,7 +289,7 @@ class LiteLLMModel(Model):
         return answer
 
     def _counted(self, answer: Answer, request: dict[str, Any]) -> Answer:
-        """The answer with a usage by which a budget holds; that it was not reported is said once."""
+        """Return the answer with a usage, estimated if the server reports none, which is logged once."""
         called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
         usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])
         if ESTIMATED in usage.details and not self._estimates:
@@ -347,7 +340,7 @@ class LiteLLMModel(Model):
 
 
 def _rough_tokens(request: dict[str, Any]) -> float:
-    """Tokens of a prompt, at four characters each: enough for a rate limit."""
+    """Return a prompt's tokens at four characters each, accurate enough for a rate limit."""
     return sum(len(message["content"] or "") for message in request["messages"]) / 4
 
 

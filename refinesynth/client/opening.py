@@ -1,4 +1,4 @@
-"""From a backend to the model that asks it."""
+"""Opening of models for backends."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,15 +30,14 @@ def open_model(
     lacks: "Lacks | None" = None,
     batches: "Batches | None" = None,
 ) -> "LiteLLMModel":
-    """The pydantic-ai model for a backend; `limiter`, `calls` and `lacks` are those that it shares with others.
+    """Return the pydantic-ai model of a backend; `limiter`, `calls` and `lacks` are shared with other models.
 
-    With `call`, requests go to that function; with `batches`, they travel in these: as many at once as there are, each
-    for a day. litellm is imported, which takes seconds once, for the backends alone
-    that go through it: all but the rehearsal and those of `path=direct`. What `path=auto` is in a run, `routed` says;
-    here it is litellm.
+    `call` replaces the backend's own completion function; `batches` sends requests in provider batches, each within a
+    day. litellm, whose import takes seconds, is imported only for backends that use it: not for the rehearsal nor
+    `path=direct`. `path=auto` is litellm here; in a run, `routed` resolves it.
 
     Raises:
-        ConfigurationError: The backend needs a key, and no variable holds one; or `path` is one that it cannot go.
+        ConfigurationError: The backend needs a key and no variable holds one, or its `path` is impossible.
     """
     from refinesynth.client.budget.price_table import price_of
     from refinesynth.client.model import LiteLLMModel
@@ -66,18 +65,12 @@ def open_model(
             call = litellm_sdk.completion
             accepts_seed = litellm_sdk.accepts(backend.model, "seed")
     return LiteLLMModel(
-        backend,
-        call=call,
-        price=price,
-        accepts_seed=accepts_seed,
-        limiter=limiter,
-        calls=calls,
-        lacks=lacks,
+        backend, call=call, price=price, accepts_seed=accepts_seed, limiter=limiter, calls=calls, lacks=lacks
     )
 
 
 def _rehearsal(backend: Backend) -> Completion:
-    """The rehearsal in this process; it remembers the scenes of an episode as long as the episode's session lives."""
+    """Return the rehearsal in this process; its scenes of an episode live as long as the episode's session."""
     from refinesynth.client.session import Session, current_account
     from refinesynth.rehearsal import Faults, Rehearsal
     from refinesynth.rehearsal.memory import Scenes, among, scenes
@@ -106,11 +99,11 @@ def open_models(
     lacks: "Lacks | None" = None,
     batches: "Batches | None" = None,
 ) -> "dict[Role, Model]":
-    """A model for every role; for a mixture of backends a `MixedModel`, of which one is to be taken for each play.
+    """Return a model for every role; for a mixture of backends a `MixedModel`.
 
-    Roles with equal backends share a model, and with it the rate limits; backends on one server with one key share a
-    limiter. With `fallback`, requests go to that while their own backend cannot be asked. Requests in flight are listed
-    in `calls`; what servers turn out not to have, in `lacks`. With `batches`, the roles that can be are asked in these.
+    Roles with equal backends share a model with its rate limits; backends on one server with one key share a limiter.
+    With `fallback`, requests go there while their own backend is unusable. Requests in flight are listed in `calls`,
+    lacks of servers in `lacks`. With `batches`, suitable roles send their requests in them.
 
     Raises:
         ConfigurationError: A backend needs a key, and no variable holds one.
@@ -132,7 +125,7 @@ def open_models(
 
     reserve = None if fallback is None else opened(fallback)
     found: list[tuple[Backend | None, bool, Model | None]] = [(fallback, False, reserve)]
-    """Backend, whether it is asked in batches, and its model."""
+    """Backend, True if it is used in batches, and its model."""
 
     def model_of(role: Role, backend: Backend) -> "Model":
         if call is None and (folder := replayed_folder(backend)) is not None:
@@ -154,7 +147,7 @@ def open_models(
 
 
 async def close_models(models: "Iterable[Model]") -> None:
-    """Close the connections of models; what was being asked is broken off."""
+    """Close the connections of models, cancelling requests in flight."""
     from refinesynth.client.several import leaves_of
 
     for model in leaves_of(models):
@@ -164,7 +157,12 @@ async def close_models(models: "Iterable[Model]") -> None:
 
 def _require_key(backend: Backend) -> None:
     names = key_variables(backend)
-    # Servers of one's own mostly want no key; one that does answers 401, and the run stops with that.
+    if key_of(backend) is None and backend.api_key_env is not None:
+        raise ConfigurationError(
+            f"api_key_env of {backend.label} is {names[0]!r}, and no environment variable of this name holds a key: set it, or "
+            f"leave api_key_env out where the server needs none"
+        )
+    # Self-hosted servers mostly need no key; one that does answers 401, which stops the run.
     if names and backend.base_url is None and key_of(backend) is None:
         raise ConfigurationError(
             f"{backend.label} needs a key: set the environment variable {names[0]}, or choose another backend "

@@ -1,4 +1,4 @@
-"""Keys out of texts: nothing that leaves the backends may carry one."""
+"""Removal of keys from texts: nothing that leaves the backends may carry one."""
 
 import json
 import os
@@ -7,14 +7,13 @@ from urllib.parse import quote
 
 _VARIABLE = re.compile(r"(_KEY|_TOKEN|_SECRET|_PASSWORD|_CREDENTIALS)$", re.IGNORECASE)
 _SHORTEST = 8
-"""Shorter values are no keys, and replacing them would garble the text."""
+"""Shorter values are no keys; replacing them would garble the text."""
 _SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?<=Bearer )[^\s\"']{8,}")
-"""What keys look like: those of variables that are not set here, and what a server echoes in part."""
+"""Shapes of keys that are in no variable here, or that a server echoes in part."""
 
 
 def redact(text: str, *, key: str | None = None) -> str:
-    """`text` without `key`, the value of any environment variable whose name says that it is one, and what looks like
-    one.
+    """Return `text` without `key`, values of environment variables named like secrets, and texts shaped like keys.
 
     A key is found as it is and as JSON, URLs and Python write it.
     """

@@ -20,20 +20,19 @@ from refinesynth.journal import JournalReader, Paid, Recorded
 from refinesynth.journal.values import model_of
 
 _STRANGERS = 3
-"""Episodes in a row, from the first, of which the journal knows nothing, before it is taken for the wrong one."""
+"""Episodes in a row, from the first, that are unknown to the journal before it is taken for the wrong one."""
 
 
 class Replay:
-    """A completion function that sends no request.
+    """Completion function that sends no request.
 
-    An episode is known by its id, and a request by its words: the same personas, seed and prompts are needed, while
-    rules, bounds and judge may be others, as far as what is asked then was asked before. A request is answered as in
-    its place; where it comes in another place, such as after a rule that refuses more, with an answer to the same words
-    that is not used yet.
+    An episode is identified by its id, a request by its words: the same personas, seed and prompts are needed. Rules,
+    bounds and judge may differ, as long as their requests were made then. A request gets the answer of its place, or in
+    another place (after a rule that refuses more) an unused answer to the same words.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the journals of the run in `folder`, which may be going on.
+        """Open the journals of the run in `folder`, which may be in progress.
 
         Raises:
             ConfigurationError: There is no such run.
@@ -45,12 +44,12 @@ class Replay:
         for journal in self._journals:
             weakref.finalize(self, journal.close)
         self._known: weakref.WeakKeyDictionary[Session, Recorded] = weakref.WeakKeyDictionary()
-        """What is recorded of each session that is being played."""
+        """Recorded completions of each session in play."""
         self._strangers: set[str] | None = set()
-        """Episodes of which nothing is recorded; None once one was found."""
+        """Episodes without a record; None once one was found."""
 
     async def __call__(self, **_: object) -> dict[str, Any]:
-        """The recorded answer to the request that the current account makes, as an OpenAI chat completion.
+        """Return the recorded answer to the current account's request, as an OpenAI chat completion.
 
         Raises:
             EpisodeAbandoned: There is none.
@@ -70,7 +69,7 @@ class Replay:
         return as_completion(paid)
 
     def lacks(self) -> Lacks:
-        """What the servers turned out not to have that were asked then."""
+        """Return the lacks of the servers that were used then."""
         found = Lacks()
         found.read(self._journals)
         return found
@@ -98,9 +97,8 @@ class Replay:
 
 
 def open_replay(folder: Path, role: Role) -> Model:
-    """The model that answers `role` from the journal of the run in `folder`, asked as that run asked it.
-
-    Where that run mixed several, so many, taking the same turns.
+    """Return the model that answers `role` from the journal of the run in `folder`; a mixture if that run mixed
+    several.
 
     Raises:
         ConfigurationError: There is no such run, or it did not play the role.
@@ -116,7 +114,7 @@ def open_replay(folder: Path, role: Role) -> Model:
 
 
 def as_completion(paid: Paid) -> dict[str, Any]:
-    """A recorded answer in the form in which a server sends one, with its bill."""
+    """Return a recorded answer as a server would send it, with its usage."""
     answer = Answer.from_paid(paid)
     calls = [
         {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

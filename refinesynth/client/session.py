@@ -1,11 +1,10 @@
-"""One episode's view of its models: the same session id on every request, seeds of its own, a ledger, a memory and a
-deadline.
+"""One episode's view of its models: session id, seeds, costs, memory and deadline.
 
-What it asked is known by a digest, also after the process that asked has died. Which request a task is making goes by a
-context variable and not by arguments, because pydantic-ai's `Model.request` has no place for it.
+A request is identified by a digest, which survives the process. A context variable names the request that a task is
+making, because pydantic-ai's `Model.request` has no parameter for it.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -40,7 +39,7 @@ from refinesynth.errors import NoTools
 from refinesynth.journal.values import ESTIMATED, Paid, model_of
 
 SESSION_HEADER = "x-session-id"
-"""Header by which a router in front of several servers keeps an episode where its prefix is cached."""
+"""Header by which a router keeps an episode on the server that has its prefix cached."""
 
 
 class Memory(Protocol):
@@ -52,84 +51,67 @@ class Memory(Protocol):
         ...
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """The completion that this request of an episode's `role` was answered with before."""
+        """Return the earlier answer to this request."""
         ...
 
     async def keep(self, *paid: Paid) -> None:
-        """Returns when the completions will be there even if the process is killed: all of them, or none."""
+        """Commit completions, all or none."""
         ...
-
-
-@dataclass
-class Ledger:
-    """Every completion of an episode or of a whole run, thrown-away answers included, per role."""
-
-    _counts: defaultdict[str, Count] = field(default_factory=lambda: defaultdict(Count))
-
-    @property
-    def by_role(self) -> dict[Role, Cost]:
-        """Of every role that has had a completion."""
-        return {role: self._counts[role].spent() for role in Role if role in self._counts}
-
-    @property
-    def total(self) -> Cost:
-        """All roles together."""
-        return sum(self.by_role.values(), Cost())
-
-    def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Add one completion."""
-        self._counts[role].enter(usage, cost_usd)
 
 
 @dataclass(eq=False)
 class Session:
-    """One episode, as its models see it. What others know of an episode is kept by this object, and goes with it.
+    """One episode, as its models see it.
 
-    Seeds follow from the session's seed, the role and how many requests that role has made, so the same episode sends
-    the same seeds with anything else running at the time.
+    Seeds follow from the session's seed, the role and the number of its requests, so the same episode sends the same
+    seeds whatever else runs.
     """
 
     id: str
     seed: int
     index: int = 0
-    """The persona's position; requests of smaller ones go first."""
+    """Position of the persona; requests of smaller ones go first."""
     memory: Memory | None = None
-    """None if nothing is to be kept."""
+    """None to keep nothing."""
     tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
-    ledger: Ledger = field(default_factory=Ledger)
+    _spent: Count = field(default_factory=Count)
     attempt: int = 0
     """Scripts and drafts begun so far."""
     answered_by: dict[str, str] = field(default_factory=dict[str, str])
-    """Role to the models that answered it, in the order of their first answer; several where one stood in for
-    another."""
+    """Role to the models that answered it, in order; several if one stood in for another."""
     _requests: Counter[str] = field(default_factory=Counter[str])
     _steps: Counter[str] = field(default_factory=Counter[str])
 
     def model(self, role: Role, model: Model) -> "SessionModel":
-        """`model` as this episode's `role`."""
+        """Return `model` as this episode's `role`."""
         return SessionModel(instrumented(model), session=self, role=role)
 
     def next_seed(self, role: Role) -> int:
-        """The seed of the role's next request, from 0 to 2**31 - 1."""
+        """Return the seed of the role's next request, from 0 to 2**31 - 1."""
         text = f"{self.seed}/{role}/{self._requests[role]}"
         self._requests[role] += 1
         return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) >> 1
 
     def take_back_seed(self, role: Role) -> None:
-        """The role's last request does not count."""
+        """Do not count the role's last request."""
         self._requests[role] -= 1
 
+    @property
+    def spent(self) -> Cost:
+        """Cost of all completions, thrown-away ones included."""
+        return self._spent.spent()
+
     def step(self, role: str) -> int:
-        """How many completions the role has had, recalled ones included."""
+        """Return the number of the role's completions, recalled ones included."""
         return self._steps[role]
 
     def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
         """Count one completion."""
         self._steps[role] += 1
-        self.ledger.enter(role, usage, cost_usd)
+        self._spent.enter(usage, cost_usd)
 
     def credit(self, role: str, model: str) -> None:
-        """Note which model gave the role a completion."""
+        """Record which model gave the role a completion."""
         before = self.answered_by.get(role)
         if before is None:
             self.answered_by[role] = model
@@ -138,7 +120,7 @@ class Session:
 
 
 class SessionModel(WrapperModel):
-    """A model that marks each request with its session, gives it a seed, and enters it in the session's ledger."""
+    """Model that marks each request with its session, gives it a seed, and counts it."""
 
     def __init__(self, wrapped: Model, *, session: Session, role: Role) -> None:
         super().__init__(wrapped)
@@ -151,7 +133,7 @@ class SessionModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """One answer, as the wrapped model gives it; from the session's memory if it was paid for before."""
+        """Return one answer of the wrapped model, or from the session's memory if it was paid for before."""
         settings = ModelSettings(**(model_settings or {}))
         settings["seed"] = self.session.next_seed(self.role)
         settings["extra_headers"] = {**settings.get("extra_headers", {}), SESSION_HEADER: self.session.id}
@@ -174,24 +156,24 @@ class SessionModel(WrapperModel):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One request of one role of one episode; its completions, thrown-away ones included, are entered one by one."""
+    """One request of one role of one episode; all its completions are counted, thrown-away ones included."""
 
     session: Session | None = None
-    """None for a request that belongs to no episode: nothing of it is kept."""
+    """None for a request that belongs to no episode and is not kept."""
     role: str = ""
     digest: bytes = b""
-    """What is asked, see `digest_of`."""
+    """See `digest_of`."""
     tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
-    """The budget that pays for it."""
+    """Budget that pays for it."""
 
     @property
     def priority(self) -> float:
-        """The episode's position: what was begun first is to be finished first."""
+        """Position of the episode: earlier ones are finished first."""
         return 0.0 if self.session is None else self.session.index
 
     @property
     def episode(self) -> str:
-        """The session's id; empty if there is none."""
+        """Id of the session; empty if there is none."""
         return "" if self.session is None else self.session.id
 
     @property
@@ -200,7 +182,7 @@ class Account:
         return self.session is not None and self.session.memory is not None and self.session.memory.ended
 
     def recall(self) -> Paid | None:
-        """The next completion of this request, if it was paid for before; it is entered as if it came now."""
+        """Return the next completion of this request if it was paid for before, and count it."""
         session, role = self.session, self.role
         if session is None or session.memory is None:
             return None
@@ -211,7 +193,7 @@ class Account:
         return paid
 
     async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
-        """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile."""
+        """Count and commit a completion, also if the caller is cancelled meanwhile."""
         session, role, usage = self.session, self.role, answer.usage
         if session is None:
             return
@@ -243,13 +225,13 @@ _current: ContextVar[Account] = ContextVar("account", default=Account())  # noqa
 
 
 def current_account() -> Account:
-    """The account of the request that this task is making."""
+    """Return the account of the request that this task is making."""
     return _current.get()
 
 
 @contextmanager
 def charged_to(account: Account) -> Generator[None]:
-    """Within this block and task, requests belong to `account`."""
+    """Charge the requests of this task to `account` while the context lasts."""
     token = _current.set(account)
     try:
         yield
@@ -261,9 +243,9 @@ _SIZE = 16
 
 
 def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> bytes:
-    """A digest of the words and the name of the wanted output.
+    """Return a digest of the words and the name of the output.
 
-    Not in it: seed, model, server and sampling, which a run's configuration holds, and the ids and thoughts that a
+    It leaves out seed, model, server and sampling, which a run's configuration holds, and ids and thoughts, which a
     provider makes up.
     """
     # Lengths keep ("a", "bc") apart from ("ab", "c").
@@ -314,7 +296,7 @@ _deadline: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
 
 
 class Deadline:
-    """A cancel scope whose time can be stopped; by several at once, and then until the last of them goes on."""
+    """Cancel scope whose clock can be stopped, also by several at once until the last of them resumes it."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
@@ -327,7 +309,7 @@ class Deadline:
         return self._scope.cancelled_caught
 
     def stop(self) -> None:
-        """The time stands still from now on."""
+        """Stop the clock."""
         if not self._stops:
             self._left = self._scope.deadline - anyio.current_time()
             self._scope.deadline = float("inf")
@@ -342,7 +324,7 @@ class Deadline:
 
 @contextmanager
 def deadline(seconds: float | None) -> Generator[Deadline]:
-    """Cancel the block after this long, None for never; what it was in time for is kept (`Deadline.passed`)."""
+    """Cancel the block after this many seconds, never for None; see `Deadline.passed`."""
     limit = float("inf") if seconds is None else anyio.current_time() + seconds
     with anyio.CancelScope(deadline=limit) as scope:
         found = Deadline(scope)
@@ -354,5 +336,5 @@ def deadline(seconds: float | None) -> Generator[Deadline]:
 
 
 def current_deadline() -> Deadline | None:
-    """The innermost deadline around this task's work."""
+    """Return the innermost deadline of this task."""
     return _deadline.get()

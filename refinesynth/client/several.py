@@ -1,6 +1,4 @@
-"""Models that stand for several: a mixture that takes turns, and a fallback for the time in which the first cannot be
-asked.
-"""
+"""Models made of several: a mixture that takes turns, and a fallback for an unusable model."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -17,40 +15,38 @@ from refinesynth.errors import BudgetSpent, RunStopped
 
 
 class MixedModel(WrapperModel):
-    """Models that take turns. A role is given one by `in_turn`; asked itself, it is the first."""
+    """Models that take turns. `in_turn` gives a role one of them; used directly, it is the first."""
 
     def __init__(self, models: Sequence[Model]) -> None:
-        """Of one model or more, none of them a mixture."""
         super().__init__(models[0])
         self.models = tuple(models)
 
 
 def mixture(models: Sequence[Model]) -> Model:
-    """All of `models`, of which there is one at least; of one alone, that one."""
+    """Return one model for all of `models`; a single one is returned itself."""
     every = [one for model in models for one in (model.models if isinstance(model, MixedModel) else (model,))]
     return MixedModel(every) if len(every) > 1 else every[0]
 
 
 def in_turn(model: Model, number: int) -> Model:
-    """The model whose turn it is in the `number`-th play, from 0; a model that is no mixture always is."""
+    """Return the model of the `number`-th play, from 0; a model that is no mixture itself."""
     return model.models[number % len(model.models)] if isinstance(model, MixedModel) else model
 
 
 _LOG = logging.getLogger("refinesynth.backends")
 _AGAIN = 300.0
-"""Seconds after which a model that stopped for another reason than an outage is asked again."""
+"""Seconds after which a model that stopped for another reason than an outage is tried again."""
 
 
 class FallbackModel(WrapperModel):
-    """Asks `wrapped`; where that would stop the run, the same request goes to `fallback`.
+    """Uses `wrapped`; a request that would stop the run goes to `fallback`.
 
-    What would stop it: an outage, a key that is not accepted, an exhausted quota, an unknown model. `wrapped` should
-    not wait for the end of an outage (its limiter has `outage=0`): it then says at once that it is down, except to the
-    one request at a time with which it tries whether it is back. So requests return to it by themselves. A model that
-    is up and will not be asked is left alone for five minutes at a time.
+    That is an outage, a rejected key, an exhausted quota or an unknown model. The limiter of `wrapped` should have
+    `outage=0`: it then fails at once while down, except for one trial request at a time, so requests return to it by
+    themselves. A model that is up and refuses is left alone for five minutes.
 
-    A request that is refused or answered badly (`EpisodeAbandoned`) does not go to `fallback`, nor one that the budget
-    does not pay for. The response names the model that answered.
+    A refused or badly answered request (`EpisodeAbandoned`), or one beyond the budget, does not go to `fallback`. The
+    response names the model that answered.
     """
 
     def __init__(self, wrapped: Model, fallback: Model) -> None:
@@ -65,11 +61,11 @@ class FallbackModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """One answer, of either model.
+        """Return one answer of either model.
 
         Raises:
             EpisodeAbandoned: This request cannot be answered; others can.
-            RunStopped: Neither can be asked.
+            RunStopped: Both are unusable.
         """
         if anyio.current_time() >= self._left_alone_until:
             try:
@@ -105,7 +101,7 @@ class FallbackModel(WrapperModel):
 
 
 def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:
-    """Models without a fallback or a mixture around them, fallbacks included, each once."""
+    """Return the models inside fallbacks and mixtures, each once."""
     found: dict[int, Model] = {}
     waiting = [*models]
     while waiting:
@@ -120,7 +116,7 @@ def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:
 
 
 def limiters_in(models: Iterable[Model]) -> tuple[RateLimiter, ...]:
-    """The limiters of models, fallbacks included, each once."""
+    """Return the limiters of models, fallbacks included, each once."""
     limiters = (getattr(model, "limiter", None) for model in leaves_of(models))
     found = {id(limiter): limiter for limiter in limiters if isinstance(limiter, RateLimiter)}
     return tuple(found.values())

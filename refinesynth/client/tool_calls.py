@@ -1,7 +1,7 @@
-"""Tool calls as the model made them, from what a server's tool parser makes of them: names in a namespace or doubled,
-arguments encoded twice or in an envelope, calls that were left in the text.
+"""Repair of tool calls that a server's tool parser distorted: names in a namespace or doubled, arguments encoded twice
+or in an envelope, calls left in the text.
 
-Only what has one meaning among the tools of the request is put right.
+Only what has one meaning among the tools of the request is repaired.
 """
 
 import json
@@ -18,16 +18,16 @@ from refinesynth.text.jsontext import read_json
 Called = tuple[str, str, str | None]
 """Tool name, arguments as JSON text, call id."""
 Tools = Mapping[str, Collection[str]]
-"""The names of a request's tools, each with those of its parameters."""
+"""Tool name to the names of its parameters."""
 
 _MOST = 20
-"""Calls in one text that are looked at."""
+"""Calls of one text that are examined."""
 _LAYERS = 4
 _NAMES = ("name", "tool_name", "tool", "function_name", "function")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "kwargs")
 _ENVELOPE = frozenset({*_NAMES, *_ARGUMENTS, "type", "id"})
 _NO_NAME = re.compile(r"[^\w-]|^$")
-"""What no function's name has, and a parser leaves in one."""
+"""Characters of no function's name, which a parser leaves in one."""
 _INDEX = re.compile(r"(?:[:#]\d+|\(\s*\)?)$")
 _MARK = (
     r"<(?:\w{1,20}:)?tool_call>|<function[= ](?:name=)?|<invoke name=|\[TOOL_CALLS\]|<\|tool_call_begin\|>"
@@ -49,21 +49,21 @@ _NEAR = 200
 
 
 class Settled(NamedTuple):
-    """An answer's calls."""
+    """Repaired calls of an answer."""
 
     calls: tuple[Called, ...]
     text: str
-    """Without the calls that were in it."""
+    """Text without the calls that were in it."""
     artefact: str | None
-    """What the server's parser did to them, fit for a message; None where it did nothing."""
+    """Distortion by the server's parser, fit for a message; None without one."""
     clear: bool = True
-    """Whether it is known what was called; where it is not, the answer is no use."""
+    """False if it is unknown what was called, so the answer is useless."""
 
 
 def settle(calls: tuple[Called, ...], text: str, tools: Tools) -> Settled:
-    """The calls that a model made, of these tools.
+    """Return the calls that a model made, of these tools.
 
-    A name that is a tool's is never changed, and one that a model may have made up is left to it.
+    A tool's name is never changed, and a name that a model may have made up stays.
     """
     settled: list[Called] = []
     artefact: str | None = None
@@ -104,7 +104,7 @@ def _tool(name: str, tools: Tools) -> str | None:
 
 
 def _plain(arguments: str, parameters: Collection[str]) -> str:
-    """The arguments out of the layers of text and objects around them; the same text where there are none."""
+    """Return the arguments without layers of text and objects around them; the same text if there are none."""
     value: object = arguments
     for layer in range(_LAYERS):
         value = _loaded(value) if isinstance(value, str) else value
@@ -136,7 +136,7 @@ def _loaded(text: str) -> object:
 
 
 def _written(text: str, tools: Tools) -> Iterator[tuple[int, str | None, str]]:
-    """Where each call in a text begins, its tool, and its arguments; of one that cannot be read, None for the tool."""
+    """Yield where each call in a text begins, its tool, and its arguments; the tool is None if it cannot be read."""
     at = 0
     for match in islice(_WRITTEN.finditer(text), _MOST):
         if match.start() < at:
@@ -172,7 +172,7 @@ def _arguments(text: str, at: int) -> tuple[str | None, int]:
 
 
 def _object(text: str, at: int) -> tuple[dict[str, object], int]:
-    """The JSON object that begins there, and where it ends; an empty one of no length where there is none."""
+    """Return the JSON object that begins there, and its end; an empty one of no length if there is none."""
     try:
         value, end = json.JSONDecoder().raw_decode(text, at)
         orjson.dumps(value)

@@ -1,8 +1,7 @@
-"""OpenTelemetry spans of episodes, attempts, verifications and requests; nothing at all unless a run asks for it.
+"""OpenTelemetry spans of episodes, attempts, verifications and requests, if a run asks for them.
 
-Each episode is a trace of its own, because a run has tens of thousands: span `episode` with `refinesynth.episode`, the
-id that journal, events and trajectories have too; below it `attempt` and `verify`, and pydantic-ai's own span for each
-request.
+Each episode is a trace of its own: span `episode` with `refinesynth.episode`, the id used in journal, events and
+trajectories; below it `attempt`, `verify` and pydantic-ai's span for each request.
 """
 
 from collections.abc import Generator
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 NAME = "refinesynth"
 """Name of the tracer."""
 ACCEPTED = f"{NAME}.accepted"
-"""Whether rules accepted what an attempt gave, or an episode gave a trajectory."""
+"""Attribute: True if rules accepted an attempt, or an episode gave a trajectory."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,9 @@ class Tracing:
     """Settings of the spans of a run."""
 
     provider: "TracerProvider | None" = None
-    """Where spans go; None takes the global one, which the application has set."""
+    """Target of the spans; None takes the application's global one."""
     content: bool = False
-    """Whether prompts and answers are in the spans of requests."""
+    """True to include prompts and answers in the spans of requests."""
 
 
 _tracing: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
@@ -37,7 +36,7 @@ _tracing: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
 
 @contextmanager
 def traced(tracing: Tracing | None) -> Generator[None]:
-    """Within this block and the tasks that are started in it, spans are made; none for None."""
+    """Make spans within this context and the tasks started in it; none for None."""
     token = _tracing.set(tracing)
     try:
         yield
@@ -47,7 +46,7 @@ def traced(tracing: Tracing | None) -> Generator[None]:
 
 @contextmanager
 def span(name: str, *, root: bool = False, **attributes: Any) -> "Generator[Span]":
-    """A span around the block; with `root`, the beginning of a trace. Attributes get the prefix `refinesynth.`."""
+    """Make a span around the block; with `root`, a new trace. Attributes get the prefix `refinesynth.`."""
     from opentelemetry.context import Context
     from opentelemetry.trace import INVALID_SPAN, get_tracer
 
@@ -63,7 +62,7 @@ def span(name: str, *, root: bool = False, **attributes: Any) -> "Generator[Span
 
 
 def instrumented(model: "Model") -> "Model":
-    """The model with a span for each request, where spans are wanted."""
+    """Return the model with a span for each request, if spans are wanted."""
     tracing = _tracing.get()
     if tracing is None:
         return model

@@ -1,4 +1,4 @@
-"""The requests in flight, and a watchdog that warns when nothing seems to move."""
+"""Requests in flight, and a watchdog that warns when none is answered."""
 
 import logging
 from collections import Counter
@@ -16,30 +16,30 @@ from refinesynth.client.session import Account
 _LOG = logging.getLogger("refinesynth.backends")
 
 _OVERDUE = 3.0
-"""Times its timeout that a call may take, its turns not counted, before it is reported."""
+"""Multiple of its timeout after which a call is reported, time for turns left out."""
 _SHOWN = 20
 """Calls that one report names, the longest first."""
 
 
 class CallStage(StrEnum):
-    """What a call is waiting for."""
+    """State of a call."""
 
     TURN = "turn"
-    """The backend's limiter: a free place, the buckets of its rate limits, or the end of an outage."""
+    """The backend's limiter: a free place, a rate limit, or the end of an outage."""
     ANSWER = "answer"
     BACKOFF = "backoff"
-    """The time between two attempts."""
+    """Time between two attempts."""
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """One request of a role, with all its attempts: the one state that its steps share."""
+    """State of one request of a role over all its attempts."""
 
     account: Account
     model: str
     """Label of the backend."""
     timeout: float
-    """Seconds that one attempt may take."""
+    """Seconds of one attempt."""
     since: float = field(default_factory=anyio.current_time)
     """On the event loop's clock, as all times here."""
     stage: CallStage = CallStage.TURN
@@ -49,20 +49,20 @@ class Call:
     in_turns: float = 0.0
     """Seconds spent waiting for turns that came."""
     failed: int = 0
-    """Attempts that failed, answers that were recalled included."""
+    """Failed attempts, recalled answers included."""
     faults: Counter[FaultKind] = field(default_factory=Counter[FaultKind])
-    """Faults that count against the backend's numbers of retries."""
+    """Faults that count against the backend's retries."""
     may: frozenset[Lack] = frozenset(Lack)
-    """Features that may be left out of the request, if the server seems to lack them."""
+    """Features that may be left out if the server seems to lack them."""
     without: frozenset[Lack] = frozenset()
-    """Features that the request is tried without."""
+    """Features left out of the request."""
     crashes: int = 0
     """Faults over which the server seems to have crashed."""
     answered_before: int = 0
-    """Requests that the backend had answered when this one began."""
+    """Answers of the backend before this request began."""
 
     def enter(self, stage: CallStage) -> None:
-        """It waits for something else from now on."""
+        """Begin to wait for something else."""
         now = anyio.current_time()
         if self.stage is CallStage.TURN:
             self.in_turns += now - self.stage_since
@@ -70,16 +70,17 @@ class Call:
         self.stage_since = now
 
     def overdue(self, now: float) -> bool:
-        """Whether it has taken several times as long as one attempt may, its turns not counted."""
+        """Return True if it takes several times its timeout, time for turns left out."""
         return self.stage is not CallStage.TURN and now - self.since - self.in_turns > _OVERDUE * self.timeout
 
 
 class Calls:
-    """The calls that are in flight, in the order in which they were begun; one registry for all that a run asks."""
+    """Calls in flight, in the order of their beginnings; one registry per run."""
 
     def __init__(self) -> None:
         self._calls: dict[int, Call] = {}
-        self._finished = 0
+        self.finished = 0
+        """Number of ended calls."""
         self._retried = 0
 
     def __len__(self) -> int:
@@ -89,24 +90,19 @@ class Calls:
         yield from tuple(self._calls.values())
 
     @property
-    def finished(self) -> int:
-        """How many have ended so far, in every way."""
-        return self._finished
-
-    @property
     def retried(self) -> int:
-        """How many attempts were made after a first one, so far."""
+        """Number of attempts after a first one."""
         return self._retried + sum(_again(call) for call in self._calls.values())
 
     @contextmanager
     def begun(self, call: Call) -> Generator[Call]:
-        """A call is in flight for the block."""
+        """List a call as in flight while the context lasts."""
         self._calls[id(call)] = call
         try:
             yield call
         finally:
             del self._calls[id(call)]
-            self._finished += 1
+            self.finished += 1
             self._retried += _again(call)
 
 
@@ -115,10 +111,9 @@ def _again(call: Call) -> int:
 
 
 async def watch(calls: Calls, *, every: float = 15.0, idle: float = 300.0) -> None:
-    """Look at `calls` every so many seconds, until cancelled, and warn through the logger `refinesynth.backends`.
+    """Check `calls` regularly until cancelled, and warn through the logger `refinesynth.backends`.
 
-    A call that takes too long is reported once; that nothing is answered, while there are calls, every `idle` seconds, or as
-    many as each of them may take.
+    A slow call is reported once; a time without answers every `idle` seconds or the shortest timeout, if longer.
     """
     reported = set[int]()
     finished, moved_at = calls.finished, anyio.current_time()

@@ -1,8 +1,7 @@
-"""From pydantic-ai's messages and parameters to the arguments of a chat completion, in OpenAI's words; what the model
-can do.
+"""Arguments of a chat completion from pydantic-ai's messages and parameters; capabilities of models.
 
-That is in pydantic-ai's table of profiles: litellm's flags claim a native JSON schema for DeepSeek and deny it to local
-models.
+The capabilities are pydantic-ai's profiles: litellm's flags claim a native JSON schema for DeepSeek and deny it to
+local models.
 """
 
 import re
@@ -46,19 +45,19 @@ _PASSED = {
     "extra_headers": "extra_headers",
     "extra_body": "extra_body",
 }
-"""Settings that go into a request as they are: pydantic-ai's name to litellm's."""
+"""Settings that are passed on: pydantic-ai's name to litellm's."""
 
 
 def chat_messages(
     messages: Sequence[ModelMessage], parameters: ModelRequestParameters, *, thinking_field: str | None = None
 ) -> list[dict[str, Any]]:
-    """The conversation, everything that the system says first joined into one message.
+    """Return the conversation, with the leading system messages joined, since many open models' chat templates take
+    only one.
 
-    One, because the chat templates of many open models take no second system message. `thinking_field` names the key
-    under which a provider wants its own thinking back; without it thinking is left out.
+    `thinking_field` is the key under which a provider wants its thinking back; without it, thinking is left out.
 
     Raises:
-        UserError: A part that this cannot say in a chat completion, such as an image: it must not vanish silently.
+        UserError: A part, such as an image, has no form in a chat completion.
     """
     mapped: list[dict[str, Any]] = []
     for message in messages:
@@ -73,15 +72,15 @@ def chat_messages(
 
 
 def tools(parameters: ModelRequestParameters, *, strict: bool) -> list[dict[str, Any]]:
-    """The tools that the model may call, the output tool among them; `strict` where the provider knows the flag."""
+    """Return the callable tools, output tools included; `strict` if the provider knows the flag."""
     return [_tool(definition, strict=strict) for definition in parameters.declared_tool_defs.values()]
 
 
 def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, forced: bool) -> str:
-    """Whether the model must call a tool: where no text is asked for and `forced` says that it can be made to.
+    """Return the tool choice: `required` if no text is allowed and calls can be `forced`.
 
     Raises:
-        UserError: A choice that names tools one by one, which no role needs and not every provider knows.
+        UserError: The choice names single tools, which no role needs and not every provider knows.
     """
     choice = settings.get("tool_choice")
     if choice not in (None, "auto", "none", "required"):
@@ -93,14 +92,14 @@ def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, 
 
 
 def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict[str, Any] | None:
-    """What holds the answer to a schema, in native mode; in the others nothing does."""
+    """Return the schema of the answer in native mode; None in other modes."""
     if parameters.output_mode == "native" and parameters.output_object is not None:
         return {"type": "json_schema", "json_schema": _schema(parameters.output_object, strict=strict)}
     return None
 
 
 def passed_on(settings: ModelSettings) -> dict[str, Any]:
-    """The settings that go into the request as they are, under litellm's names."""
+    """Return the settings that are passed on, under litellm's names."""
     given = dict(settings)
     return {ours: given[theirs] for theirs, ours in _PASSED.items() if given.get(theirs) is not None}
 
@@ -193,19 +192,18 @@ def _schema(answer: OutputObjectDefinition, *, strict: bool) -> dict[str, Any]:
 
 
 _BEFORE_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
-"""OpenAI's models from before structured outputs; the table leaves them to the API, which answers 400."""
+"""OpenAI's models without structured outputs; the profiles leave them to the API, which answers 400."""
 _COMPATIBLE = ModelProfile(
     supports_json_schema_output=True, supports_json_object_output=True, may_tokenize_special_tokens_in_content=True
 )
-"""Any server that speaks OpenAI's language, whatever it serves. The rehearsal is one, so that it is asked the same
-in-process."""
+"""Any OpenAI-compatible server, and the rehearsal, so it gets the same requests in-process."""
 
 
 def profile_of(backend: Backend) -> ModelProfile:
-    """The profile of a backend's model, with its output mode chosen.
+    """Return the profile of a backend's model, with an output mode.
 
-    Unless `backend.output_mode` says otherwise: native JSON schema where the model has it, else a tool call, else
-    prompted JSON.
+    Unless `backend.output_mode` decides: native JSON schema where the model has it, else a tool call, else prompted
+    JSON.
     """
     table = _table(backend)
     mode = backend.output_mode
@@ -235,8 +233,8 @@ def _table(backend: Backend) -> ModelProfile:
 def output_mode(
     backend: Backend, profile: ModelProfile, lacks: frozenset[Lack], *, free_keys: bool = False
 ) -> OutputMode:
-    """How a structured answer is asked for, of a server that lacks something; `free_keys` says that its schema has an
-    object with keys that it does not name.
+    """Return the output mode for a server with these lacks; with `free_keys`, the schema has an object with unnamed
+    keys.
 
     A mode that the user chose stays.
     """
@@ -252,7 +250,7 @@ def output_mode(
 
 
 def mode_for_open_schema(backend: Backend) -> OutputMode | None:
-    """How to ask for objects with free keys if the usual mode cannot; None if it can, or the user chose the mode."""
+    """Return the mode for objects with free keys if the usual one cannot express them, else None."""
     known = PROVIDERS.get(split(backend.model)[0])
     if backend.output_mode is not OutputMode.AUTO or known is None or known.open_schema is OutputMode.NATIVE:
         return None
@@ -260,7 +258,7 @@ def mode_for_open_schema(backend: Backend) -> OutputMode | None:
 
 
 def is_open(schema: object) -> bool:
-    """Whether a JSON schema has an object with keys that it does not name."""
+    """Return True if a JSON schema has an object with keys that it does not name."""
     if not isinstance(schema, dict):
         return False
     node = cast("dict[str, Any]", schema)
@@ -274,7 +272,7 @@ def is_open(schema: object) -> bool:
 
 
 def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
-    """Whether a tool call can be demanded; some models refuse it, some only while they think."""
+    """Return True if a tool call can be forced; some models refuse it, some only while they think."""
     if not profile.get("supports_forced_tool_choice", True):
         return False
     thinking = backend.extra.get("thinking")

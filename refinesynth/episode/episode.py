@@ -107,14 +107,14 @@ async def _played(
         reason=None if accepted else reason,
         lost=lost and not accepted,
         doubtful=doubtful and not accepted and not record.refused,
-        usage=session.ledger.total.usage,
-        cost_usd=session.ledger.total.cost_usd,
+        usage=session.spent.usage,
+        cost_usd=session.spent.cost_usd,
     )
 
 
 def _trajectories(accepted: Sequence[Accepted], *, record: Record, settings: EpisodeSettings) -> tuple[Trajectory, ...]:
     """Return the accepted trajectories, each with an equal share of the episode's cost."""
-    shares = record.session.ledger.total.divided(len(accepted))
+    shares = record.session.spent.divided(len(accepted))
     return tuple(
         _trajectory(one, spent=spent, record=record, settings=settings)
         for one, spent in zip(accepted, shares, strict=True)

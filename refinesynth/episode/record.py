@@ -117,10 +117,10 @@ class Record:
 
     def _begin(self) -> None:
         self.session.attempt += 1
-        self._before = self.session.ledger.total
+        self._before = self.session.spent
 
     def _since_it_began(self) -> Cost:
-        return self.session.ledger.total - self._before
+        return self.session.spent - self._before
 
     def _take_back(self, *, to: int) -> None:
         """Charge the last refused draft with what is now thrown away: all turns but the first `to`."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, whenever the process dies or the disk is full."""
+"""Files that appear whole or not at all, even if the process dies or the disk is full."""
 
 import gzip
 import os
@@ -13,23 +13,23 @@ from refinesynth.errors import InputError, StorageError
 from refinesynth.files.regular import refuse_irregular
 
 COMPRESSED = (".gz", ".zst")
-"""Suffixes of a name that ask for compression."""
+"""Suffixes that ask for compression."""
 
 _OTHER_FORMS = frozenset({".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".bz2", ".xz", ".zip"})
-"""Suffixes that promise what is not written here."""
+"""Suffixes of formats that are not written here."""
 
 _UNFINISHED = ".part"
 
 
 @contextmanager
 def atomic_write(path: Path) -> Generator[IO[bytes]]:
-    """Open a file that takes `path`'s place when the block ends well, and is removed when it does not.
+    """Open a file that takes `path`'s place when the block ends well, and is removed otherwise.
 
-    Who reads `path` meanwhile, or after a crash, finds the old file or the new one. Its content is on the disk before
-    it has the name. A link at `path` is replaced, not followed.
+    Readers of `path` find the old file or the new one, also after a crash. The content is on the disk before it has the
+    name. A link at `path` is replaced, not followed.
 
     Raises:
-        OSError: It cannot be written, as the system says it.
+        OSError: It cannot be written.
     """
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_UNFINISHED}")
     try:
@@ -44,16 +44,12 @@ def atomic_write(path: Path) -> Generator[IO[bytes]]:
 
 
 def is_unfinished(name: str, of: str) -> bool:
-    """Return whether a file of this name is what a process has left that died while it wrote the file called `of`."""
+    """Return True if a process that died while it wrote the file `of` has left a file of this name."""
     return name.startswith(f".{of}.") and name.endswith(_UNFINISHED)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """`atomic_write` with the content at hand; missing folders are made.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
+    """Write a file with `atomic_write`, making missing folders. Raises StorageError: it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
@@ -63,14 +59,14 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_text_file(path: Path, text: str) -> None:
-    """`write_file` for text; lone surrogates, which no file can hold, become U+FFFD."""
+    """Write text with `write_file`; lone surrogates, which no file can hold, become U+FFFD."""
     from refinesynth.text.jsontext import scrub  # it brings orjson, which `--help` does without
 
     write_file(path, scrub(text).encode())
 
 
 def write_json_file(path: Path, value: Any) -> None:
-    """`write_file` for JSON that people read as well."""
+    """Write indented JSON with `write_file`."""
     import orjson
 
     from refinesynth.text.jsontext import write_json
@@ -79,11 +75,11 @@ def write_json_file(path: Path, value: Any) -> None:
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
-    """Complain before any work is done.
+    """Refuse an output path before any work is done.
 
     Raises:
-        InputError: `path` is a folder, a link, a FIFO or a device, or exists and `overwrite` is false; or its name
-            promises another form than JSONL.
+        InputError: `path` is a folder, a link, a FIFO or a device, or exists and `overwrite` is false; or its
+            suffix promises another form than JSONL.
     """
     form = (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix
     if form.lower() in _OTHER_FORMS:
@@ -99,9 +95,9 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def alone_with(path: Path, *, wait: float = 0.0) -> Generator[None]:
-    """Within the block, no other process of this user on this machine writes the file or folder at `path`.
+    """Keep other processes of this user on this machine from writing the file or folder at `path`.
 
-    Another one is waited for at most `wait` seconds. Blocks for one path may be nested.
+    Waits for another process at most `wait` seconds. Blocks for one path may be nested.
 
     Raises:
         InputError: Another process writes it.
@@ -128,13 +124,13 @@ def alone_with(path: Path, *, wait: float = 0.0) -> Generator[None]:
 
 @contextmanager
 def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
-    """`atomic_write` for a file that a user has named; missing folders are made.
+    """Open a user's output file with `atomic_write`, making missing folders.
 
     `.gz` and `.zst` compress; the same content gives the same bytes.
 
     Raises:
-        InputError: `path` is a folder, a link, a FIFO or a device, exists and may not be overwritten, or cannot be
-            written; or another process writes it.
+        InputError: `path` is a folder, a link, a FIFO or a device, exists and may not be overwritten, cannot be
+            written, or is written by another process.
     """
     try:
         with alone_with(path):

@@ -1,4 +1,4 @@
-"""Reads plain and compressed files alike; a compressed one that is cut off is an error and not the file's end."""
+"""Reader of plain and compressed files; a compressed file that is cut off is an error."""
 
 import codecs
 import gzip
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _CHUNK = 1 << 9
-"""Bytes of a compressed file that are unpacked at a time. Zstandard writes 128 KiB of one byte in four bytes, so they
-become 16 MiB at most."""
+"""Compressed bytes unpacked at a time. Zstandard can write 128 KiB of one byte in four bytes, so they become at most
+16 MiB."""
 
 
 def open_binary(path: Path, compression: str | None) -> BinaryIO:
     """Open a file for buffered reading; `compression` is `.gz`, `.zst` or None.
 
     Raises:
-        OSError: It cannot be opened. Reading it raises EOFError where it is cut off, and zlib.error, OSError or
+        OSError: It cannot be opened. Reading raises EOFError where it is cut off, and zlib.error, OSError or
             ZstdError where it is no such file.
     """
     if compression == ".gz":
@@ -29,7 +29,7 @@ def open_binary(path: Path, compression: str | None) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """A Zstandard file's content, frame after frame. The library's own file object takes a cut-off file for its end."""
+    """Content of a Zstandard file, frame by frame. The library's own reader takes a cut-off file for complete."""
 
     def __init__(self, path: Path) -> None:
         import zstandard
@@ -37,7 +37,7 @@ class _Unpacked(io.RawIOBase):
         self._decompressor = zstandard.ZstdDecompressor()
         self._frame = self._decompressor.decompressobj()
         self._begun = False
-        """Whether there is something of the frame already."""
+        """True within a frame."""
         self._packed = b""
         self._plain = memoryview(b"")
         self._file = path.open("rb")
@@ -60,7 +60,7 @@ class _Unpacked(io.RawIOBase):
         return count
 
     def _unpack(self) -> bool:
-        """Unpack a piece, which may be empty; whether there was one."""
+        """Unpack a piece, which may be empty; False at the end."""
         packed = self._packed or self._file.read(_CHUNK)
         if not packed:
             if self._begun:
@@ -83,13 +83,13 @@ _MARKS = (
 """Byte order marks; that of UTF-16 begins one of UTF-32."""
 
 _OF_FOUR = {(True, False, False, False): "UTF-32-LE", (False, False, False, True): "UTF-32-BE"}
-"""Which of every four bytes are not all zero, in Western text."""
+"""Bytes of every four that are not all zero, in Western text."""
 
 
 def refuse_other_encodings(start: bytes) -> None:
-    """Look at the first line of a file, or the part of it that ends with its first line feed byte.
+    """Refuse a file by its first line, or the part up to its first line feed byte.
 
-    Not told apart: encodings of single bytes, such as Windows-1252, which look like UTF-8 that is broken in some lines.
+    Single-byte encodings, such as Windows-1252, are not detected: they look like UTF-8 that is broken in some lines.
 
     Raises:
         UnicodeError: It is UTF-16 or UTF-32, with or without a byte order mark, or no text.

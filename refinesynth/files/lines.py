@@ -1,4 +1,4 @@
-"""Lines of a file, plain or compressed, of which even an endless one does not fill the memory."""
+"""Lines of a file, plain or compressed, in bounded memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +10,14 @@ from refinesynth.files.compressed import refuse_other_encodings
 _BOM = b"\xef\xbb\xbf"
 """Byte order mark that some editors write before UTF-8."""
 _MOST_JSON = 256 * 1024 * 1024
-"""Longest JSON document that is read, in bytes: it is read whole."""
+"""Longest JSON document that is read, in bytes."""
 
 
 def bounded_lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line, with its line feed; of one that is too long the first `most` + 1 bytes alone.
+    """Yield number and bytes of each line, with its line feed; of a longer line the first `most` + 1 bytes.
 
     Raises:
-        UnicodeError: The file is in another encoding than UTF-8 that can be told.
+        UnicodeError: The file is recognizably in another encoding than UTF-8.
     """
     number = 0
     while line := file.readline(most + 1):
@@ -30,11 +30,11 @@ def bounded_lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
 
 
 def read_document(file: BinaryIO, path: Path, start: bytes = b"") -> bytes:
-    """A file of JSON, without a byte order mark; `start` was read from it before.
+    """Read a JSON file without a byte order mark; `start` was read from it before.
 
     Raises:
         InputError: It is longer than 256 MiB.
-        UnicodeError: It is in another encoding than UTF-8 that can be told.
+        UnicodeError: It is recognizably in another encoding than UTF-8.
     """
     whole = start + file.read(_MOST_JSON + 1 - len(start))
     if len(whole) > _MOST_JSON:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where a container's memory limit stands."""
+"""Files with a container's memory limit."""
 
 
 def memory_of_machine() -> int | None:
-    """Bytes of the machine, or of what its container may use of them; None if unknown."""
+    """Return the bytes of the machine's or its container's memory; None if unknown."""
     found: list[int] = []
     with suppress(OSError, ValueError, AttributeError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -1,6 +1,4 @@
-"""An output folder for one process alone: locked while it is written, and set aside where its work starts from the
-beginning.
-"""
+"""Output folders: locked while they are written, and moved aside for a fresh start."""
 
 import os
 import socket
@@ -17,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from refinesynth.errors import RunFolderError, StorageError
 
 LOCK_FILE = "run.lock"
-"""Name of the lock's file in a run folder. It stays there; only what the operating system says of it counts."""
+"""Name of the lock's file in a run folder. The file stays; only the operating system's lock counts."""
 
 _LONGEST = 1_000
 """Characters of the file that are read."""
@@ -35,21 +33,16 @@ class Holder(BaseModel, frozen=True):
 
 
 class FolderLock:
-    """A folder for one run, or one training, alone: for as long as the block lasts, or from `acquire` to `release`.
+    """Exclusive use of a folder by one run or training, as a context or from `acquire` to `release`.
 
-    The operating system holds the lock, so it is free as soon as its owner is dead, however it died. Two in one process
-    are kept apart as well, and a folder that is renamed stays locked. Not promised on network file systems that do not
-    pass locks on to other hosts.
+    The operating system holds the lock, so it is free as soon as its owner is dead. It also separates two users in one
+    process, and survives a rename of the folder. Not promised on network file systems that do not pass locks to other
+    hosts.
     """
 
     def __init__(self, folder: Path, file: str = LOCK_FILE, *, work: str = "run", names_holder: bool = True) -> None:
-        """Take nothing yet; the folder at `folder` must be there when it is taken.
-
-        Args:
-            folder: What is locked.
-            file: Name of the file in it that is locked in its stead; it is made, and stays.
-            work: What has the folder, for messages.
-            names_holder: Whether the file says which process has the folder.
+        """Prepare the lock; the folder must exist when it is taken. `file` is locked in its stead and stays; `work`
+        names the user in messages; `names_holder` writes the process into the file.
         """
         self._folder = folder
         self._file = folder / file
@@ -89,11 +82,10 @@ class FolderLock:
         return self
 
     def release(self) -> None:
-        """Let others have the folder; a second time does nothing."""
+        """Release the folder; idempotent."""
         self._lock.release()
 
     def __enter__(self) -> Self:
-        """As `acquire`."""
         return self.acquire()
 
     def __exit__(
@@ -103,7 +95,7 @@ class FolderLock:
 
 
 def holder_of(folder: Path) -> Holder | None:
-    """Return who took a run folder last, dead or alive; None if that cannot be read."""
+    """Return the last holder of a run folder, dead or alive; None if it cannot be read."""
     try:
         with (folder / LOCK_FILE).open("rb") as file:
             return Holder.model_validate(orjson.loads(file.read(_LONGEST)))
@@ -112,7 +104,7 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 def next_aside(path: Path) -> Path:
-    """Return where a folder would be moved to: the next free `NAME.old-1`."""
+    """Return the next free `NAME.old-1` for a folder."""
     number = 1
     while (aside := path.with_name(f"{path.name}.old-{number}")).exists():
         number += 1
@@ -120,9 +112,7 @@ def next_aside(path: Path) -> Path:
 
 
 def refuse_from_within(path: Path) -> None:
-    """Raises: RunFolderError: The folder would be renamed while the caller's working folder is in it, and written to
-    again.
-    """
+    """Refuse to move a folder that contains the working folder. Raises RunFolderError: it does."""
     if Path.cwd().is_relative_to(path.resolve()):
         raise RunFolderError(
             f"{str(path)!r} cannot be moved aside from within; go to another folder first, or give another output"
@@ -130,11 +120,11 @@ def refuse_from_within(path: Path) -> None:
 
 
 def move_aside(path: Path) -> Path:
-    """Rename a folder to the next free `NAME.old-1`, and say where it is now.
+    """Rename a folder to the next free `NAME.old-1`, and return its new path.
 
     Raises:
         RunFolderError: The working folder is in it.
-        OSError: It cannot be renamed, as the system says it.
+        OSError: It cannot be renamed.
     """
     refuse_from_within(path)
     return path.rename(next_aside(path))

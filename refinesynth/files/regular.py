@@ -1,4 +1,4 @@
-"""Written files are regular files: a link, a FIFO or a device would lead the bytes to what is somebody else's."""
+"""Regular files: a link, a FIFO or a device would lead written bytes elsewhere."""
 
 import os
 import stat
@@ -17,9 +17,9 @@ _KINDS = (
 
 
 def irregular(path: Path, *, follow: bool = False) -> str | None:
-    """`a link`, `a FIFO`, `a device` or `a socket`, if one is at `path`; None for files, folders and nothing.
+    """Return `a link`, `a FIFO`, `a device` or `a socket`, if one is at `path`; None for files, folders and nothing.
 
-    With `follow` a link is what it leads to.
+    With `follow`, a link counts as its target.
     """
     try:
         mode = (path.stat() if follow else path.lstat()).st_mode
@@ -29,13 +29,13 @@ def irregular(path: Path, *, follow: bool = False) -> str | None:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raises: InputError: Something else than a file or a folder is at `path`, which is to be written."""
+    """Refuse to write to anything but a file or a folder. Raises InputError: something else is at `path`."""
     if kind := irregular(path):
         raise InputError(f"{str(path)!r} is {kind}, which nothing is written to; remove it, or choose another name")
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """Open a regular file for appending; it is made if it is missing. Nothing waits, as for the reader of a FIFO.
+    """Open or create a regular file for appending, without blocking on a FIFO.
 
     Raises:
         OSError: It cannot be opened, or is something else.

@@ -1,4 +1,4 @@
-"""Files of settings: YAML, and JSON, which is YAML too."""
+"""Files of settings in YAML, which includes JSON."""
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
@@ -16,11 +16,10 @@ _COMMENT_COLUMN: Final = 40
 
 
 def read_settings(path: Path, *, nested: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
-    """A YAML file that holds a mapping, JSON included; of settings that are `nested`, those inside may not stand twice
-    either.
+    """Read a YAML file that holds a mapping; settings that are `nested` may have no repeated keys inside either.
 
     Raises:
-        InputError: There is no such file, it is no such YAML, or too large to be a configuration.
+        InputError: The file is missing, no such YAML, or too large for a configuration.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -39,7 +38,7 @@ def read_settings(path: Path, *, nested: Callable[[str], bool] = lambda _: True)
 
 
 def _refuse_repeated(node: Any, path: Path, nested: Callable[[str], bool]) -> None:
-    """Raises: InputError: A setting stands twice in a file, of which YAML would silently take the last one."""
+    """Refuse a repeated setting, of which YAML would silently take the last."""
     if node is None or node.id != "mapping":
         return
     seen: dict[str, int] = {}
@@ -60,40 +59,33 @@ def explained(
     origin: Callable[[str], str],
     inside: Callable[[str], type | None] = lambda _: None,
 ) -> str:
-    """Every setting of a model with its docstring and the origin of its value, as a file that `read_settings` reads.
+    """Return every setting of a model with its docstring and the origin of its value, as a file for `read_settings`.
 
-    `values` are plain, in the model's order; `inside` says which model a setting that has its own settings is of.
+    `values` are plain, in the model's order; `inside` returns the model of a setting that has settings of its own.
     """
-    return "\n".join(_explained(model, values, origin, inside))
+    lines: list[str] = []
+    for name, value in values.items():
+        lines += _documented(model, name)
+        within = inside(name)
+        if within is not None and value:
+            lines.append(f"{name}:")
+            for inner, each in value.items():
+                lines += _documented(within, inner, indent="  ")
+                lines.append(_line(f"  {_setting(inner, each)}", origin(f"{name}.{inner}")))
+        else:
+            lines.append(_line(_setting(name, value), origin(name)))
+        lines.append("")
+    return "\n".join(lines)
 
 
 def dumped(value: object, *, flow: bool = False) -> str:
-    """YAML without a final line feed; what a reader could not see in it is written as an escape."""
+    """Return YAML without a final line feed; invisible characters are escaped."""
     text = ""
     for unicode in (True, False):
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=unicode, width=10**9, default_flow_style=flow)
         if text.replace("\n", "").isprintable():
             break
     return text.rstrip("\n")
-
-
-def _explained(
-    model: type[BaseModel],
-    values: Mapping[str, Any],
-    origin: Callable[[str], str],
-    inside: Callable[[str], type | None],
-) -> Iterator[str]:
-    for name, value in values.items():
-        yield from _documented(model, name)
-        within = inside(name)
-        if within is not None and value:
-            yield f"{name}:"
-            for inner, each in value.items():
-                yield from _documented(within, inner, indent="  ")
-                yield _line(f"  {_setting(inner, each)}", origin(f"{name}.{inner}"))
-        else:
-            yield _line(_setting(name, value), origin(name))
-        yield ""
 
 
 def _documented(model: type, name: str, *, indent: str = "") -> Iterator[str]:
@@ -106,5 +98,5 @@ def _line(setting: str, origin: str) -> str:
 
 
 def _setting(name: str, value: object) -> str:
-    """`name: value` on one line; a list stays on it."""
+    """Return `name: value` on one line."""
     return f"{name}: {dumped(value, flow=True).removesuffix('...').rstrip()}"

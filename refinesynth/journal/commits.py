@@ -1,6 +1,4 @@
-"""Commits of the journal: batches, the connection that writes them, and the one thread that commits together everything
-that has come meanwhile.
-"""
+"""Commits of the journal: batches, the connection that writes them, and the thread that commits pending calls together."""
 
 import asyncio
 import os
@@ -26,15 +24,15 @@ from refinesynth.journal.values import Entry, Paid
 
 @dataclass
 class Failure:
-    """Why nothing more can be committed."""
+    """Reason why nothing more can be committed."""
 
     message: str
     cause: BaseException
     reported: bool = False
-    """Whether a caller got it."""
+    """True once a caller got it."""
 
     def error(self) -> StorageError:
-        """A new error for each caller that gets it, since each has a traceback of its own."""
+        """Return a new error for each caller, since each has its own traceback."""
         self.reported = True
         error = StorageError(self.message)
         error.__cause__ = self.cause
@@ -43,16 +41,16 @@ class Failure:
 
 @dataclass
 class Batch:
-    """Filled by its owner until the writer takes it. Awaiting it returns when it is committed.
+    """Filled by its owner until the writer takes it. Await it to know that it is committed.
 
     Raises:
         StorageError: It could not be committed, and neither can anything after it.
     """
 
     calls: int = 0
-    """Number of calls that put something in."""
+    """Number of calls that contributed."""
     forget_from: int | None = None
-    """Comes before everything else."""
+    """Applied before everything else."""
     paid: list[Row] = field(default_factory=list[Row])
     begun: list[Row] = field(default_factory=list[Row])
     committed: list[Row] = field(default_factory=list[Row])
@@ -60,7 +58,7 @@ class Batch:
     notes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
     """New values; those of other names stay."""
     size: int = 0
-    """Roughly, in bytes."""
+    """Approximate bytes."""
     failure: Failure | None = None
 
     def __post_init__(self) -> None:
@@ -77,16 +75,12 @@ class Batch:
         self._raise()
 
     def wait(self) -> None:
-        """Block this thread until the batch is committed.
-
-        Raises:
-            StorageError: It could not be.
-        """
+        """Block this thread until the batch is committed. Raises StorageError: it could not be committed."""
         self._ended.wait()
         self._raise()
 
     def end(self, failure: Failure | None) -> None:
-        """Notify all that wait, on any loop or thread."""
+        """Wake all waiters, on any loop or thread."""
         self.failure = failure
         with self._telling:
             self._ended.set()
@@ -101,10 +95,10 @@ class Batch:
 
 
 _MOST_ROWS = 128
-"""Rows in one statement: a power of two."""
+"""Rows of one statement: a power of two."""
 
 _CHECKPOINT_EVERY = 4 * 1024 * 1024
-"""What is committed before the log is copied back, in bytes."""
+"""Bytes committed before the log is copied back."""
 
 _PATIENCE_MS = 500
 """Longest wait for readers when the journal is closed and its log is emptied, in milliseconds."""
@@ -120,11 +114,7 @@ class Commits:
         """Inode of the log that was written to."""
 
     def commit(self, batch: Batch) -> None:
-        """Commit all of a batch or nothing.
-
-        Raises:
-            sqlite3.Error: It could not be written.
-        """
+        """Commit all of a batch or nothing. Raises sqlite3.Error: it could not be written."""
         held = [(*row[:-1], pack(row[-1])) for row in batch.held.values()]
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
@@ -149,10 +139,10 @@ class Commits:
         self._since_checkpoint += batch.size
 
     def check_log(self, log: Path) -> None:
-        """See that `log` is still the file that this connection writes to.
+        """Refuse a `log` that is no longer the file that this connection writes to.
 
         Raises:
-            StorageError: It was deleted. Everything that was committed has been copied into the journal by then.
+            StorageError: It was deleted; all commits have been copied into the journal by then.
         """
         found = log.stat().st_ino if log.exists() else None
         if found is None or self._log not in {None, found}:
@@ -165,8 +155,8 @@ class Commits:
         self._log = found
 
     def tidy(self) -> None:
-        """Now and then copy the log back into the file, after those who wait were notified. What fails here, or waits for
-        a reader, is still in the log and is tried again.
+        """Copy the log back into the file from time to time, after waiters were notified. A failure is tried again
+        later.
         """
         if self._since_checkpoint >= _CHECKPOINT_EVERY:
             self._since_checkpoint = 0
@@ -174,9 +164,8 @@ class Commits:
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def close(self) -> None:
-        """Leave one file behind that can be read and copied as it is, and let go of it.
-
-        Where a reader or a full disk is in the way, the log stays beside it, and both together are the journal.
+        """Leave one file that can be read and copied as it is. With a reader or a full disk in the way, the log stays
+        beside it.
         """
         with suppress(sqlite3.Error):
             self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
@@ -202,14 +191,13 @@ def _insertion(into: str, columns: str, rows: int, otherwise: str) -> str:
 
 
 Restore = Callable[[Sequence[Paid], Sequence[Entry], Mapping[str, bytes | None]], None]
-"""Commits completions, episodes and notes, in one step. What is there already stays; episodes take the place of what
-was there from the first of them on, so the same may come twice.
-"""
+"""Commits completions, episodes and notes in one step. Repeatable: existing completions stay, and episodes replace
+all from the first of them on."""
 
 
 @contextmanager
 def restoring(path: Path) -> Generator[Restore]:
-    """What writes to the journal at `path`, which is made if it is missing; for one process alone.
+    """Open the journal at `path` for exclusive writing; it is made if it is missing.
 
     Raises:
         StorageError: It cannot be made or written.
@@ -233,37 +221,35 @@ def restoring(path: Path) -> Generator[Restore]:
 
 
 LINGER_S = 0.002
-"""Wait of a commit for others to join it where several came together before, in seconds: a commit costs the same
-for one call and for ten. It adds to a completion that took a hundred times longer."""
+"""Seconds that a commit waits for others to join, where several came together before. A commit costs the same for
+one call and for ten; a completion takes a hundred times longer."""
 
 _SEVERAL = 3
-"""So many may be callers that wait for each other; those are not waited for."""
+"""Up to so many calls may be waiting for each other, so there is no wait for more."""
 
 
 class Writer:
     """Commits in the order of the calls, many calls at a time.
 
     The thread starts with the first call. It is a daemon: a process that ends without `close` loses what was not
-    reported to be committed, as if it had been killed.
+    reported as committed, as if killed.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Write through `connection`, which becomes this writer's own."""
         self._path = path.absolute()
         self._commits = Commits(connection)
         self._process = os.getpid()
         self._changed = threading.Condition()
         # All below are guarded by the condition's lock.
         self._filling = Batch()
-        self._last = self._filling
         self._failure: Failure | None = None
         self._closing = False
         self._last_calls = 0
-        """Calls that the last batch took."""
+        """Calls of the last batch."""
         self._thread: threading.Thread | None = None
 
     def put(self, fill: Callable[[Batch], None]) -> Batch:
-        """Add something to the next batch with `fill`, which must be quick; await the batch to know it committed.
+        """Add to the next batch with `fill`, which must be quick; await the batch to know it committed.
 
         Raises:
             StorageError: Something before it could not be committed.
@@ -275,8 +261,11 @@ class Writer:
                 f"the journal at {str(self._path)!r} was opened by process {self._process}; a forked process opens its own"
             )
         with self._changed:
-            self._check()
-            batch = self._last = self._filling
+            if self._failure is not None:
+                raise self._failure.error()
+            if self._closing:
+                raise RuntimeError(f"the journal at {str(self._path)!r} is closed")
+            batch = self._filling
             fill(batch)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="refinesynth-journal", daemon=True)
@@ -287,20 +276,8 @@ class Writer:
             batch.calls += 1
             return batch
 
-    def last(self) -> Batch | None:
-        """The batch that everything before this call is committed with; None if nothing came yet.
-
-        Raises:
-            StorageError: Something could not be committed.
-        """
-        with self._changed:
-            if self._failure is not None:
-                raise self._failure.error()
-            return None if self._thread is None else self._last
-
     def close(self) -> None:
-        """Commit everything that came, end the thread, let go of the file. More calls do nothing, nor do those of a
-        fork.
+        """Commit everything, end the thread and release the file; idempotent, and without effect in a fork.
 
         Raises:
             StorageError: Something could not be committed, and that was not reported before.
@@ -318,12 +295,6 @@ class Writer:
         if self._failure is not None and not self._failure.reported:
             raise self._failure.error()
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure.error()
-        if self._closing:
-            raise RuntimeError(f"the journal at {str(self._path)!r} is closed")
-
     def _run(self) -> None:
         while (batch := self._next()) is not None:
             failure = self._commit(batch)
@@ -332,7 +303,7 @@ class Writer:
                 self._commits.tidy()
 
     def _next(self) -> Batch | None:
-        """The next batch: all that came while the last one was committed, or what comes first; None at the end."""
+        """Return the calls that came during the last commit, or wait for the first; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._filling.calls)
             if self._last_calls > _SEVERAL:

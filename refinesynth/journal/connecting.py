@@ -1,8 +1,7 @@
-"""Opens a journal's file, for writing or for reading; its tables; what SQLite complains about, in words that say what to do.
+"""Opening of a journal's file for writing or reading; its tables; SQLite's errors with advice.
 
-SQLite alone opens it. POSIX locks belong to a process: closing any other handle of the file would drop those of every
-connection in this process, and the next program that reads the journal would take it for unused and delete the log of
-a running run.
+SQLite alone opens the file. POSIX locks belong to a process: closing any other handle would drop those of every
+connection in this process, and the next program that reads the journal would delete the log of a running run.
 """
 
 import os
@@ -35,7 +34,7 @@ _ADVICE = {
 
 
 def storage_error(path: Path, error: BaseException) -> StorageError:
-    """The error to raise for what went wrong with the file at `path`."""
+    """Return the error to raise for a failure with the file at `path`."""
     match error:
         case StorageError():
             return error
@@ -54,15 +53,15 @@ def storage_error(path: Path, error: BaseException) -> StorageError:
 
 
 def damaged(path: Path, what: str) -> StorageError:
-    """The error for content that this program did not write."""
+    """Return the error for content that this program did not write."""
     return StorageError(f"{str(path)!r} {_DAMAGED} ({what})")
 
 
 def refuse_if_gone(path: Path) -> None:
-    """See that a file that is being written is still where it was.
+    """Refuse to go on with a file that is no longer where it was.
 
     Raises:
-        StorageError: It is not: what is written now would not be found.
+        StorageError: What is written now would not be found.
     """
     if not path.exists():
         raise StorageError(
@@ -73,7 +72,7 @@ def refuse_if_gone(path: Path) -> None:
 
 @contextmanager
 def in_plain_words(path: Path) -> Generator[None]:
-    """Within this block, what SQLite and the file system raise about `path` becomes a `StorageError`."""
+    """Turn errors of SQLite and the file system about `path` into a `StorageError`."""
     try:
         yield
     except sqlite3.ProgrammingError:
@@ -85,22 +84,22 @@ def in_plain_words(path: Path) -> Generator[None]:
 
 _WRITER_WAITS_S = 30.0
 _READER_WAITS_S = 10.0
-"""How long another process may keep the file to itself, in seconds."""
+"""Longest wait for another process that locks the file, in seconds."""
 
 _LARGEST = 512 * 1024 * 1024
-"""Longest single value that is read, in bytes: a damaged length is not believed."""
+"""Longest single value that is read, in bytes; a longer one is damage."""
 
 WAL_KEPT = 64 * 1024 * 1024
-"""What the write-ahead log may keep on the disk once it is empty, in bytes."""
+"""Largest size of the emptied write-ahead log on disk, in bytes."""
 
 
 def wal_of(path: Path) -> Path:
-    """SQLite's write-ahead log of a journal."""
+    """Return the path of SQLite's write-ahead log."""
     return path.with_name(path.name + "-wal")
 
 
 def connect_to_write(path: Path) -> sqlite3.Connection:
-    """A connection that may write to the journal, which is made if it is missing.
+    """Open the journal for writing; it is made if it is missing.
 
     Raises:
         StorageError: It cannot be made, opened or written, or is no journal of this version.
@@ -120,7 +119,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that never writes; others may write meanwhile.
+    """Open the journal for reading; others may write meanwhile.
 
     Raises:
         StorageError: There is no journal, it cannot be read, or is none of this version.
@@ -158,7 +157,7 @@ def _connect(path: Path, query: str, *, waits_s: float) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """Make an empty journal under another name first: one that is there is whole, so an empty file means damage."""
+    """Make an empty journal under another name first, so an empty file at `path` means damage."""
     if wal_of(path).exists():
         # SQLite would take what it holds for the new journal's.
         raise damaged(path, f"it is missing, and {wal_of(path).name!r} is there")
@@ -203,7 +202,7 @@ APPLICATION_ID = 0x52_46_53_59
 """Marks a file as a journal: "RFSY"."""
 
 FORMAT = 1
-"""Version of the tables; a program refuses what a newer one wrote."""
+"""Version of the tables; a program refuses a newer one."""
 
 PAGE_SIZE = 4_096
 

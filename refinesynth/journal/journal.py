@@ -1,4 +1,4 @@
-"""Writes a run's journal."""
+"""Writer of a run's journal."""
 
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
@@ -10,25 +10,24 @@ from refinesynth.journal.rows import committed_to_row, held_to_row, paid_to_row
 from refinesynth.journal.values import Entry, Paid
 
 _ROW = 200
-"""What a row takes beside its longest values, in bytes, roughly."""
+"""Approximate bytes of a row beside its longest values."""
 
 
 class Journal(JournalReader):
-    """Every completion that was paid for and every episode that has ended, in one SQLite file.
+    """Every paid completion and every finished episode, in one SQLite file.
 
-    What is committed outlives the process, however it ends. A power cut may take the last moments with it, and
-    never damages the file. One journal at a time may be open for writing (see
-    `output_folder.FolderLock`); readers may come and go. It belongs to the process that opened it: a forked or spawned
-    one opens its own.
+    A commit outlives the process, however it ends. A power cut may lose the last moments and never damages the file.
+    One journal at a time may be open for writing (see `output_folder.FolderLock`), with any number of readers. It
+    belongs to the process that opened it: a forked or spawned one opens its own.
 
-    After the first failure to write, everything else that is asked of it fails alike, with a `StorageError`; nothing
-    that was committed is lost.
+    After the first failure to write, every further call fails with a `StorageError`; nothing that was committed is
+    lost.
     """
 
     def __init__(self, path: Path) -> None:
         self._writer = Writer(path, connect_to_write(path))
         self._begun: dict[int, str] = {}
-        """Index to id of the episodes in flight that this journal has listed as begun."""
+        """Index to id of the episodes in flight that are listed as begun."""
         try:
             super().__init__(path, connect_to_read(path))
         except BaseException:
@@ -36,27 +35,24 @@ class Journal(JournalReader):
             raise
         try:
             self._count = self.committed.count
-            """Episodes that are committed, or on their way."""
+            """Episodes that are committed, or about to be."""
         except BaseException:
             self.close()
             raise
 
     @classmethod
     def open(cls, path: Path) -> "Journal":
-        """Open the journal at `path` for writing, or make one.
+        """Open or make the journal at `path` for writing.
 
         Raises:
-            StorageError: It cannot be made or written, is damaged, or a newer version wrote it.
+            StorageError: It cannot be made or written, is damaged, or is of a newer version.
         """
         return Journal(path)
 
     async def keep(self, *paid: Paid) -> None:
-        """Commit completions together; one with the same episode, role, step and digest is there for good and stays.
+        """Commit completions together; an existing one with the same episode, role, step and digest stays.
 
-        They are on their way before the first `await`, so they are committed also if the caller is cancelled.
-
-        Raises:
-            StorageError: It could not be committed.
+        Enqueued before the first `await`, so they are committed also if the caller is cancelled.
         """
         rows = [paid_to_row(one) for one in paid]
 
@@ -71,15 +67,13 @@ class Journal(JournalReader):
         await self._writer.put(fill)
 
     def enter(self, entries: Sequence[Entry], *, totals: bytes | None = None) -> Awaitable[None]:
-        """Commit episodes that have ended, and the sums up to them; in the order of the calls.
+        """Commit finished episodes and the sums up to them, in the order of the calls.
 
-        Everything is on its way when this returns; the result may be awaited or not. Those whose records are in the
-        files must come in the order of their indices without a gap, and take the place of what was held. Held ones come
-        in any order.
+        Enqueued when this returns; awaiting the result is optional. Episodes in the files come in the order of their
+        indices without a gap, and replace held ones. Held ones come in any order.
 
         Raises:
-            ValueError: An episode is out of its turn, or has ended already.
-            StorageError: Something before it could not be committed.
+            ValueError: An episode is out of order, or has ended already.
         """
         count = self._count
         committed = [committed_to_row(entry) for entry in entries if not entry.is_held]
@@ -107,13 +101,11 @@ class Journal(JournalReader):
         return batch
 
     def forget_from(self, index: int, *, totals: bytes | None) -> None:
-        """Episodes from `index` on have not ended, held ones included; their paid completions stay. Returns when
+        """Forget that episodes from `index` on have ended, held ones included; their completions stay. Blocks until
         committed.
-
-        Raises:
-            StorageError: It could not be committed.
         """
-        self._wait()
+        # What was put before is committed then, and read below.
+        self._writer.put(lambda _batch: None).wait()
         ended = max(self.ended_below, self._count, *(held + 1 for held in self.held()[-1:]))
 
         def fill(batch: Batch) -> None:
@@ -125,29 +117,15 @@ class Journal(JournalReader):
         self._count = min(self._count, index)
 
     async def keep_note(self, name: str, value: bytes) -> None:
-        """Commit a value by name, in the place of the one before; on its way before the first `await`.
-
-        Raises:
-            StorageError: It could not be committed.
-        """
+        """Commit a value by name, replacing the one before; enqueued before the first `await`."""
 
         def fill(batch: Batch) -> None:
             batch.notes[name] = value
 
         await self._writer.put(fill)
 
-    async def flush(self) -> None:
-        """Returns when everything before it is committed.
-
-        Raises:
-            StorageError: Something could not be.
-        """
-        batch = self._writer.last()
-        if batch is not None:
-            await batch
-
     def close(self) -> None:
-        """Commit everything, put it into one file, end the thread. More calls do nothing.
+        """Commit everything into one file and end the thread; idempotent.
 
         Raises:
             StorageError: Something could not be committed, and that was not reported before.
@@ -155,8 +133,3 @@ class Journal(JournalReader):
         # The last to let go cleans up, and only the writer can.
         super().close()
         self._writer.close()
-
-    def _wait(self) -> None:
-        batch = self._writer.last()
-        if batch is not None:
-            batch.wait()

@@ -1,4 +1,4 @@
-"""Reads a journal, also while another process writes it and after that one died."""
+"""Reader of a journal, also while another process writes it and after that one died."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -29,29 +29,28 @@ from refinesynth.text.jsontext import scrub
 
 _PAGE = 500
 _PAGE_OF_PERSONAS = 5_000
-"""Entries that are read at a time. No read lasts longer: while one does, the writer's log cannot be emptied."""
+"""Rows of one read, kept short: during a read, the writer's log cannot be emptied."""
 
 TOTALS = "totals"
-"""The note that holds the running sums."""
+"""Note with the running sums."""
 
 BATCHES = "batches"
-"""The note that says how many batches were sent; each has one of its own."""
+"""Note with the number of batches that were sent; each has a note of its own."""
 
 ENDED_BELOW = "ended_below"
-"""The note that says which episodes had ended when some were forgotten."""
+"""Note that says which episodes had ended when some were forgotten."""
 
 _Value = TypeVar("_Value")
 
 
 class JournalReader:
-    """What is committed. May be used by any thread, by one at a time.
+    """Committed state. Usable from any thread, by one at a time.
 
-    Everything raises `StorageError` where the file is damaged or cannot be read. Not promised: that two calls see the
+    Every method raises `StorageError` if the file is damaged or cannot be read. Not promised: that two calls see the
     same state while another process writes.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Read through `connection`, which becomes this reader's own. `read` is the way to make one."""
         self.path = path
         self._connection = connection
         self._reading = Lock()
@@ -61,7 +60,7 @@ class JournalReader:
         """Open the journal at `path`, which is never changed.
 
         Raises:
-            StorageError: There is none, it is damaged, or a newer version wrote it.
+            StorageError: There is none, it is damaged, or of a newer version.
         """
         return JournalReader(path, connect_to_read(path))
 
@@ -77,17 +76,16 @@ class JournalReader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file. Nothing can be read afterwards."""
         with self._reading:
             self._connection.close()
 
     def recorded(self, episode: str) -> Recorded:
-        """Every paid completion of an episode."""
+        """Return every paid completion of an episode."""
         sql = f"SELECT {PAID_COLUMNS} FROM paid WHERE episode = ? ORDER BY rowid"  # noqa: S608 - a constant
         return Recorded(self._values(paid_from_row, sql, scrub(episode)))
 
     def entry(self, index: int) -> Entry | None:
-        """How an episode ended, with its records if they are held; None if it has not."""
+        """Return how an episode ended, with its records if they are held; None if it has not ended."""
         committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx = ?"  # noqa: S608 - a constant
         held = f"SELECT {HELD_COLUMNS} FROM held WHERE idx = ?"  # noqa: S608 - a constant
         for found in self._values(committed_from_row, committed, index) or self._values(held_from_row, held, index):
@@ -95,9 +93,7 @@ class JournalReader:
         return None
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
-        """Episodes that have ended, by index, from index `start` on, without the records of those that are held; lazily, so memory
-        does not grow with their number.
-        """
+        """Yield finished episodes from index `start` on, without the records of held ones, page by page."""
         committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE}"  # noqa: S608 - constants
         for entry in self._pages(committed_from_row, committed, start):
             start = entry.index + 1
@@ -108,7 +104,7 @@ class JournalReader:
         yield from self._pages(held_from_row, held, start)
 
     def personas(self) -> Iterator[str]:
-        """Fingerprints of the personas of the committed episodes, by index, lazily; much cheaper than `entries`."""
+        """Yield the fingerprints of the committed episodes' personas, by index; much cheaper than `entries`."""
         start = 0
         sql = f"SELECT idx, persona FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE_OF_PERSONAS}"  # noqa: S608 - a constant
         while page := self._values(persona_from_row, sql, start):
@@ -118,12 +114,12 @@ class JournalReader:
             yield from (persona for _, persona in page)
 
     def held(self) -> list[int]:
-        """Indices of the episodes that are held."""
+        """Return the indices of held episodes."""
         return [index for (index,) in self._values(whole_from_row, "SELECT idx FROM held ORDER BY idx")]
 
     @property
     def committed(self) -> Committed:
-        """How far the run's files count."""
+        """Part of the run's files that counts."""
         sql = "SELECT idx, trajectories_end, rejected_end FROM entries ORDER BY idx DESC LIMIT 1"
         for found in self._values(end_from_row, sql):
             return found
@@ -131,20 +127,20 @@ class JournalReader:
 
     @property
     def totals(self) -> bytes | None:
-        """The running sums that came with the last entries; None if none came."""
+        """Running sums that came with the last entries; None if none came."""
         return self.note(TOTALS)
 
     @property
     def ended_below(self) -> int:
-        """Of episodes below this index, those that have not ended had, and were forgotten; or an earlier one was."""
+        """Outstanding episodes below this index, or earlier ones, had ended and were forgotten."""
         return int(self.note(ENDED_BELOW) or b"0")
 
     def note(self, name: str) -> bytes | None:
-        """A single value by its name; None if there is none."""
+        """Return a single value by its name; None if there is none."""
         return dict(self._values(note_from_row, "SELECT name, value FROM notes WHERE name = ?", name)).get(name)
 
     def started(self) -> int:
-        """One more than the highest index of which anything is known; 0 for an empty journal."""
+        """Return one more than the highest known index; 0 for an empty journal."""
         highest = [
             f"SELECT idx FROM {table} ORDER BY idx DESC LIMIT 1"  # noqa: S608 - constants
             for table in ("begun", "entries", "held")
@@ -152,31 +148,32 @@ class JournalReader:
         return max((found + 1 for sql in highest for (found,) in self._values(whole_from_row, sql)), default=0)
 
     def spent(self) -> list[SpentRow]:
-        """What was used and paid, per role and model: everything, episodes that never ended included."""
+        """Return usage and cost per role and model, unfinished episodes included."""
         return self._values(spent_from_row, f"SELECT {SUMS_COLUMNS} FROM sums ORDER BY role, model")  # noqa: S608 - a constant
 
     def paid_after(self, row: int, *, most: int) -> list[tuple[int, Paid]]:
-        """Completions that were committed after the one in this row, 0 for all, with their rows; `most` of them."""
+        """Return up to `most` completions committed after the one in this row (0 for all), with their rows."""
         sql = f"SELECT rowid, {PAID_COLUMNS} FROM paid WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - a constant
         return self._values(lambda found: (int(found[0]), paid_from_row(found[1:])), sql, row, most)
 
     def last_row(self) -> int:
-        """The row of the last completion; 0 if there is none."""
+        """Return the row of the last completion; 0 if there is none."""
         return self._values(whole_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0][0]
 
     def notes(self) -> dict[str, bytes | None]:
-        """All single values by name, the running sums left out."""
+        """Return all single values by name, without the running sums."""
         sql = "SELECT name, value FROM notes WHERE name <> ?"
         return dict(self._values(note_from_row, sql, TOTALS))
 
     def paid_count(self) -> int:
-        """Completions that were paid for."""
+        """Return the number of paid completions."""
         return self._values(whole_from_row, "SELECT coalesce(sum(requests), 0) FROM sums")[0][0]
 
     def outstanding(self, *, start: int | None = None) -> list[Outstanding]:
-        """Episodes that were begun and have not ended, by index. Takes time with what is in flight, not with the run.
+        """Return the episodes that were begun and have not ended, by index; takes time with what is in flight, not with
+        the run.
 
-        With `start`, those from that index on: for a journal of completions alone, where another says what has ended.
+        `start` is the first index, for a journal of completions alone, where another says what has ended.
         """
         # SQLite takes the other columns from the row that has the maximum.
         sql = """
@@ -188,7 +185,7 @@ class JournalReader:
         return self._values(outstanding_from_row, sql, self.committed.count if start is None else start)
 
     def _values(self, value_of: Callable[[Row], _Value], sql: str, *parameters: object) -> list[_Value]:
-        """What a query gives, read at once: a read that stays open would keep the writer's log from being emptied."""
+        """Return a query's values, read at once: an open read would keep the writer's log from being emptied."""
         with in_plain_words(self.path), self._reading:
             rows = self._connection.execute(sql, parameters).fetchall()
         try:

@@ -1,4 +1,4 @@
-"""Values of a journal as rows of its tables, and back; what is read back is checked."""
+"""Values of a journal as rows of its tables, and back; rows are checked when they are read."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,10 +41,10 @@ _MOST_USD = 1e12
 
 
 def paid_to_row(paid: Paid) -> Row:
-    """The row for a completion. Token counts that no server can mean are cut, and a cost that is no number is unknown.
+    """Return the row of a completion. Impossible token counts are cut, and a cost that is no number is unknown.
 
     Raises:
-        ValueError: A position is negative, or the digest has not 16 bytes, or the answer is too long to be kept.
+        ValueError: A position is negative, the digest has not 16 bytes, or the answer is too long.
     """
     _check_positions(paid.index, paid.attempt, paid.step)
     if len(paid.digest) != DIGEST_SIZE:
@@ -71,10 +71,10 @@ def paid_to_row(paid: Paid) -> Row:
 
 
 def committed_to_row(entry: Entry) -> Row:
-    """The row for an episode whose records are in the files.
+    """Return the row of an episode whose records are in the files.
 
     Raises:
-        ValueError: A position or an end is missing or negative, or the line is too long to be kept.
+        ValueError: A position or an end is missing or negative, or the line is too long.
     """
     ends = entry.trajectories_end, entry.rejected_end
     if None in ends:
@@ -85,10 +85,10 @@ def committed_to_row(entry: Entry) -> Row:
 
 
 def held_to_row(entry: Entry) -> Row:
-    """The row for an episode that is held; its records are not compressed yet.
+    """Return the row of a held episode, with its records uncompressed.
 
     Raises:
-        ValueError: It has no records, or is too long to be kept.
+        ValueError: It has no records, or is too long.
     """
     if entry.held is None or entry.rejected_end is not None:
         raise ValueError(f"episode {entry.index} is not in the files, and has no records of its own")
@@ -99,16 +99,12 @@ def held_to_row(entry: Entry) -> Row:
 
 
 def pack(records: bytes) -> bytes:
-    """Compress; what is damaged later will not unpack."""
+    """Compress, with a checksum."""
     return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(records)
 
 
 def unpack(packed: bytes) -> bytes:
-    """What `pack` was given.
-
-    Raises:
-        ValueError: `packed` is damaged.
-    """
+    """Return what `pack` was given. Raises ValueError: `packed` is damaged."""
     try:
         size = zstandard.frame_content_size(packed)
         # A damaged length is not believed.
@@ -139,11 +135,13 @@ def _check_size(value: bytes) -> None:
 
 _Value = TypeVar("_Value")
 _FIELDS = {"idx": "index", "records": "held"}
-"""Columns that are called otherwise than the field that they hold."""
+"""Columns whose field has another name."""
 
 
 def _reader(kind: type[_Value], columns: str) -> Callable[[Row], _Value]:
-    """What makes a `kind` of a row with these columns, and raises `ValueError` where no such row was written."""
+    """Return a function from a row with these columns to a `kind`, which raises `ValueError` for a row that was never
+    written.
+    """
     names = [_FIELDS.get(column, column) for column in columns.split(", ")]
     adapter = TypeAdapter(kind)
 
@@ -158,18 +156,14 @@ def _reader(kind: type[_Value], columns: str) -> Callable[[Row], _Value]:
 
 
 paid_from_row = _reader(Paid, PAID_COLUMNS)
-"""The completion that a row of `paid` holds."""
 committed_from_row = _reader(Entry, ENTRY_COLUMNS)
-"""The entry that a row of `entries` holds."""
 spent_from_row = _reader(SpentRow, SUMS_COLUMNS)
-"""The sums that a row holds."""
 outstanding_from_row = _reader(Outstanding, "idx, episode, requests, attempt, role, step, cost_usd")
-"""An episode that has not ended."""
 _packed_from_row = _reader(Entry, HELD_COLUMNS)
 
 
 def held_from_row(row: Row) -> Entry:
-    """The entry that a row of `held` holds; its records are None where they were not asked for.
+    """Return the entry of a row of `held`; its records are None where they were not read.
 
     Raises:
         ValueError: No such row was written.
@@ -182,7 +176,7 @@ _ENDS = TypeAdapter(tuple[Count, Count, Count])
 
 
 def end_from_row(row: Row) -> Committed:
-    """The committed part of the files, from the last entry's index and ends.
+    """Return how far the files count, from the last entry's index and ends.
 
     Raises:
         ValueError: No such row was written.
@@ -194,8 +188,6 @@ def end_from_row(row: Row) -> Committed:
 persona_from_row: Callable[[Row], tuple[int, str]] = TypeAdapter(
     tuple[Annotated[int, Field(strict=True)], Text]
 ).validate_python
-"""A committed episode's index and its persona's fingerprint."""
+"""Index of a committed episode and fingerprint of its persona."""
 whole_from_row: Callable[[Row], tuple[int]] = TypeAdapter(tuple[Count]).validate_python
-"""The number that a row holds, alone."""
 note_from_row: Callable[[Row], tuple[str, bytes | None]] = TypeAdapter(tuple[Text, Blob | None]).validate_python
-"""The name and the value of a note."""

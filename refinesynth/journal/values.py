@@ -1,4 +1,4 @@
-"""What a journal keeps: paid completions, how episodes ended, and sums over the run."""
+"""Values of a journal: paid completions, ends of episodes, and sums over the run."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from pydantic import Field
 ESTIMATED = " (tokens estimated)"
 """Suffix of a model's name where the server did not report the tokens of a completion."""
 _UNUSED = re.compile(r" \((first|second) of two, not used\)$")
-"""Suffix of a model's name in journals of versions that could send a request twice: the answer that was not used."""
+"""Suffix of a model's name in journals of versions that could send a request twice: the unused answer."""
 
 
 def model_of(name: str) -> str:
-    """The model that was asked, from what stands for it in the journal."""
+    """Return the model's name without the journal's suffixes."""
     return _UNUSED.sub("", name).removesuffix(ESTIMATED)
 
 
@@ -22,7 +22,7 @@ DIGEST_SIZE = 16
 """Bytes of a digest."""
 
 MOST = 2**62
-"""Greatest number that is kept."""
+"""Largest number that is kept."""
 
 # What a journal may hold; values that come from elsewhere are checked when their rows are made.
 Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST)]
@@ -33,7 +33,7 @@ Usd: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far the run's files count."""
+    """Part of the run's files that counts."""
 
     count: int
     """Episodes whose records are in the files: those with an index below this."""
@@ -45,7 +45,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentRow:
-    """What one role has used of one model."""
+    """Usage of one model by one role."""
 
     role: Text
     model: Text
@@ -60,7 +60,6 @@ class SpentRow:
     """Requests whose price is unknown."""
 
     def __add__(self, other: "SpentRow") -> "SpentRow":
-        """The same role and model in two journals."""
         return replace(
             self,
             requests=self.requests + other.requests,
@@ -80,41 +79,36 @@ class Outstanding:
     index: Count
     episode: Text
     requests: Count
-    """Completions that were paid for."""
+    """Paid completions."""
     attempt: Count
-    """Of the last completion: scripts and drafts begun."""
+    """Scripts and drafts begun, at the last completion; role and step are the last completion's too."""
     role: Text
-    """Of the last completion."""
     step: Count
-    """Of the last completion."""
     cost_usd: Usd = 0.0
     """US dollars, of the completions whose price is known."""
 
     def __add__(self, other: "Outstanding") -> "Outstanding":
-        """The same episode in two journals."""
         last = max(self, other, key=lambda one: (one.attempt, one.step))
         return replace(last, requests=self.requests + other.requests, cost_usd=self.cost_usd + other.cost_usd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """How an episode ended.
-
-    It is held until every earlier episode has ended, and committed once its records are in the run's files.
+    """A finished episode. It is held until every earlier episode has ended, and committed once its records are in the
+    files.
     """
 
     index: Count
     """The persona's position in the run's source, from 0."""
     id: Text
-    """Id of the episode."""
     persona: Text
     """Fingerprint of the persona."""
     accepted: bool
-    """Whether it gave a trajectory."""
+    """True if it gave a trajectory."""
     line: Blob
-    """Its counts, as JSON."""
+    """Counts, as JSON."""
     held: Blob | None = None
-    """Its records, as long as they are in no file. None once they are, and where they were not asked for."""
+    """Records, as long as they are in no file; None once they are, or where they were not read."""
     trajectories_end: Count | None = None
     """Size of trajectories.jsonl after this episode, in bytes; None while it is held."""
     rejected_end: Count | None = None
@@ -122,29 +116,27 @@ class Entry:
 
     @property
     def is_held(self) -> bool:
-        """Whether its records are still to be written to the run's files."""
+        """True if its records are still to be written to the run's files."""
         return self.trajectories_end is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paid:
-    """A completion, what it answered, and what it cost."""
+    """A completion with its answer and cost."""
 
     episode: Text
-    """Id of the episode."""
     index: Count
     """The persona's position in the run's source, from 0."""
     attempt: Count
     """Scripts and drafts begun so far in the episode."""
     role: Text
     step: Count
-    """How many completions this role of this episode had before."""
+    """Completions that this role of this episode had before."""
     digest: Annotated[bytes, Field(strict=True, min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
-    """What was asked, 16 bytes."""
+    """Digest of the request, 16 bytes."""
     model: Text
-    """What answered, as its backend calls it."""
+    """Model, as its backend calls it."""
     answer: Blob
-    """The answer as JSON."""
     input_tokens: Count
     cached_tokens: Count
     cache_write_tokens: Count
@@ -154,10 +146,7 @@ class Paid:
 
 
 class Recorded:
-    """The paid completions of one episode, in the order in which they were committed.
-
-    A snapshot: what is committed later is not in it.
-    """
+    """Snapshot of the paid completions of one episode, in the order of their commits."""
 
     def __init__(self, paid: Sequence[Paid] = ()) -> None:
         self._paid = {(one.role, one.step, one.digest): one for one in paid}
@@ -172,15 +161,13 @@ class Recorded:
         return len(self._paid)
 
     def get(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """What this request at this place was answered with; None if it was not made."""
+        """Return the answer to this request at this place; None if it was not made."""
         return self._paid.get((role, step, digest))
 
     def take(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """What this request at this place was answered with, or else the first answer to it at any other place that is
-        left.
+        """Return the answer to this request at this place, or else the first unused one at any other place.
 
-        Each is handed out once, also where an episode asks the same more than once. For playing under other rules,
-        where the same request may come earlier or later.
+        Each is handed out once. For playing under other rules, where the same request may come earlier or later.
         """
         left = self._unused.get(digest)
         if not left:

@@ -1,4 +1,4 @@
-"""Blocks of a run that workers play: each has a journal in a folder of its own, which outlives a worker that is killed."""
+"""Blocks of a run on Ray: each has a journal in a folder of its own, which outlives a killed worker."""
 
 import logging
 import shutil
@@ -18,20 +18,20 @@ _ROWS = 500
 
 
 def blocks_of(run: Path) -> Path:
-    """Folder of the blocks' folders in a run's folder; there only while blocks are played, or were killed."""
+    """Return the parent of the blocks' folders; it exists while blocks play, and after blocks were killed."""
     return run / "blocks"
 
 
 async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]], *, at_start: bool = False) -> None:
-    """Have the completions of all blocks below `parent` kept that have ended, and remove their folders.
+    """Keep the completions of all ended blocks below `parent`, and remove their folders.
 
-    At the start of a run, those too of which a process died before they had begun.
+    At the start of a run, also the folders of blocks that died before they began.
 
     Raises:
-        StorageError: They cannot be kept.
+        StorageError: The completions cannot be kept.
     """
     for folder in _folders(parent, at_start=at_start):
-        # In use by a block that lives, or gone by now.
+        # In use by a live block, or gone.
         with suppress(RunFolderError), ExitStack() as until:
             until.enter_context(FolderLock(folder))
             if (folder / JOURNAL).exists():
@@ -52,5 +52,8 @@ def _folders(parent: Path, *, at_start: bool) -> list[Path]:
 
 
 def _tell_lost(folder: Path, error: StorageError) -> None:
-    text = f"what a block has paid for cannot be read, and is asked for again: {error}. Put a copy of it back, or remove {str(folder)!r}"
+    text = (
+        f"the completions of a block cannot be read, and are requested again: {error}. Put a copy of it back, or remove "
+        f"{str(folder)!r}"
+    )
     _LOG.warning("%s", text, extra={"facts": {"event": "block_lost", "path": str(folder), "text": text}})

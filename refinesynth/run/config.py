@@ -1,4 +1,4 @@
-"""config.json: what was asked of a run, enough to ask it again; and whether a resumed run asks the same."""
+"""config.json: the settings of a run, and whether a resumed run has the same."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,24 +21,24 @@ _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "early_stop", "connection
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
 
 TO_BE_ANSWERED = frozenset({"max_tokens", "output_mode", "extra"})
-"""Of a backend, what can be so wrong that it gives nothing to use."""
+"""Settings of a backend that can be so wrong that it gives no usable answer."""
 
 _GONE: Mapping[str, JsonValue] = {"grounding.two_steps": False}
-"""Settings that there are no more, and the value with which a run is the same without them."""
+"""Removed settings, and the value with which a run is the same without them."""
 
 _LEAD = 20
-"""Characters shown before the first that differs, where what is before that is left out."""
+"""Characters shown before the first difference."""
 
 SCHEMA_VERSION = 1
-"""Of config.json; a later one is of a newer refinesynth."""
+"""Version of config.json; a later one is of a newer refinesynth."""
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
 class RunConfig(BaseModel, frozen=True, extra="allow"):
-    """The settings of a run. No key and no other secret is ever among them.
+    """Settings of a run, without any key or other secret.
 
-    A setting of `PlaySettings` that has no field here is an extra one; where an older run does not name it, it had its
+    A setting of `PlaySettings` that has no field here is an extra one; an older run that does not name it had its
     default.
     """
 
@@ -48,9 +48,9 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"]
     """Most episodes in flight."""
     budget: str | None = None
-    """What may be spent in all; None sets no limit."""
+    """Budget as text; None sets no limit."""
     early_stop: int = Field(default=0, ge=0)
-    """Episodes without one accepted after which it stops early; 0 goes on. Runs from before there was this went on."""
+    """Episodes without one accepted after which it stops early; 0, as in runs from before this field, never does."""
     play: PlayName
     seed: int
     rules: str
@@ -58,30 +58,25 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     script_rules: str
     """`repr` of the chain that accepts a script."""
     mistakes: dict[str, JsonValue]
-    """Where mistakes come from."""
     attempts: dict[str, JsonValue]
-    """How often something is tried again, per episode."""
     max_turns: int
     """Longest draft, in turns."""
     judge: bool
-    """Whether an LLM judges what the rules accepted."""
     grounding: dict[str, JsonValue] | None = None
-    """How the world is executed; None in other plays. The band of difficulty is among the script rules."""
+    """Settings of an executed world; None in other plays. The band of difficulty is among the script rules."""
     branches: int = Field(default=1, ge=1)
     """Trajectories of each play."""
     episodes_per_script: int = Field(default=1, ge=1)
     """Plays of each script."""
     curation: dict[str, JsonValue] | None = None
-    """What is looked for in what the rules accepted."""
     prompts: str
     """Digest of the prompt templates."""
     models: dict[str, JsonValue]
-    """Role name to the backend's settings that change what it answers; a list of these where the role's models take
-    turns."""
+    """Role name to the backend settings that change its answers; a list where the role's models take turns."""
     connections: dict[str, JsonValue]
-    """Role name to the others: where the server is, time-outs, rate limits, the name of the variable with the key."""
+    """Role name to the other settings: server, time-outs, rate limits, the name of the key's variable."""
     personas: str
-    """What the personas were read from, in words. Their content is recorded per episode, see `EpisodeLine.persona`."""
+    """Description of the source. The content is recorded per episode, see `EpisodeLine.persona`."""
     versions: dict[str, str]
     """Package name to installed version."""
 
@@ -98,15 +93,11 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
     @property
     def part(self) -> str | None:
-        """Which shard of a run this is, see `PlaySettings.shard`; None for a whole one."""
+        """Shard of a run, see `PlaySettings.shard`; None for a whole one."""
         return (self.model_extra or {}).get("shard")
 
     def save(self, path: Path) -> None:
-        """Write this configuration, replacing what is there in one step.
-
-        Raises:
-            StorageError: The file cannot be written.
-        """
+        """Write this configuration in one step. Raises StorageError: the file cannot be written."""
         text = write_json(self.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
         try:
             with atomic_write(path) as file:
@@ -116,11 +107,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
-        """Read what `save` wrote.
-
-        Raises:
-            RunFolderError: There is no such file, or it is not a run's configuration.
-        """
+        """Read what `save` wrote. Raises RunFolderError: there is no such file, or it is not a run's configuration."""
         found: object = None
         try:
             return cls.model_validate(found := orjson.loads(path.read_bytes()))
@@ -144,12 +131,12 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
 
 def is_of_run(found: object) -> bool:
-    """Whether this is the configuration of a run, of whatever version, and not that of another program."""
+    """Return True for the configuration of a run of any version, False for that of another program."""
     return isinstance(found, dict) and "schema_version" in found
 
 
 def _writer(found: object) -> str:
-    """By which version a configuration was written that this one cannot read, as far as it says so."""
+    """Return which version wrote a configuration that this one cannot read, as far as it says so."""
     fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     schema, versions = fields.get("schema_version"), fields.get("versions")
     wrote: object = cast("dict[str, Any]", versions).get("refinesynth") if isinstance(versions, dict) else None
@@ -160,13 +147,13 @@ def _writer(found: object) -> str:
 
 
 def stable_repr(value: object) -> str:
-    """`repr` without memory addresses, which differ from process to process."""
+    """Return `repr` without memory addresses, which differ between processes."""
     return _ADDRESS.sub("", repr(value))
 
 
 def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str] = frozenset()) -> list[str]:
-    """Settings that changed and would change the data, each as `field: old -> new`; settings of backends that are named
-    in `of_models` may change.
+    """Return changed settings that would change the data, each as `field: old -> new`; settings of backends named in
+    `of_models` may change.
     """
     old, new = (config.model_dump(mode="json") for config in (before, after))
     for models in (old["models"], new["models"]):
@@ -179,14 +166,13 @@ def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str
 
 
 def _without(given: JsonValue, names: frozenset[str]) -> JsonValue:
-    """A backend's settings without some of them; of each, where a role has several."""
     if isinstance(given, list):
         return [_without(one, names) for one in given]
     return {name: value for name, value in given.items() if name not in names} if isinstance(given, dict) else given
 
 
 def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
-    """One line per leaf that differs, so that one changed number is not shown as two whole objects."""
+    """Yield one line per leaf that differs."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             if old.get(key) != new.get(key):
@@ -203,7 +189,7 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
 
 
 def _short(text: str, same: int, most: int = 200) -> str:
-    """`text`, or if it is long, the part of it after the first `same` characters."""
+    """Return `text`, or if it is long, the part after its first `same` characters."""
     if len(text) <= most:
         return text
     return f"{'...' if same else ''}{text[same : same + most]}{'...' if len(text) > same + most else ''}"

@@ -1,12 +1,12 @@
-"""One finished episode: its line in the journal, from which the counts come, and its records as bytes for the files."""
+"""A finished episode: its line in the journal, from which counts come, and its records as bytes for the files."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from refinesynth.cost import Cost
 from refinesynth.errors import StorageError
@@ -16,20 +16,36 @@ from refinesynth.run.figures import EpisodeFigures
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, Usage, explain
 
-_Kept = TypeVar("_Kept", bound=BaseModel)
-
 
 def fingerprint(persona: Persona) -> str:
-    """Sixteen hexadecimal digits that identify this persona, with its script if it has one."""
+    """Return sixteen hexadecimal digits that identify this persona, with its script if it has one."""
     script = persona.script.digest if isinstance(persona, ScriptedPersona) else ""
     return hashlib.blake2b(f"{persona.text}{script}".encode(), digest_size=8).hexdigest()
 
 
-class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
-    """A finished episode in one small line.
+class Kept(BaseModel, extra="forbid"):
+    """Value in the journal. A field that is added later needs a default, so old values stay readable."""
 
-    A field that is added later needs a default, so that what was written before can still be read.
-    """
+    def to_json(self) -> bytes:
+        """Return one line of JSON, without the newline."""
+        return write_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Read what `to_json` wrote. Raises StorageError: it is damaged, or of another version."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise StorageError(
+                f"the journal is damaged, or of another version: {cls.__name__}: {explain(error)}. Put the original back, or "
+                f"start over with --fresh (in Python fresh=True), which keeps the old folder"
+            ) from error
+
+
+class EpisodeLine(Kept):
+    """A finished episode in one small line."""
+
+    model_config = ConfigDict(frozen=True)
 
     index: int = Field(ge=0)
     """The persona's position in the source, from 0."""
@@ -37,26 +53,25 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
     persona: str
     """`fingerprint` of the persona."""
     accepted: bool
-    """Whether it gave a trajectory."""
+    """True if it gave a trajectory."""
     trajectories: int = Field(default_factory=lambda fields: int(fields["accepted"]), ge=0)
-    """How many it gave. Lines from before there could be several do not say it."""
+    """Number of its trajectories; absent in lines from before there could be several."""
     reason: str | None
-    """Why there is no trajectory; None if there is one."""
+    """Reason why there is no trajectory; None if there is one."""
     lost: bool = False
-    """Whether that says nothing of the data, see `EpisodeOutcome.lost`."""
+    """See `EpisodeOutcome.lost`."""
     scripts_refused: int = Field(ge=0)
     drafts_refused: int = Field(ge=0)
     by_rule: dict[str, int]
     """Rule name to the refused scripts and drafts that it rejected, each counted once."""
     violations: dict[str, int]
-    """Rule name to everything that it found in them, warnings included."""
+    """Rule name to all its findings in them, warnings included."""
     usage: Usage
     cost_usd: float | None
     """US dollars; None where a model's price is unknown."""
     wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
-    """Rule name to what was spent on what it refused, see `Refused.usage`."""
+    """Rule name to the cost of what it refused, see `Refused.usage`."""
     figures: EpisodeFigures = EpisodeFigures()
-    """What its trajectories are like."""
 
     @model_validator(mode="after")
     def _counts_agree(self) -> Self:
@@ -66,12 +81,10 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def spent(self) -> Cost:
-        """By the whole episode."""
         return Cost(usage=self.usage, cost_usd=self.cost_usd)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
-        """The line for an outcome."""
         refused = outcome.refused
         scripts = sum(item.stage == "script" for item in refused)
         return cls(
@@ -92,19 +105,6 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
             figures=EpisodeFigures.of(outcome),
         )
 
-    def to_json(self) -> bytes:
-        """This value as one line of JSON, without the newline."""
-        return write_json(self.model_dump(mode="json"))
-
-    @classmethod
-    def from_json(cls, line: bytes) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            StorageError: This is no such line.
-        """
-        return read_kept(cls, line)
-
 
 def refusals_by_rule(refused: Iterable[Refused]) -> dict[str, int]:
     counts: Counter[str] = Counter()
@@ -113,38 +113,20 @@ def refusals_by_rule(refused: Iterable[Refused]) -> dict[str, int]:
     return dict(counts)
 
 
-def read_kept(kind: type[_Kept], data: bytes) -> _Kept:
-    """Read a value that was written to the journal.
-
-    Raises:
-        StorageError: It is damaged, or of another version.
-    """
-    try:
-        return kind.model_validate_json(data)
-    except ValidationError as error:
-        raise StorageError(
-            f"the journal is damaged, or of another version: {kind.__name__}: {explain(error)}. Put the original back, or "
-            f"start over with --fresh (in Python fresh=True), which keeps the old folder"
-        ) from error
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """An episode's outcome, written down. No line holds a newline."""
+    """An episode's outcome as bytes. No line holds a newline."""
 
     line: EpisodeLine
-    """What the counts need."""
     trajectories: tuple[bytes, ...]
-    """Its lines of trajectories.jsonl; none if nothing was accepted."""
+    """Lines of trajectories.jsonl."""
     rejected: tuple[bytes, ...]
-    """Its lines of rejected.jsonl."""
+    """Lines of rejected.jsonl."""
     doubtful: bool = False
-    """See `EpisodeOutcome.doubtful`; such a one is not written before another episode has shown that settings are
-    right."""
+    """See `EpisodeOutcome.doubtful`; written only once another episode has shown that the settings are right."""
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> "Finished":
-        """Write an outcome down."""
         return cls(
             line=EpisodeLine.of(outcome),
             trajectories=tuple(trajectory.to_json() for trajectory in outcome.trajectories),
@@ -154,35 +136,28 @@ class Finished:
 
     @property
     def index(self) -> int:
-        """The persona's position in the source, from 0."""
         return self.line.index
 
     @property
     def id(self) -> str:
-        """The episode's id."""
         return self.line.id
 
     @property
     def persona(self) -> str:
-        """`fingerprint` of the persona."""
         return self.line.persona
 
     def waiting(self) -> Entry:
-        """The journal's entry while an earlier episode is missing: it holds the lines as well."""
+        """Return the journal's entry while an earlier episode is missing; it holds the lines as well."""
         # An empty line stands where there is no trajectory, as it did when there could be no more than one.
         return self._entry(held=b"\n".join((*(self.trajectories or (b"",)), *self.rejected)))
 
     def written(self, *, trajectories_end: int, rejected_end: int) -> Entry:
-        """The journal's entry once the lines are in the files, which have so many bytes then."""
+        """Return the journal's entry once the lines are in the files, with the files' sizes in bytes."""
         return self._entry(trajectories_end=trajectories_end, rejected_end=rejected_end)
 
     @classmethod
     def read(cls, entry: Entry) -> "Finished":
-        """An episode back from its `waiting` entry.
-
-        Raises:
-            StorageError: This is no such entry.
-        """
+        """Read an episode from its `waiting` entry. Raises StorageError: this is no such entry."""
         line = EpisodeLine.from_json(entry.line)
         if entry.held is None:
             raise StorageError(f"the journal is damaged: it has lost episode {entry.index}, which waited for its turn")
@@ -195,7 +170,7 @@ class Finished:
         return cls(line=line, trajectories=tuple(records[: line.trajectories]), rejected=tuple(records[first:]))
 
     def curated(self, curate: Callable[[EpisodeOutcome], EpisodeOutcome]) -> "Finished":
-        """This episode after `curate`, which may refuse trajectories of it; itself if it has none, or none was touched.
+        """Return this episode after `curate`, which may refuse its trajectories; itself if nothing was changed.
 
         Raises:
             StorageError: Its lines are not what a run wrote.
@@ -211,7 +186,6 @@ class Finished:
         return replace(finished, line=finished.line.model_copy(update={"persona": self.persona}))
 
     def _outcome(self) -> EpisodeOutcome:
-        """What this was written from; it has a trajectory, which knows its persona."""
         try:
             trajectories = tuple(map(Trajectory.from_json, self.trajectories))
             refused = tuple(map(Refused.from_json, self.rejected))

@@ -1,4 +1,4 @@
-"""What a run's trajectories are like, in figures that are small enough to be kept for each episode and summed up."""
+"""Figures of a run's trajectories, small enough to be kept for each episode and summed."""
 
 import re
 from collections import Counter
@@ -14,10 +14,10 @@ from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Trajectory
 from refinesynth.trajectory.positions import TENTHS, mistakes_by_tenth, summed
 
 UNREADABLE = "unreadable"
-"""Stands among the rules for scripts that could not be read at all."""
+"""Stands among the rules for scripts that could not be read."""
 
 FEATURES = ("distractors", "irreversible", "hidden", "preconditions")
-"""What a mix asks for, in its order; see `measured`."""
+"""Features of a mix, in its order; see `measured`."""
 
 _SHARE_OF_DISTRACTORS = 0.5
 _SEVERAL = 4
@@ -26,13 +26,13 @@ _RULE = re.compile(r"\b([A-Z]\w*)\(")
 
 
 _REMOVED = ("guesses", "guessed", "borrowed")
-"""Keys that earlier versions wrote; they are read and ignored."""
+"""Keys of earlier versions, read and ignored."""
 
 _GIVEN_UP = "by giving the plan up"
-"""Key of `longer` under which an earlier version counted what is abandoned."""
+"""Key of `longer` under which an earlier version counted abandoned mistakes."""
 
 LONGER = {"after a second try": "again", "later": "late"}
-"""How a repair took longer, in words, to the field of `Refinements` that counts it."""
+"""Way in which a repair took longer to the field of `Refinements` that counts it."""
 
 
 def _of_earlier(found: object) -> object:
@@ -49,20 +49,20 @@ def _of_earlier(found: object) -> object:
 
 
 class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
-    """Of one episode's trajectories, and of the scripts that were refused before. Some hundred bytes."""
+    """Figures of one episode's trajectories and of the scripts refused before; some hundred bytes."""
 
     scripts: tuple[str, ...] = ()
     """Digests of the scripts, each once."""
     actions: tuple[str, ...] = ()
     """Digests of the actions' templates, each once, eight hexadecimal digits."""
     turns: tuple[int, ...] = ()
-    """Of each trajectory, those of both voices together."""
+    """Turns of both voices, of each trajectory."""
     steps: tuple[int, ...] = ()
-    """Of each grounded trajectory, the length of its script's shortest solution, in actions."""
+    """Length of the script's shortest solution in actions, of each grounded trajectory."""
     features: dict[str, int] = Field(default_factory=dict[str, int])
-    """Feature to the grounded trajectories whose script was measured to have it, see `measured`."""
+    """Feature to the grounded trajectories whose script has it, see `measured`."""
     mistakes: dict[str, int] = Field(default_factory=dict[str, int])
-    """Kind to the player's mistakes of it."""
+    """Kind to the player's mistakes."""
     refinements: int = 0
     """Mistakes that are answered or abandoned, see `rules.repairs`."""
     abandoned: int = 0
@@ -70,25 +70,24 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     unanswered: int = 0
     """Mistakes that are not refined."""
     longer: dict[str, int] = Field(default_factory=dict[str, int])
-    """Way in which a repair took longer, see `LONGER`, to the mistakes of which that is so."""
+    """Way in which a repair took longer, see `LONGER`, to the number of mistakes."""
     tenths: tuple[float, ...] = ()
-    """Mistakes in each tenth of the plays, see `mistakes_by_tenth`; none where an earlier version counted."""
+    """Mistakes in each tenth of the plays, see `mistakes_by_tenth`; empty in earlier versions."""
     clean: int = 0
     """Trajectories without a mistake."""
     transient: int = 0
     """Right actions that failed for a moment."""
     plain: int = 0
-    """Answers whose words are the rulebook's, since none of the DungeonMaster's would do."""
+    """Answers in the rulebook's words, since none of the DungeonMaster's would do."""
     stopped: dict[str, int] = Field(default_factory=dict[str, int])
-    """Rule, or `UNREADABLE`, to the scripts that it refused and no rule before it."""
+    """Rule, or `UNREADABLE`, to the scripts that it was the first to refuse."""
     passed: int = 0
-    """Scripts that were played to an end at least once, well or not; 0 or 1."""
+    """Scripts that were played to an end at least once; 0 or 1."""
 
     _read_earlier = model_validator(mode="before")(_of_earlier)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
-        """Of an outcome."""
         drafts = any(item.stage == "draft" for item in outcome.refused)
         return cls.of_records(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
 
@@ -96,7 +95,6 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     def of_records(
         cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0
     ) -> Self:
-        """Of trajectories that have been played, and what was refused."""
         said = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
         names = {action.name for found in trajectories for action in found.script.actions}
         known = [difficulty for found in trajectories if (difficulty := found.provenance.difficulty) is not None]
@@ -122,15 +120,15 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
 
 
 class Figures(BaseModel, extra="forbid"):
-    """Sums of them. Their size does not depend on how many there are."""
+    """Sums of `EpisodeFigures`, of constant size."""
 
     trajectories: int = 0
     turns: Counter[int] = Field(default_factory=Counter[int])
-    """Number of turns to trajectories that have so many."""
+    """Number of turns to trajectories."""
     steps: Counter[int] = Field(default_factory=Counter[int])
-    """Length of the shortest solution to trajectories whose script has it."""
+    """Length of the shortest solution to trajectories."""
     features: Counter[str] = Field(default_factory=Counter[str])
-    """Feature to trajectories whose script has it."""
+    """Feature to trajectories."""
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
     abandoned: int = 0
@@ -146,7 +144,6 @@ class Figures(BaseModel, extra="forbid"):
     _read_earlier = model_validator(mode="before")(_of_earlier)
 
     def add(self, one: EpisodeFigures) -> None:
-        """Count one more episode."""
         self.trajectories += len(one.turns)
         self.tenths = summed((self.tenths, one.tenths or (0.0,) * TENTHS))
         for name in _SUMMED:
@@ -158,18 +155,19 @@ class Figures(BaseModel, extra="forbid"):
 
     @property
     def written(self) -> int:
-        """Scripts that were written, as far as they were refused or played."""
+        """Scripts that were refused or played."""
         return self.passed + self.stopped.total()
 
 
 _SUMMED = Figures.model_fields.keys() & EpisodeFigures.model_fields.keys() - {"tenths"}
-"""Fields that are counts of the same name in both."""
+"""Counts of the same name in both."""
 
 
 def measured(difficulty: Difficulty) -> tuple[str, ...]:
-    """Which features of a mix a script has, as far as executing it shows: half of the names are distractors; a single
-    action is known to lose the goal; something that is needed cannot be seen at first; the solution has to bring about
-    four conditions at least.
+    """Return the features of a mix that executing the script has shown.
+
+    Distractors: half of the names; irreversible: a single action is known to lose the goal; hidden: something needed
+    cannot be seen at first; preconditions: the solution has to bring about four conditions at least.
     """
     has = (
         difficulty.distractors >= _SHARE_OF_DISTRACTORS,
@@ -181,12 +179,12 @@ def measured(difficulty: Difficulty) -> tuple[str, ...]:
 
 
 def in_order(chain: str) -> list[str]:
-    """The names of the rules in a chain's text, each once, in the order in which they look."""
+    """Return the names of the rules in a chain's text, each once, in their order."""
     return list(dict.fromkeys(_RULE.findall(chain)))
 
 
 def _stop(item: Refused) -> str:
-    """The first rule that refused a script; what comes after it did not get to see the script, or said so after it."""
+    """Return the first rule that refused a script."""
     return next(iter(item.rejecting), UNREADABLE)
 
 

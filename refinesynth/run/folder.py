@@ -13,8 +13,8 @@ view/                the run as logs for a viewer, where someone has looked at i
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from refinesynth.errors import InputError, RefinesynthError, RunFolderError, StorageError
+from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
@@ -39,7 +39,7 @@ JOURNAL = "journal.sqlite"
 CONFIG = "config.json"
 
 CARRIED = "carried"
-"""The journal's note of what other runs have paid for that were put together in this one."""
+"""Name of the journal's note with the costs of other runs that were merged into this one."""
 _CARRIED = TypeAdapter(list[SpentRow])
 
 _RUN_FILE = re.compile(
@@ -49,12 +49,16 @@ _RUN_FILE = re.compile(
 
 
 def is_run_file(name: str) -> bool:
-    """Whether a run writes a file of this name into its folder."""
+    """Return True if a run writes a file of this name into its folder."""
     return _RUN_FILE.fullmatch(name) is not None
 
 
 def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
-    """Raises: RunFolderError: A file of a run is a FIFO or a device; or a link, unless links are followed."""
+    """Refuse a folder in which a file of a run is a FIFO or a device, or a link unless links are followed.
+
+    Raises:
+        RunFolderError: There is one.
+    """
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if is_run_file(entry.name) and (kind := irregular(entry, follow=follow)):
             raise RunFolderError(
@@ -64,7 +68,7 @@ def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
 
 
 def worker_journals(path: Path) -> list[Path]:
-    """The journals that workers of earlier versions have written into a folder."""
+    """Return the journals that workers of earlier versions have written into a folder."""
     return sorted(found for found in path.glob("journal-*.sqlite") if is_run_file(found.name))
 
 
@@ -76,10 +80,10 @@ def _raise(error: RunFolderError) -> None:
 
 
 class RunFolder:
-    """Reads a run that is finished, interrupted or still going on; never writes, and needs no lock.
+    """Reader of a run that is finished, interrupted or in progress; never writes and takes no lock.
 
-    Everything is read lazily, and only what the journal counts. Where there is no journal, because someone has copied
-    the lines alone, all complete lines count.
+    Reads lazily, and only what the journal counts. Without a journal, as in a copy of the JSONL files alone, all
+    complete lines count. Every method raises `StorageError` if a journal cannot be read.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
@@ -106,11 +110,7 @@ class RunFolder:
         return f"{type(self).__name__}({str(self.path)!r})"
 
     def episodes(self) -> Iterator[EpisodeLine]:
-        """Finished episodes whose lines are in the files, in the order of the personas.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Yield the finished episodes whose lines are in the files, in the order of the personas."""
         with self._journal() as journal:
             for entry in journal.entries() if journal else ():
                 if entry.is_held:
@@ -118,49 +118,38 @@ class RunFolder:
                 yield EpisodeLine.from_json(entry.line)
 
     def waiting_lines(self) -> list[EpisodeLine]:
-        """Finished episodes that wait for an earlier one, or are beyond the `n`-th; by index, not more than a window of
-        them.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return finished episodes that wait for an earlier one or are beyond the `n`-th, by index."""
         with self._journal() as journal:
             waiting = journal.entries(journal.committed.count) if journal else ()
             return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
 
     def has_ended(self) -> bool:
-        """Whether an episode has, as far as it is known.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return True if an episode has ended, or if that is unknown."""
         with self._journal() as journal:
             return journal is None or bool(journal.committed.count or journal.held())
 
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
-        """What was accepted, in the order of the personas.
+        """Yield the accepted trajectories in the order of the personas.
 
-        A line that is not a trajectory is left out if `on_spoilt` returns.
+        A line that is no trajectory is left out if `on_spoilt` returns.
 
         Raises:
-            RunFolderError: A line is not a trajectory, or lines that count are missing.
-            StorageError: The journal cannot be read.
+            RunFolderError: A line is no trajectory, or counted lines are missing.
         """
         counted = self.counted()
         return _read(self.trajectories_file, Trajectory, counted and counted.trajectories_end, on_spoilt)
 
     def refused(self) -> Iterator[Refused]:
-        """Scripts and drafts that were refused, in the order of the personas.
+        """Yield the refused scripts and drafts in the order of the personas.
 
         Raises:
-            RunFolderError: A line is not one that a run wrote, or lines that count are missing.
-            StorageError: The journal cannot be read.
+            RunFolderError: A line was not written by a run, or counted lines are missing.
         """
         counted = self.counted()
         return _read(self.rejected_file, Refused, counted and counted.rejected_end, _raise)
 
     def contaminated(self) -> set[str]:
-        """Ids of trajectories that were kept although an evaluation set holds a part of them, as events.jsonl says."""
+        """Return the ids of kept trajectories that share words with an evaluation set, as events.jsonl says."""
         if self.config.curation is None or not self.config.curation.get("evaluation") or not self.events_file.exists():
             return set()
         lines = (line for line in read_lines(self.events_file) if b'"contaminated"' in line)
@@ -168,20 +157,15 @@ class RunFolder:
         return {event["trajectory"] for event in events if event.get("event") == "contaminated"}
 
     def counted(self) -> Committed | None:
-        """How much of the files counts; None without a journal, when all complete lines do.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return how much of the files counts; None without a journal."""
         with self._journal() as journal:
             return journal.committed if journal else None
 
     def totals(self) -> RunStats:
-        """Sums over the episodes in the files; costs no more for a million of them. Without a journal they are counted.
+        """Return the sums over the episodes in the files, in constant time; without a journal, count the lines.
 
         Raises:
-            RunFolderError: There is no journal, and a line is not one that a run wrote.
-            StorageError: The journal cannot be read.
+            RunFolderError: There is no journal, and a line was not written by a run.
         """
         with self._journal() as journal:
             if journal is not None:
@@ -189,19 +173,11 @@ class RunFolder:
         return RunStats.counted(accepted=self.trajectories(), refused=self.refused())
 
     def spent(self) -> list[SpentRow]:
-        """What was used and paid, per role and model, episodes that never ended included; nothing without a journal.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return usage and cost per role and model, unfinished episodes included; nothing without a journal."""
         return summed(row for one in self._all_journals() for row in (*one.spent(), *_carried(one)))
 
     def outstanding(self) -> list[Outstanding]:
-        """Episodes that were begun and have not ended: in flight, or to be continued.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return the episodes that were begun and have not ended: in flight, or to be continued."""
         counted = self.counted()
         if counted is None:
             return []
@@ -224,8 +200,8 @@ class RunFolder:
 
 
 def _carried(journal: JournalReader) -> list[SpentRow]:
-    """Sums of completions that are in no journal here: those of other runs, and those of workers that an
-    earlier version let keep their journals elsewhere.
+    """Return sums of completions that are in no journal here: those of merged runs, and of workers of an earlier
+    version whose journals were kept elsewhere.
     """
     try:
         elsewhere = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
@@ -236,7 +212,7 @@ def _carried(journal: JournalReader) -> list[SpentRow]:
 
 
 def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
-    """The sums of several journals, per role and model."""
+    """Return the sums of several journals, per role and model."""
     sums: dict[tuple[str, str], SpentRow] = {}
     for row in rows:
         known = sums.get((row.role, row.model))
@@ -245,11 +221,7 @@ def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
 
 
 def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """Those of a file by itself.
-
-    Raises:
-        RunFolderError: A line is not a trajectory.
-    """
+    """Yield the trajectories of a file. Raises RunFolderError: a line is no trajectory."""
     return _read(path, Trajectory, None, _raise)
 
 
@@ -270,14 +242,14 @@ def _read(
 
 
 ScriptSource: TypeAlias = str | PathLike[str] | Iterable[Persona]
-"""A run folder, a file of trajectories, or `ScriptedPersona`s."""
+"""Run folder, file of trajectories, or `ScriptedPersona`s."""
 
 
 def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *, column: str | None = None) -> Personas:
-    """Personas, or in their place scripts with theirs, in the order of the trajectories.
+    """Open personas, or scripts with their personas in the order of the trajectories.
 
     Raises:
-        InputError: Both are given, a column without rows of personas, or what is given cannot be read.
+        InputError: Both are given, a column without rows of personas, or the source cannot be read.
     """
     if column is not None and (personas is None or isinstance(personas, Persona)):
         raise InputError(f"column is {column!r}, and no rows of personas are given that could have it")
@@ -285,23 +257,15 @@ def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *,
         return open_personas(personas, column=column)
     if personas is not None:
         raise InputError("personas and scripts are both given; scripts come with the personas they were written for")
-    return _open(scripts)
-
-
-def _open(source: ScriptSource) -> Personas:
-    if not isinstance(source, str | PathLike):
-        return open_personas(source)
-    found = open_personas(_scripted(stored_trajectories(source)))
-    found.description = f"the scripts of {str(Path(source))!r}"
+    if not isinstance(scripts, str | PathLike):
+        return open_personas(scripts)
+    found = open_personas(_scripted(stored_trajectories(scripts)))
+    found.description = f"the scripts of {str(Path(scripts))!r}"
     return found
 
 
 def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
-    """What a run folder holds, or a JSONL file of trajectories.
-
-    Raises:
-        InputError: It is not there or is none of both.
-    """
+    """Yield the trajectories of a run folder or of a JSONL file. Raises InputError: there is no such folder or file."""
     path = Path(source)
     if not path.exists():
         raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
@@ -309,7 +273,7 @@ def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
 
 
 def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """The first trajectory of each script, lazily and in their order."""
+    """Yield the first trajectory of each script."""
     seen = set[str]()
     for one in trajectories:
         if (digest := one.script.digest) not in seen:
@@ -323,8 +287,8 @@ def _scripted(trajectories: Iterable[Trajectory]) -> Iterator[ScriptedPersona]:
 
 
 def holds_run(path: Path) -> bool:
-    """Tell whether a run was begun in this folder. One whose configuration is damaged is there; what another program has
-    configured, such as a model, is none.
+    """Return True if a run was begun in this folder, also if its configuration is damaged; False for other programs'
+    configurations.
     """
     file = path / CONFIG
     if not file.is_file():
@@ -336,50 +300,54 @@ def holds_run(path: Path) -> bool:
 
 
 def free_run_folder(parent: str | Path = "runs") -> Path:
-    """The next free folder `parent/NNN`, which is not made.
+    """Return the next free folder `parent/NNN`, without making it.
 
     Raises:
         RunFolderError: No folder can be there.
         StorageError: `parent` cannot be read.
     """
     parent = Path(parent)
-    try:
+    taken: list[int] = []
+    with usable("make a folder in", parent), suppress(FileNotFoundError):
         taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
-    except FileNotFoundError:
-        taken = []
-    except OSError as error:
-        raise unusable("make a folder in", parent, error) from error
     return parent / f"{max(taken, default=0) + 1:03d}"
 
 
 def next_run_folder(parent: str | Path = "runs") -> Path:
-    """Make and return the next free folder `parent/NNN`; two callers at once get two folders.
+    """Make and return the next free folder `parent/NNN`; concurrent callers get different ones.
 
     Raises:
         RunFolderError: No folder can be there.
         StorageError: It cannot be written.
     """
     parent = Path(parent)
-    try:
+    with usable("make a folder in", parent):
         parent.mkdir(parents=True, exist_ok=True)
         folder = free_run_folder(parent)
         while True:
-            try:
+            with suppress(FileExistsError):
                 folder.mkdir()
-            except FileExistsError:
-                folder = parent / f"{int(folder.name) + 1:03d}"
-                continue
-            return folder
-    except OSError as error:
-        raise unusable("make a folder in", parent, error) from error
+                return folder
+            folder = parent / f"{int(folder.name) + 1:03d}"
 
 
 _NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
 """Errors of a path that no folder can have, on any disk."""
 
 
-def unusable(do: str, path: Path, error: OSError) -> RefinesynthError:
-    """The error for a folder that cannot be made or used."""
-    if error.errno in _NO_SUCH_PLACE:
-        return RunFolderError(f"cannot {do} {str(path)!r}: {error.strerror or error}; give another folder")
-    return cannot(do, path, error)
+@contextmanager
+def usable(do: str, path: Path) -> Generator[None]:
+    """Turn an `OSError` about a folder into an error with advice.
+
+    Raises:
+        RunFolderError: No folder can be there.
+        StorageError: It cannot be made or used.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SUCH_PLACE:
+            raise RunFolderError(
+                f"cannot {do} {str(path)!r}: {error.strerror or error}; give another folder"
+            ) from error
+        raise cannot(do, path, error) from error

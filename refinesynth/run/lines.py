@@ -1,4 +1,4 @@
-"""JSONL files: complete lines only, read lazily, and a half-written tail cut before more is written."""
+"""JSONL files: complete lines, read lazily; a half-written tail is cut before more is written."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,22 +9,18 @@ from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.regular import open_to_append
 
 _BLOCK = 1 << 16
-"""Bytes read at a time when looking for the last line's end."""
+"""Bytes per read in the search for the end of the last line."""
 
 
 class LineWriter:
     """Appends whole lines to a file; each is handed to the operating system before `write` returns.
 
-    Not promised: that a line survives a power cut, or is written whole if the process dies or the disk is full in the
-    middle of it. The journal says how much of a file counts; `cut` removes the rest.
+    Not promised: that a line survives a power cut, or is whole if the process dies or the disk fills up during the
+    write. The journal says how much of a file counts; `cut` removes the rest.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open `path` for appending; it is created if it is missing.
-
-        Raises:
-            StorageError: The file cannot be opened.
-        """
+        """Open or create `path` for appending. Raises StorageError: the file cannot be opened."""
         self.path = path
         self._failure: OSError | None = None
         try:
@@ -38,8 +34,7 @@ class LineWriter:
         """Append lines, given without their newlines.
 
         Raises:
-            StorageError: The disk is full, or the file cannot be written for another reason; nothing is written after
-                that.
+            StorageError: The file cannot be written; nothing is written after that.
         """
         if not lines:
             return
@@ -57,18 +52,18 @@ class LineWriter:
         self.end += len(data)
 
     def close(self) -> None:
-        """Close the file. What could not be written before is not written now either."""
+        """Close the file, without another try to write what could not be written."""
         with suppress(OSError):
             self._file.close()
 
 
 def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
-    """The complete lines of a file, without their newlines, lazily; none if the file is missing.
+    """Yield the complete lines of a file, without newlines; none if the file is missing.
 
-    A last line without a newline is half-written and left out. With `end`, only lines that lie before that byte.
+    A last line without a newline is half-written and left out. With `end`, only lines before that byte.
 
     Raises:
-        RunFolderError: The complete lines do not reach to `end`: the file is shorter, or something else has changed it.
+        RunFolderError: The complete lines do not reach `end`.
     """
     at = 0
     with suppress(FileNotFoundError), path.open("rb") as file:
@@ -85,9 +80,9 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes up to the last that is not zero; 0 if the file is missing.
+    """Return the bytes up to the last that is not zero; 0 if the file is missing.
 
-    A power cut may leave zeros where the last lines should be.
+    A power cut may leave zeros in the place of the last lines.
     """
     size = path.stat().st_size if path.exists() else 0
     if not size:
@@ -103,7 +98,7 @@ def size_of(path: Path) -> int:
 
 
 def ends_line(path: Path, end: int) -> bool:
-    """Whether a line ends before byte `end`; one does at the beginning of every file."""
+    """Return True if a line ends before byte `end`, as at the beginning of a file."""
     if end == 0:
         return True
     with path.open("rb") as file:
@@ -112,37 +107,39 @@ def ends_line(path: Path, end: int) -> bool:
 
 
 def last_line_end(path: Path) -> int:
-    """Where the last complete line of a file ends, in bytes."""
+    """Return where the last complete line of a file ends, in bytes."""
     size = size_of(path)
-    while size:
-        start = max(0, size - _BLOCK)
-        with path.open("rb") as file:
-            file.seek(start)
-            newline = file.read(size - start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        size = start
-    return 0
+    if not size:
+        return 0
+    with path.open("rb") as file:
+        return _behind_newline(file, size)
 
 
 def last_line(path: Path) -> bytes | None:
-    """The last complete line of a file, without its newline; None if there is none."""
+    """Return the last complete line of a file, without its newline; None if there is none."""
     end = last_line_end(path)
     if not end:
         return None
     with path.open("rb") as file:
-        start, line = end, b""
-        # A newline before the last byte begins it.
-        while start and b"\n" not in line[:-1]:
-            block = min(_BLOCK, start)
-            start -= block
-            file.seek(start)
-            line = file.read(block) + line
-    return line[:-1].rpartition(b"\n")[2]
+        start = _behind_newline(file, end - 1)
+        file.seek(start)
+        return file.read(end - 1 - start)
+
+
+def _behind_newline(file: BinaryIO, end: int) -> int:
+    """Return the byte behind the last newline before `end`; 0 if there is none."""
+    while end:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
 
 
 def cut(path: Path, *, end: int) -> int:
-    """Cut a file at byte `end` if it is longer; returns how many bytes went.
+    """Cut a file at byte `end` if it is longer; return the number of bytes cut.
 
     Raises:
         StorageError: It cannot be written.
@@ -159,7 +156,7 @@ def cut(path: Path, *, end: int) -> int:
 
 
 def cannot(do: str, path: Path, error: OSError) -> StorageError:
-    """The error for a file or folder that the system does not let us use."""
+    """Return the error for a file or folder that the system refuses."""
     return StorageError(
         f"cannot {do} {str(path)!r}: {error.strerror or error}. Everything finished so far is kept; make room or give "
         f"permission, then repeat the command, which goes on where it ended"

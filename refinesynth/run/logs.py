@@ -1,4 +1,4 @@
-"""What the package says through Python's `logging` while a run goes on, written into that run's events as well.
+"""Log records of the package, written into the events of a run.
 
 events.jsonl has one JSON object a line with `event`, `level` and `timestamp` (UTC); docs/events.md lists them. The
 logger is bound to the run's own file; structlog's global configuration is neither read nor changed.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 LOGGER = "refinesynth"
-"""All loggers of the package are below it."""
+"""Parent of all loggers of the package."""
 
 LEVELS: Final[Mapping[str, int]] = {
     "debug": logging.DEBUG,
@@ -26,18 +26,18 @@ LEVELS: Final[Mapping[str, int]] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-"""The names that `RunSettings.log_level` takes."""
+"""Names that `RunSettings.log_level` takes."""
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What a record says beside its text: `extra={"facts": {"event": ..., ...}}`; text alone is the event `log`."""
+    """Return the facts of a record, from `extra={"facts": {"event": ..., ...}}`; text alone is the event `log`."""
     facts: Mapping[str, Any] = getattr(record, "facts", {})
     return {"event": "log", "text": record.getMessage(), **facts}
 
 
 @contextmanager
 def logged(log: "FilteringBoundLogger", level: int) -> Generator[None]:
-    """Within the block, what the package logs at `level` or above goes to `log` too."""
+    """Write the package's log records at `level` or above to `log` too, while the context lasts."""
     logger = logging.getLogger(LOGGER)
     handler = _ToEvents(log, level)
     before = logger.level
@@ -66,7 +66,7 @@ class _ToEvents(logging.Handler):
 
 
 def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
-    """A structlog logger that writes events of `level` and above to `writer`."""
+    """Return a structlog logger that writes events of `level` and above to `writer`."""
     # Imported here: it brings rich with it, and reading a run needs neither.
     import structlog
 
@@ -85,7 +85,7 @@ def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringB
 
 
 class _Lines:
-    """What structlog calls a wrapped logger: one method a level."""
+    """Sink of structlog: one method a level."""
 
     def __init__(self, writer: LineWriter) -> None:
         self._writer = writer

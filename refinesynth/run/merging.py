@@ -1,4 +1,4 @@
-"""Runs put together, and parts of a run: into a new folder, each episode with its records and what was paid for it."""
+"""Merge of runs, or of parts of a run, into a new folder: episodes with their records and costs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -24,23 +24,23 @@ from refinesynth.trajectory import Persona, Trajectory
 Keep = Callable[[Trajectory], bool]
 
 _AT_ONCE = 64
-"""Episodes that are committed in one go."""
+"""Episodes of one commit."""
 _NOBODY = Persona(text="of an episode that keeps its fingerprint")
 _ALIKE = ("play", "rules", "script_rules")
-"""What has to be the same in runs that are put together: what is in the new one is verified by it."""
+"""Settings that merged runs must share: the new run is verified by them."""
 
 
 class Merged(NamedTuple):
-    """What was put together."""
+    """Result of a merge."""
 
     path: Path
     trajectories: int
     duplicates: int
-    """Trajectories that were there already, word for word; not written again."""
+    """Trajectories that were there already, word for word, and are not written again."""
     renamed: int
-    """Episodes whose id an earlier one had; a number stands behind it now."""
+    """Episodes whose id was taken; a number was appended."""
     missing: tuple[str, ...] = ()
-    """Shards of the same run that were not among them."""
+    """Shards of the same run that were not given."""
 
 
 async def merge_runs(
@@ -51,13 +51,13 @@ async def merge_runs(
     rules: str | None = None,
     fresh: bool = False,
 ) -> Merged:
-    """Write the episodes of runs into a new one, in their order: trajectories, what was refused, what was paid.
+    """Write the episodes of runs into a new one, in their order: trajectories, refusals, costs.
 
-    With `keep`, only trajectories of which it says so; an episode of which none is kept is left out, with all that it
-    cost. `rules` is the chain, as text, that they satisfy, if it is another one than the run's.
+    `keep` selects trajectories; an episode of which none is kept is left out with its cost. `rules` is the text of the
+    chain that they satisfy, if it is not the run's.
 
     Raises:
-        InputError: Fewer than one run, runs of different plays or rules, one without a journal, or nothing is left.
+        InputError: No run, runs of different plays or rules, one without a journal, or nothing is left.
         StorageError: A journal cannot be read, or the folder cannot be written.
     """
     folders = [RunFolder.open(Path(source)) for source in sources]
@@ -78,7 +78,7 @@ async def merge_runs(
 
 
 merge = merge_runs
-"""Its public name, `refinesynth.merge`."""
+"""Public name, `refinesynth.merge`."""
 
 
 def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
@@ -109,7 +109,7 @@ async def _write(writer: RunWriter, folders: Sequence[RunFolder], keep: Keep | N
 
 
 class _Joining:
-    """Gives episodes their place, and knows what was there before."""
+    """Numbers episodes, and finds duplicates."""
 
     def __init__(self) -> None:
         self.duplicates = self.renamed = 0
@@ -118,7 +118,7 @@ class _Joining:
         self._seen: dict[bytes, str] = {}
 
     def place(self, finished: Finished, source: str) -> Finished:
-        """The episode as it stands in the new run."""
+        """Return the episode as it stands in the new run."""
         index, self._next = self._next, self._next + 1
         name, kept, first = self._names(finished.id), list[Trajectory](), ""
         self.renamed += name != finished.id
@@ -146,7 +146,7 @@ def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[Finished]:
 
 
 def _episodes(folder: RunFolder) -> Iterator[Finished]:
-    """Those that count, with their lines of both files."""
+    """Yield the counted episodes, with their lines of both files."""
     with (
         JournalReader.read(folder.journal_file) as journal,
         folder.trajectories_file.open("rb") as accepted,
@@ -167,7 +167,7 @@ def _lines(file: BinaryIO, end: int) -> tuple[bytes, ...]:
 
 
 def _rewritten(finished: Finished, kept: Sequence[Trajectory], *, name: str, reason: str = "") -> Finished:
-    """An episode with these of its trajectories, and under this name."""
+    """Return an episode with these of its trajectories, under this name."""
     outcome = EpisodeOutcome(
         index=finished.index,
         id=name,
@@ -184,7 +184,7 @@ def _rewritten(finished: Finished, kept: Sequence[Trajectory], *, name: str, rea
 
 
 def _paid_for(writer: RunWriter) -> list[SpentRow]:
-    """For the episodes that are there: which role used what of it is not known of a part of a run."""
+    """Return the cost of the selected episodes, which is known per episode and not per role."""
     total = writer.committed
     return [
         SpentRow(
@@ -202,11 +202,7 @@ def _paid_for(writer: RunWriter) -> list[SpentRow]:
 
 
 def _config(folders: Sequence[RunFolder], *, rules: str | None) -> RunConfig:
-    """The first run's, with the models and personas of all; what else each was asked is in its event `merged`.
-
-    Raises:
-        RunFolderError: They are not alike in what the new one is verified by.
-    """
+    """Return the first run's configuration with the models and personas of all; events named `merged` hold the others."""
     first, *others = (folder.config for folder in folders)
     for folder, config in zip(folders[1:], others, strict=True):
         for name in _ALIKE:

@@ -1,15 +1,16 @@
-"""Resume: how a run that is there goes on, and what happens to its folder and its episodes, step by step.
+"""Resume of a run: what happens to its folder and its episodes, step by step.
 
-1. `_take`: the folder is this process's alone; with `fresh`, the run in it is moved aside.
-2. `_refuse_changes`, `_refuse_second_tries`: the run was asked for alike, and no earlier version has changed what its episodes mean.
-3. `_repair`: lines that no episode counts are cut; episodes whose lines are missing are forgotten.
-4. `EarlierEpisodes`: while the personas are read, those of committed and waiting episodes are compared and passed over.
-5. `EpisodeMemory`: an outstanding episode is played again; what it asks and had paid for is answered from the journal.
+1. `_take`: lock the folder for this process; with `fresh`, move the old run aside.
+2. `_refuse_changes`, `_refuse_second_tries`: refuse settings that would change the data, and runs of an earlier version
+   whose personas are out of order.
+3. `_repair`: cut lines that no episode counts; forget episodes whose lines are missing.
+4. `EarlierEpisodes`: while the personas are read, compare and skip those of committed and waiting episodes.
+5. `EpisodeMemory`: play an outstanding episode again, and answer the requests that it had paid for from the journal.
 
-An episode is *committed* when its lines are in the files and the journal counts them, *waiting* when it has ended and
-its lines are in the journal, since an earlier one has not, *outstanding* when it has paid for something and not ended. A
-*doubtful* one, which ended by what may be a wrong setting, is kept in memory alone until another shows that the settings
-are right: to the next process it is outstanding.
+An episode is *committed* when its lines are in the files and the journal counts them, *waiting* when it has ended
+before an earlier one and its lines are in the journal, *outstanding* when it has paid for something and not ended. A
+*doubtful* one, which ended by what may be a wrong setting, is in memory alone until another shows that the settings are
+right; for the next process it is outstanding.
 """
 
 import logging
@@ -25,7 +26,7 @@ from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.journal import Committed, Journal, JournalReader, Paid, Recorded
 from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
 from refinesynth.run.episodes import EpisodeLine, fingerprint
-from refinesynth.run.folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, unusable
+from refinesynth.run.folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, usable
 from refinesynth.run.lines import cut, ends_line, last_line_end, size_of
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona
@@ -34,7 +35,7 @@ _LOG = logging.getLogger("refinesynth.run")
 
 
 class Claimed(NamedTuple):
-    """A run folder that is this process's alone, in a state to be gone on with."""
+    """A run folder that is locked by this process and ready to be continued."""
 
     journal: Journal
     aside: Path | None
@@ -44,11 +45,11 @@ class Claimed(NamedTuple):
 
 
 def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Claimed:
-    """Continue the run in `path`, or begin one if none is there, until `until` is closed.
+    """Continue the run in `path`, or begin one, until `until` is closed.
 
     Raises:
-        RunFolderError: Something else is in the folder, a live process writes it, or the run was asked with other
-            settings that would change the data; the message names each difference.
+        RunFolderError: Another program's files are in the folder, a live process writes it, or settings that change
+            the data differ; the message names each difference.
         StorageError: The folder cannot be written, or its journal cannot be read.
     """
     if holds_run(path) and not fresh:
@@ -71,26 +72,21 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Cl
 
 
 def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
-    """Take the folder at `path` until `until` is closed; with `fresh`, a run in it is moved aside first.
-
-    Returns where that one is now; None if there was none.
-
-    Raises:
-        RunFolderError: Something else than a run is in it, a file of the run is a link, a FIFO or a device, a live
-            process has it, or no folder can be there.
-        StorageError: It cannot be written.
-    """
+    """Lock the folder at `path` until `until` is closed, and return the new place of a run that was moved aside."""
     _refuse_strangers(path)
     refuse_irregular_files(path, follow=False)
-    _make(path)
+    with usable("make the folder", path):
+        path.mkdir(parents=True, exist_ok=True)
     until.enter_context(FolderLock(path))
     _refuse_strangers(path)
     if not (fresh and holds_run(path)):
         return None
     # Through a link, the folder itself is moved and made again, and the link stays right.
     real = path.resolve()
-    aside = _move_aside(real)
-    _make(real)
+    with usable("move aside", real):
+        aside = move_aside(real)
+    with usable("make the folder", real):
+        real.mkdir()
     # The lock of the old folder is kept as well: a process that has opened it meanwhile does not take that folder for
     # this one.
     until.enter_context(FolderLock(path))
@@ -98,10 +94,8 @@ def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
 
 
 def _refuse_strangers(path: Path) -> None:
-    try:
+    with usable("use", path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
-    except OSError as error:
-        raise unusable("use", path, error) from error
     if not holds_run(path) and not all(_is_of_no_run(name) for name in found):
         raise RunFolderError(
             f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
@@ -109,22 +103,8 @@ def _refuse_strangers(path: Path) -> None:
 
 
 def _is_of_no_run(name: str) -> bool:
-    """Tell whether a process may have left it that died before it had begun a run."""
+    """Return True if a process that died before it began a run may have left this file."""
     return name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)
-
-
-def _make(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unusable("make the folder", path, error) from error
-
-
-def _move_aside(path: Path) -> Path:
-    try:
-        return move_aside(path)
-    except OSError as error:
-        raise unusable("move aside", path, error) from error
 
 
 def _refuse_changes(path: Path, config: RunConfig) -> None:
@@ -147,12 +127,7 @@ def _refuse_changes(path: Path, config: RunConfig) -> None:
 
 
 def _refuse_second_tries(path: Path, journal: Journal, *, n: int) -> None:
-    """Refuse to go on with a run in which an earlier version has played failed personas again, and that lacks some.
-
-    Raises:
-        RunFolderError: It has; the order of its personas is not that of the source.
-        StorageError: The journal cannot be read.
-    """
+    """Refuse a run without its `n` in which an earlier version has played failed personas again."""
     done = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
     if journal.note("second_tries") is not None and done.accepted < n:
         raise RunFolderError(
@@ -163,13 +138,9 @@ def _refuse_second_tries(path: Path, journal: Journal, *, n: int) -> None:
 
 
 def _repair(folder: RunFolder, journal: Journal) -> int | None:
-    """Cut what no episode counts, and forget episodes whose lines are not all there: they are made again for free.
+    """Cut what no episode counts, and forget episodes whose lines are missing: they are made again for free.
 
-    Returns the index of the first that is forgotten; None if nothing is missing.
-
-    Raises:
-        RunFolderError: A file was changed by something else; nothing is cut or forgotten then.
-        StorageError: The folder cannot be written, or the journal cannot be read.
+    Returns the first forgotten index, or None. Nothing is cut or forgotten if something else changed a file.
     """
     counted = journal.committed
     there = size_of(folder.trajectories_file), size_of(folder.rejected_file)
@@ -190,7 +161,7 @@ def _repair(folder: RunFolder, journal: Journal) -> int | None:
 
 
 def _first_missing(journal: Journal, count: int, trajectories: int, rejected: int) -> int:
-    """The first episode whose lines end beyond these bytes. Ends never fall from one episode to the next."""
+    """Return the first episode whose lines end beyond these bytes, by bisection: ends never fall."""
     low, high = 0, count - 1
     while low < high:
         middle = (low + high) // 2
@@ -224,18 +195,18 @@ def _changed(path: Path, end: int) -> RunFolderError:
 
 
 class EarlierEpisodes:
-    """Committed and waiting episodes of earlier processes, while the personas are read once more."""
+    """Committed and waiting episodes of earlier processes, compared while the personas are read again."""
 
     def __init__(self, folder: RunFolder, *, committed: int, fingerprints: Iterator[str]) -> None:
-        """Those of a folder, with the `committed` ones' fingerprints of personas."""
+        """Take a folder, with the fingerprints of the personas of its `committed` episodes."""
         self._folder = folder
         self._committed = committed
         self._fingerprints = fingerprints
         self.waiting = {line.index: line for line in folder.waiting_lines()}
-        """By index, as far as their personas were not read yet."""
+        """Waiting episodes by index, as far as their personas were not read yet."""
 
     def has(self, index: int, persona: Persona) -> bool:
-        """Tell whether the episode of this persona is not to be played; to be asked for every persona, in their order.
+        """Return True if this persona's episode exists; call it for every persona, in their order.
 
         Raises:
             RunFolderError: At that index, the run was begun with another persona.
@@ -255,10 +226,10 @@ class EarlierEpisodes:
         return True
 
     def check_all_read(self, count: int) -> None:
-        """After the last persona, see that the run was begun with no more than `count`.
+        """Refuse a source with fewer personas than the run was begun with.
 
         Raises:
-            RunFolderError: It was.
+            RunFolderError: There are only `count`.
         """
         if count < self._committed or self.waiting:
             raise RunFolderError(
@@ -268,7 +239,7 @@ class EarlierEpisodes:
 
 
 class EpisodeMemory:
-    """The completions that one episode has paid for, those of an earlier process among them."""
+    """Paid completions of one episode, from this process and earlier ones; raises `StorageError` as its journals do."""
 
     def __init__(
         self,
@@ -281,10 +252,10 @@ class EpisodeMemory:
         had_ended: bool = False,
         on_kept: Callable[[Sequence[Paid]], None] | None = None,
     ) -> None:
-        """The memory of the episode with this id; `begun` says whether an earlier process may have begun it.
+        """Take the memory of the episode with this id; `begun` is True if an earlier process may have begun it.
 
-        What is kept goes to `journal`, and then to `on_kept`; the journal and those `elsewhere` are asked what was paid
-        for before. `known` and `had_ended` were read by another process.
+        Completions go to `journal` and then to `on_kept`; earlier ones are read from it and from `elsewhere`. `known`
+        and `had_ended` were read by another process.
         """
         self._journal = journal
         self._episode = episode
@@ -295,28 +266,16 @@ class EpisodeMemory:
 
     @property
     def ended(self) -> bool:
-        """True if the episode had ended, and is made again because its lines are missing.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """True if the episode had ended, and is made again because its lines are missing."""
         below = max((journal.ended_below for journal in self._asked), default=0)
         return self._had_ended or any(paid.index < below for paid in self._recorded)
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """The earlier answer to this request; None if it was not made.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return the earlier answer to this request; None if it was not made."""
         return self._recorded.get(role, step, digest)
 
     async def keep(self, *paid: Paid) -> None:
-        """Returns when the completions are committed, together.
-
-        Raises:
-            StorageError: It could not be.
-        """
+        """Commit completions, all or none."""
         await self._journal.keep(*paid)
         if self._on_kept is not None:
             self._on_kept(paid)
@@ -331,16 +290,12 @@ class EpisodeMemory:
         return Recorded([*self._known, *read])
 
     def everything(self) -> tuple[Paid, ...]:
-        """All that was paid for before this process began.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return all completions that were paid for before this process began."""
         return tuple(self._recorded)
 
 
 def _facts(paid: Paid) -> dict[str, Any]:
-    """The completion as an event: everything but its words; `episode`, `role` and `step` find these in the journal."""
+    """Return the completion as an event without its text, which `episode`, `role` and `step` find in the journal."""
     return {
         "event": "completion",
         "episode": paid.episode,

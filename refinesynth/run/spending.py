@@ -1,4 +1,4 @@
-"""Where the money of a run went."""
+"""Spending of a run, by role, model and result."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,27 +13,29 @@ from refinesynth.trajectory import Usage
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """Everything that was paid, split twice: by who took it, and by what came of it. Either adds up to `total`."""
+    """Everything that was paid, split twice: by who took it, and by what came of it. Each split adds up to `total`."""
 
     by_role: Mapping[str, Cost]
     by_model: Mapping[str, Cost]
     kept: Cost
-    """On trajectories in the files: their scripts, and the turns that are in them."""
+    """For trajectories in the files: their scripts, and the turns in them."""
     wasted: Mapping[str, Cost]
-    """Rule name to what was spent on scripts and drafts that it refused, see `Refused.usage`; where several refused
-    one, they share it."""
+    """Rule name to the cost of scripts and drafts that it refused, see `Refused.usage`; several rules share the
+    cost."""
     fruitless: Cost
-    """On episodes that gave no trajectory, beside what rules wasted: scripts that were never played to an end, answers
-    without use."""
+    """For episodes without a trajectory, beside what rules wasted."""
     estimated: Cost
-    """Of `total`, the completions whose tokens are estimated, because the server did not report them."""
+    """Part of `total` whose tokens are estimated, because the server did not report them."""
     unneeded: Cost
-    """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed;
-    and on second sendings of a request, which earlier versions made."""
+    """For episodes that are in no file (in flight, broken off, waiting, or more than needed), and for second
+    sendings of a request by earlier versions."""
+
+    cost_usd: float | None
+    """US dollars in all; None where a price is unknown."""
 
     @classmethod
     def of(cls, rows: Sequence[SpentRow], totals: RunStats) -> "Spending":
-        """From what the journal has summed up, and the sums over the episodes in the files."""
+        """Make it from the journal's sums, and the sums over the episodes in the files."""
         wasted = sum(totals.wasted.values(), Cost())
         total = sum(map(spent_of, rows), Cost()) if rows else totals.spent
         return cls(
@@ -44,16 +46,18 @@ class Spending:
             fruitless=totals.fruitless,
             estimated=sum((spent_of(row) for row in rows if ESTIMATED in row.model), Cost()),
             unneeded=total - totals.spent,
+            cost_usd=None if any(row.unpriced for row in rows) else sum((row.cost_usd for row in rows), 0.0),
         )
+
+    def cost_per_accepted(self, accepted: int) -> float | None:
+        """Return US dollars per accepted trajectory, waste included; None before the first, or if unknown."""
+        return None if self.cost_usd is None or not accepted else self.cost_usd / accepted
 
     @property
     def total(self) -> Cost:
-        """Everything."""
         return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.unneeded
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
-
         def one(spent: Cost) -> dict[str, Any]:
             return {**spent.usage.model_dump(), "cost_usd": spent.cost_usd}
 
@@ -73,7 +77,7 @@ class Spending:
 
 
 def spent_of(row: SpentRow) -> Cost:
-    """One of the journal's sums."""
+    """Return one of the journal's sums as a cost."""
     usage = Usage(
         requests=row.requests,
         input_tokens=row.input_tokens,

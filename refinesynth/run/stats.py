@@ -1,40 +1,36 @@
-"""The counts of a run: sums over its finished episodes, updated by commits and read by everything that shows a run."""
+"""Counts of a run: sums over its finished episodes, updated by commits and read by everything that shows a run."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Self
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
-from refinesynth.run.episodes import EpisodeLine, read_kept, refusals_by_rule
+from refinesynth.run.episodes import EpisodeLine, Kept, refusals_by_rule
 from refinesynth.run.figures import EpisodeFigures, Figures
-from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, Trajectory, Usage
 
 REASON = 300
 """Characters of a reason that are kept."""
 _KEPT = 16
-"""Reasons that are told apart. Where there are more, the rarest gives way, so that a count may be too low."""
+"""Distinct reasons that are kept. The rarest gives way to a new one, so a count may be too low."""
 _OF_ONE_EPISODE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
-"""Names, words and numbers, which are others in each episode although the reason is the same."""
+"""Names, quoted words and numbers, which differ between episodes with the same reason."""
 
 
-class RunStats(BaseModel, extra="forbid"):
-    """Sums over finished episodes. Their size does not depend on how many there are.
-
-    As with `EpisodeLine`, a field that is added later needs a default.
-    """
+class RunStats(Kept):
+    """Sums over finished episodes, of constant size."""
 
     episodes: int = 0
     accepted: int = 0
     """Trajectories."""
     fruitful: int = Field(default_factory=lambda fields: fields["accepted"])
-    """Episodes that gave one or more of them. Sums from before there could be several do not say it."""
+    """Episodes that gave a trajectory; absent in sums from before there could be several."""
     lost: int = 0
-    """Episodes without any, because their backend failed or their deadline passed."""
+    """Episodes without one because their backend failed or their deadline passed."""
     scripts_refused: int = 0
     drafts_refused: int = 0
     by_rule: Counter[str] = Field(default_factory=Counter[str])
@@ -43,18 +39,16 @@ class RunStats(BaseModel, extra="forbid"):
     cost_usd: float | None = 0.0
     """US dollars; None as soon as the cost of one episode is unknown."""
     wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
-    """Rule name to what was spent on what it refused."""
+    """Rule name to the cost of what it refused."""
     fruitless: Cost = Cost()
-    """By episodes without a trajectory, beside what rules wasted."""
+    """Cost of episodes without a trajectory, beside what rules wasted."""
     figures: Figures = Field(default_factory=Figures)
-    """What the trajectories are like."""
     last_reason: str | None = None
-    """Reason why the last of these episodes gave none, shortened."""
+    """Reason of the last episode without a trajectory, shortened."""
     reasons: Counter[str] = Field(default_factory=Counter[str])
-    """Reason why episodes gave none, to how many; empty where an earlier version counted."""
+    """Reason to the episodes without a trajectory; empty in sums of earlier versions."""
 
     def add(self, line: EpisodeLine) -> None:
-        """Count one more episode."""
         self.episodes += 1
         self.accepted += line.trajectories
         self.fruitful += line.accepted
@@ -73,14 +67,14 @@ class RunStats(BaseModel, extra="forbid"):
             self._note(line.reason)
 
     def with_lines(self, lines: Iterable[EpisodeLine]) -> Self:
-        """A copy with more episodes."""
+        """Return a copy with more episodes."""
         stats = self.model_copy(deep=True)
         for line in lines:
             stats.add(line)
         return stats
 
     def correct(self, before: EpisodeLine, after: EpisodeLine) -> None:
-        """An episode that was counted as `before` has become `after`, by curation."""
+        """Count an episode as `after`, which curation made of `before`."""
         self.accepted += after.trajectories - before.trajectories
         self.fruitful += after.accepted - before.accepted
         self.scripts_refused += after.scripts_refused - before.scripts_refused
@@ -102,17 +96,16 @@ class RunStats(BaseModel, extra="forbid"):
 
     @property
     def commonest_reason(self) -> tuple[str, int] | None:
-        """Most frequent reason of the episodes without a trajectory, and how many have it; None if that is unknown."""
+        """Most frequent reason of episodes without a trajectory, with its count; None if unknown."""
         return next(iter(self.reasons.most_common(1)), None)
 
     @property
     def spent(self) -> Cost:
-        """By all of these episodes."""
         return Cost(usage=self.usage, cost_usd=self.cost_usd)
 
     @classmethod
     def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:
-        """Count what is still known of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
+        """Count a run whose journal is missing: nothing is known of failed episodes, tokens and costs."""
         stats = cls(cost_usd=None)
         before: tuple[int, Persona] | None = None
         for trajectory in accepted:
@@ -130,22 +123,9 @@ class RunStats(BaseModel, extra="forbid"):
             stats.violations.update(found.rule for found in item.violations)
         return stats
 
-    def to_json(self) -> bytes:
-        """These sums as JSON."""
-        return write_json(self.model_dump(mode="json"))
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            StorageError: This is no such thing.
-        """
-        return read_kept(cls, data)
-
 
 def count_reason(counts: Counter[str], reason: str) -> None:
-    """Count one more episode; alike reasons are counted under the first of them."""
+    """Count one more reason; similar ones are counted under the first of them."""
     reason = reason[:REASON]
     shape = _shape(reason)
     known = next((one for one in counts if _shape(one) == shape), None)

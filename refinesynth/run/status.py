@@ -1,5 +1,5 @@
-"""Status of a run, seen from outside while another process works on it, after it ended, and after it died; and the variety
-of its trajectories.
+"""Status of a run, read from outside while it goes on, after it ended or after it died; and the variety of its
+trajectories.
 """
 
 import os
@@ -26,60 +26,56 @@ from refinesynth.run.spending import Spending
 from refinesynth.run.stats import RunStats
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
-"""`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed; both go on with the same
-command."""
+"""`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed. The same command
+continues a stopped or dead one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Least, median and most of whole numbers."""
-
     least: int
     middle: float
-    """Median."""
     most: int
 
     @classmethod
     def of(cls, counts: Counter[int]) -> "Spread | None":
-        """Of numbers, given with how often each is there; None if there are none."""
+        """Make it from numbers with their frequencies; None if there are none."""
         numbers = sorted(counts.elements())
         return cls(numbers[0], median(numbers), numbers[-1]) if numbers else None
 
 
 @dataclass(frozen=True, slots=True)
 class RuleStage:
-    """One of the checks of a script, in their order."""
+    """One check of a script, in the order of the checks."""
 
     rule: str
     """`UNREADABLE` for the first, which is no rule."""
     refused: int
-    """Scripts that came so far and were refused here."""
+    """Scripts that reached this check and were refused."""
     left: int
-    """Scripts that came further."""
+    """Scripts that passed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variety:
-    """Variety of the trajectories in a run's files: the figures that commits have summed up, and what needs more than sums."""
+    """Variety of a run's trajectories: the figures that commits have summed, and what needs more than sums."""
 
     figures: Figures
     environments: int
     """Distinct scripts."""
     action_names: int
-    """Distinct templates of actions, without regard to case and white space."""
+    """Distinct templates of actions, ignoring case and white space."""
     clean_asked: float | None
-    """Share of the trajectories in which no mistake was to be asked for; None where the policy has none."""
+    """Share of the trajectories in which no mistake was asked for; None where the policy has none."""
     near_duplicates: int
     """Trajectories refused because their script resembles another."""
     contaminated: int
-    """Trajectories refused because an evaluation set shares words with them."""
+    """Trajectories refused because they share words with an evaluation set."""
     stages: tuple[RuleStage, ...]
-    """What each check left of the scripts; those that refused none are left out."""
+    """Scripts left after each check that refused any."""
 
     @classmethod
     def of(cls, folder: RunFolder, stats: RunStats) -> "Variety":
-        """Of a run, given the sums over its files. Reads the episodes' lines in the journal, and no trajectory if there
-        is one.
+        """Read the episodes' lines in the journal; trajectories are read only without a journal.
 
         Raises:
             StorageError: The journal cannot be read.
@@ -103,47 +99,43 @@ class Variety:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """One moment of a run. Reading it takes no lock, and reads no trajectory: for 32,000 episodes less than a
-    second.
-    """
+    """One moment of a run. Reading it takes no lock and reads no trajectory; 32,000 episodes take less than a second."""
 
     folder: Path
     state: State
     why: str
-    """Why it stopped, as its last event says; empty if it did not."""
+    """Reason why it stopped, from its last event; empty if it did not."""
     holder: Holder | None
-    """Which process worked on it last, dead or alive."""
+    """Process that worked on it last, dead or alive."""
     n: int
     """Accepted trajectories asked for."""
     accepted: int
     """Trajectories in trajectories.jsonl."""
     kept: int
-    """Trajectories of `waiting` episodes, kept for later."""
+    """Trajectories of `waiting` episodes."""
     waiting: int
     """Finished episodes that wait for an earlier one, or are beyond the `n`-th."""
     totals: RunStats
     """Sums over finished episodes, `waiting` ones included."""
     variety: Variety
-    """What the trajectories in trajectories.jsonl are like."""
     contaminated: int
-    """Trajectories that were kept although an evaluation set holds a part of them."""
+    """Kept trajectories that share words with an evaluation set."""
     outstanding: tuple[Outstanding, ...]
-    """Episodes that were begun and have not ended: in flight while it runs, to be continued otherwise."""
+    """Episodes that were begun and have not ended."""
     spent: tuple[SpentRow, ...]
-    """What was used and paid, per role and model, by everything."""
+    """Usage and cost per role and model."""
     spending: Spending
-    """Where it went."""
     elapsed: float | None
-    """Seconds that the last process worked on it, or has so far; None if that is unknown."""
+    """Seconds of the last process's work, so far or in all; None if unknown."""
     last_event: Mapping[str, Any]
-    """The last line of events.jsonl; empty if there is none."""
+    """Last line of events.jsonl; empty if there is none."""
 
     @classmethod
     def of(cls, folder: RunFolder) -> "RunStatus":
-        """Look at a run.
+        """Read the status of a run.
 
         Raises:
-            RunFolderError: There is no journal, and a line is not one that a run wrote.
+            RunFolderError: There is no journal, and a line was not written by a run.
             StorageError: The journal cannot be read.
         """
         in_files, waiting, spent = folder.totals(), folder.waiting_lines(), folder.spent()
@@ -172,17 +164,13 @@ class RunStatus:
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars for everything; None where a price is unknown."""
-        if any(row.unpriced for row in self.spent):
-            return None
-        return sum((row.cost_usd for row in self.spent), 0.0)
+        """US dollars in all; None where a price is unknown."""
+        return self.spending.cost_usd
 
     @property
     def cost_per_accepted(self) -> float | None:
-        """US dollars for each trajectory in the files, all that was wasted included; None before the first, or if
-        unknown.
-        """
-        return None if self.cost_usd is None or not self.accepted else self.cost_usd / self.accepted
+        """US dollars per trajectory in the files, waste included; None before the first, or if unknown."""
+        return self.spending.cost_per_accepted(self.accepted)
 
 
 def _last_event(folder: RunFolder) -> Mapping[str, Any]:
@@ -201,7 +189,7 @@ def _state(event: Mapping[str, Any], holder: Holder | None, *, complete: bool) -
 
 
 def _may_live(holder: Holder) -> bool:
-    """Whether a process of this number is there; on another host that is unknown."""
+    """Return True if there is a process of this number; always on another host."""
     if holder.host != socket.gethostname():
         return True
     try:
@@ -232,7 +220,7 @@ def _clean_asked(mistakes: Mapping[str, JsonValue]) -> float | None:
 
 
 def stages(figures: Figures, script_rules: str) -> tuple[RuleStage, ...]:
-    """What each check left of the scripts, in the order of the chain; rules that it does not name come last."""
+    """Return the scripts left after each check, in the order of the chain; rules that it does not name come last."""
     order = [UNREADABLE, *in_order(script_rules)]
     order += sorted(figures.stopped.keys() - set(order))
     left = figures.written
@@ -245,7 +233,7 @@ def stages(figures: Figures, script_rules: str) -> tuple[RuleStage, ...]:
 
 
 def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
-    """Digests of scripts and of actions, of one episode after the other."""
+    """Yield the digests of scripts and of actions, episode by episode."""
     if not folder.journal_file.exists():
         for trajectory in folder.trajectories():
             figures = EpisodeFigures.of_records([trajectory])
@@ -259,9 +247,7 @@ def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
 
 
 def _digests(line: bytes) -> tuple[Iterable[str], Iterable[str]]:
-    """Those of a line in the journal. Everything else in it is passed by: validating it would take three times as
-    long.
-    """
+    """Return the digests in a journal's line without validating the rest, which would take three times as long."""
     try:
         figures: Any = orjson.loads(line)["figures"]
         scripts, actions = figures["scripts"], figures["actions"]

@@ -1,4 +1,4 @@
-"""A run folder that is being written: what was paid for and what has ended is committed before it counts."""
+"""Writer of a run folder: paid completions and finished episodes are committed before they count."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 
 
 class RunWriter(RunFolder):
-    """Writes a run, alone. Episodes go to the files in the order of the personas, each whole or not at all.
+    """Exclusive writer of a run. Episodes go to the files in the order of the personas, each whole or not at all.
 
-    Lines are appended first, and then the journal says that they count; a process that is killed in between leaves
-    lines that `claim` cuts. Writing lines blocks: it costs a copy into the system's page cache.
+    Lines are appended first, then the journal counts them; `claim` cuts lines of a process that was killed in between.
+    Writing lines blocks for a copy into the page cache. Every method raises `StorageError` if the folder cannot be
+    written or a journal cannot be read.
     """
 
     def __init__(
         self, path: Path, config: RunConfig, *, journal: Journal, until: ExitStack, log_level: int = logging.INFO
     ) -> None:
-        """`claim` is the way to make one; what is in `until` is closed by `close` from now on."""
+        """Use `claim` to make one; `close` closes what is in `until`."""
         super().__init__(path, config)
         self._records = journal
         self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in worker_journals(path)]
@@ -48,10 +49,9 @@ class RunWriter(RunFolder):
         """Indices of finished episodes that are in no file yet."""
         events = until.enter_context(closing(LineWriter(self.events_file)))
         self.milestones = open_events(events)
-        """Where a process says that it has begun and ended, at any level: `RunStatus` reads it."""
+        """Logger for the begin and end of a process, at any level; `RunStatus` reads them."""
         self.log = open_events(events, level=log_level)
         until.enter_context(logged(self.log, log_level))
-        """structlog logger of events.jsonl; what the package logs elsewhere goes there too."""
         self._until = until.pop_all()
 
     @classmethod
@@ -65,13 +65,13 @@ class RunWriter(RunFolder):
     ) -> "RunWriter":
         """Continue the run in `path`, or begin one if none is there; with `fresh`, after moving it aside.
 
-        Lines that no episode counts are cut. Episodes whose lines are not all there, because they were deleted or the
-        power has failed, are forgotten, to be made again from what was paid for. As long as no episode has ended, the
-        settings that a backend may need to answer at all may be others.
+        Lines that no episode counts are cut. Episodes whose lines are missing, because they were deleted or the power
+        failed, are forgotten and made again from paid completions. Until an episode has ended, settings that a backend
+        may need to answer at all may change.
 
         Raises:
-            RunFolderError: Something else is in the folder, a live process writes it, or the run was asked with other
-                settings that would change the data; the message names each difference.
+            RunFolderError: Other files are in the folder, a live process writes it, or settings that change the
+                data differ; the message names each difference.
             StorageError: The folder cannot be written, or its journal cannot be read.
         """
         path = Path(path)
@@ -85,26 +85,17 @@ class RunWriter(RunFolder):
         return run
 
     def memory(self, episode: str, index: int, *, again: bool = False) -> EpisodeMemory:
-        """The memory of an episode's completions, by its id and the persona's position; with `again`, this process
-        has begun it before.
+        """Return the memory of an episode, by its id and the persona's position; with `again`, this process has begun
+        it before.
         """
         return EpisodeMemory(self._records, episode, begun=again or index < self._begun, elsewhere=self._elsewhere)
 
     async def keep(self, paid: Sequence[Paid]) -> None:
-        """Commit what was paid for in other processes of the run. Returns when it is committed.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
+        """Commit completions of other processes of the run."""
         await self._records.keep(*paid)
 
     async def collect_blocks(self) -> None:
-        """Take over what was paid for in blocks that were killed. Returns when it is committed.
-
-        Raises:
-            RunFolderError: Their folder is a link.
-            StorageError: It cannot be written.
-        """
+        """Take over the paid completions of killed blocks. Raises RunFolderError: their folder is a link."""
         blocks = blocks_of(self.path)
         if blocks.is_symlink():
             raise RunFolderError(
@@ -114,28 +105,19 @@ class RunWriter(RunFolder):
         self._begun = max(self._begun, self._records.started())
 
     def unknown(self, paid: Sequence[Paid]) -> list[Paid]:
-        """Those of these completions that are not committed.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return the completions that are not committed."""
         known = {episode: self._records.recorded(episode) for episode in {one.episode for one in paid}}
         return [one for one in paid if known[one.episode].get(one.role, one.step, one.digest) is None]
 
     def open_lacks(self, lacks: "Lacks") -> None:
-        """Let what is known of servers be known here, and kept.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Read known lacks of servers from the journals, and keep new ones."""
         lacks.open(self._records, self._elsewhere)
 
     def open_batches(self, record: "BatchRecord | None") -> None:
-        """Let it be known here which batches were sent, and kept; None for a run that sends none.
+        """Read the batches that were sent, and keep new ones; None for a run that sends none.
 
         Raises:
-            RunFolderError: The run has sent some, whose answers would be paid for again.
-            StorageError: The journal cannot be read.
+            RunFolderError: The run has sent batches, whose answers would be paid for again.
         """
         if record is not None:
             record.open(self._records)
@@ -145,17 +127,15 @@ class RunWriter(RunFolder):
             )
 
     def earlier(self) -> EarlierEpisodes:
-        """Episodes that earlier processes have finished, to be compared with the personas that are read now."""
+        """Return the episodes that earlier processes have finished, to compare with the personas as they are read."""
         return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self._records.personas())
 
     async def append(self, *episodes: Finished) -> None:
-        """Write finished episodes to the files; the next in the order of the personas. Returns when they are committed.
+        """Write finished episodes, the next in the order of the personas, and commit them.
 
-        The files, `committed` and `waiting` have changed before the first await, so calls may overlap; they come true
-        in their order.
+        Files, `committed` and `waiting` change before the first await, so calls may overlap; they complete in order.
 
         Raises:
-            StorageError: They cannot be written.
             ValueError: It is not the next episode.
         """
         written: list[Entry] = []
@@ -167,42 +147,25 @@ class RunWriter(RunFolder):
                 await self._records.enter(written, totals=self.committed.to_json())
 
     async def carry(self, spent: Iterable[SpentRow]) -> None:
-        """Count what other runs have paid for, whose completions are not here. Returns when it is committed.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
+        """Commit the costs of other runs whose completions are not here."""
         await self._records.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
 
     async def keep_waiting(self, finished: Finished) -> None:
-        """Keep an episode until it is appended. Returns when it is committed.
-
-        Raises:
-            StorageError: It cannot be written.
-            ValueError: It has finished before.
-        """
+        """Commit an episode to the journal until it is appended. Raises ValueError: it has finished before."""
         if finished.index < self.committed.episodes or finished.index in self.waiting:
             raise ValueError(f"episode {finished.index} has finished twice")
         await self._records.enter([finished.waiting()])
         self.waiting.add(finished.index)
 
     def read_waiting(self, index: int) -> Finished:
-        """An episode in `waiting`.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Return an episode in `waiting`."""
         entry = self._records.entry(index)
         if entry is None:
             raise StorageError(f"the journal of {str(self.path)!r} has lost episode {index}, which waited for its turn")
         return Finished.read(entry)
 
     def close(self) -> None:
-        """Commit what is on its way, close all files, and let others have the folder.
-
-        Raises:
-            StorageError: Something could not be committed, and that was not reported before.
-        """
+        """Commit what is pending, close all files and release the folder."""
         self._until.close()
 
     def _write(self, finished: Finished) -> Entry:

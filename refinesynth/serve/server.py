@@ -1,30 +1,128 @@
-"""The mock server on aiohttp, whose compiled parser takes a sixth of the time of the load it serves."""
+"""OpenAI-compatible mock server on aiohttp, whose compiled parser takes a sixth of the time of the load it serves."""
 
 import logging
 import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from threading import Event
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import anyio
+import orjson
 from aiohttp import web
 from anyio.from_thread import start_blocking_portal
+from pydantic import BaseModel, Field, ValidationError
 
 from refinesynth.backends import Completion
 from refinesynth.client.http.reply import HttpError
 from refinesynth.errors import InputError
-from refinesynth.serve import chat_completions as chat
+from refinesynth.text.jsontext import write_json
 
 _HOST = "127.0.0.1"
-"""The only address that is listened on: the server has no authentication."""
+"""The only address: the server has no authentication."""
 _BACKLOG = 2_048
 _CLIENT_GONE = 499
 
 _log = logging.getLogger(__name__)
+
+
+_JSON = "application/json"
+MAX_BODY_BYTES = 10_000_000
+"""Longest request that is read."""
+
+PASSED_ON = frozenset(
+    {
+        "frequency_penalty", "max_completion_tokens", "max_tokens", "messages", "model", "parallel_tool_calls",
+        "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "temperature", "tool_choice", "tools",
+        "top_p", "user",
+    }
+)  # fmt: skip
+"""Keys of a request that the completion function gets; others are ignored."""
+
+
+class _Message(BaseModel):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[dict[str, Any]] | None = None
+
+
+class _JsonSchema(BaseModel):
+    name: str
+
+
+class _ResponseFormat(BaseModel):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _JsonSchema | None = None
+
+
+class _Tool(BaseModel):
+    type: Literal["function"]
+    function: dict[str, Any]
+
+
+class _ChatRequest(BaseModel):
+    model: str = Field(min_length=1)
+    messages: list[_Message] = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    response_format: _ResponseFormat | None = None
+    tools: list[_Tool] | None = None
+    n: Literal[1] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    seed: int | None = None
+
+
+async def _read(request: web.Request) -> dict[str, Any] | web.Response:
+    """Return the keys of a chat request, or the answer that refuses it."""
+    if request.content_type != _JSON:
+        return _refusal(400, f"the request's content type is {request.content_type!r}; send application/json")
+    try:
+        body: Any = orjson.loads(await request.read())
+        _ChatRequest.model_validate(body)
+    except web.HTTPRequestEntityTooLarge:
+        return _refusal(413, f"the request is longer than {MAX_BODY_BYTES:,} bytes")
+    except orjson.JSONDecodeError as problem:
+        return _refusal(400, f"the request is no JSON: {problem}")
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
+        param = ".".join(str(part) for part in first["loc"])
+        message = f"{param or 'request'}: {first['msg']}"
+        return _refusal(400, message, param=param or None, code="invalid_value")
+    return body
+
+
+def _response(data: object) -> web.Response:
+    return web.Response(body=write_json(data), content_type=_JSON)
+
+
+def _streamed(answer: Mapping[str, Any], body: Mapping[str, Any]) -> web.Response:
+    """Return a whole completion as server-sent events: the message, the finish reason, and the usage if requested.
+
+    The usage has no choice, and clients that did not request it trip over it.
+    """
+    about = {key: answer[key] for key in ("id", "created", "model") if key in answer}
+    about["object"] = "chat.completion.chunk"
+    [choice] = answer["choices"]
+    said = {key: value for key, value in choice["message"].items() if value is not None}
+    if calls := said.get("tool_calls"):
+        said["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls)]
+    pieces: list[dict[str, Any]] = [
+        {**about, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
+        {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
+    ]
+    options: dict[str, Any] = body.get("stream_options") or {}
+    if options.get("include_usage"):
+        pieces.append({**about, "choices": [], "usage": answer.get("usage")})
+    content = b"".join(b"data: " + piece + b"\n\n" for piece in (*map(write_json, pieces), b"[DONE]"))
+    return web.Response(body=content, content_type="text/event-stream")
+
+
+def _refusal(status: int, message: str, *, param: str | None = None, code: str | None = None) -> web.Response:
+    kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")  # noqa: PLR2004
+    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return web.Response(body=write_json(body), status=status, content_type=_JSON)
 
 
 @dataclass
@@ -39,7 +137,7 @@ class _Server:
     by_status: Counter[str] = field(default_factory=Counter[str])
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=chat.MAX_BODY_BYTES, middlewares=[_openai_errors])
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_openai_errors])
         app.router.add_post("/v1/chat/completions", self._counted)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/stats", self._stats)
@@ -51,7 +149,7 @@ class _Server:
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
-            body = await chat.read(request)
+            body = await _read(request)
             answer = body if isinstance(body, web.Response) else await self._complete(body, number)
             ending = str(answer.status)
         except ConnectionError:
@@ -66,54 +164,51 @@ class _Server:
         spread = self.jitter * Random(f"{self.seed}:{number}").uniform(-1.0, 1.0)
         await anyio.sleep(self.latency * (1.0 + spread))
         try:
-            arguments = {key: value for key, value in body.items() if key in chat.PASSED_ON and value is not None}
+            arguments = {key: value for key, value in body.items() if key in PASSED_ON and value is not None}
             answer = cast("dict[str, Any]", await self.call(**arguments))
-            return chat.streamed(answer, body) if body.get("stream") else chat.response(answer)
+            return _streamed(answer, body) if body.get("stream") else _response(answer)
         except HttpError as refusal:
-            return chat.error(refusal.status_code, str(refusal))
+            return _refusal(refusal.status_code, str(refusal))
         except Exception as error:  # noqa: BLE001 - whatever the completion function does, the next request is answered
             _log.exception("the completion function failed")
-            return chat.error(500, f"the backend failed with {type(error).__name__}")
+            return _refusal(500, f"the backend failed with {type(error).__name__}")
 
     async def _models(self, _request: web.Request) -> web.Response:
         model = {"id": "rehearsal", "object": "model", "created": 0, "owned_by": "refinesynth"}
-        return chat.response({"object": "list", "data": [model]})
+        return _response({"object": "list", "data": [model]})
 
     async def _stats(self, _request: web.Request) -> web.Response:
         counts = {name: getattr(self, name) for name in ("requests", "in_flight", "max_in_flight")}
-        return chat.response({**counts, "by_status": dict(sorted(self.by_status.items()))})
+        return _response({**counts, "by_status": dict(sorted(self.by_status.items()))})
 
 
 @web.middleware
 async def _openai_errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Refuse other host names, which a web page could make resolve to 127.0.0.1, and write errors as OpenAI does."""
+    """Refuse other host names, which a web page could resolve to 127.0.0.1, and write errors as OpenAI does."""
     if request.host.partition(":")[0] not in {_HOST, "localhost"}:
-        return chat.error(400, f"the host is {request.host!r}; ask {_HOST}")
+        return _refusal(400, f"the host is {request.host!r}; ask {_HOST}")
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return chat.error(error.status, f"there is no {request.method} {request.path}", code="not_found")
+        return _refusal(error.status, f"there is no {request.method} {request.path}", code="not_found")
 
 
 def create_app(call: Completion, *, latency: float = 0.0, jitter: float = 0.0, seed: int = 0) -> web.Application:
     """Return an OpenAI-compatible application around a completion function.
 
     It serves `POST /v1/chat/completions` (a stream has two pieces), `GET /v1/models`, and `GET /stats` with counts of
-    requests by status and at once. Where the completion function raises `HttpError`, that status is the answer.
+    requests by status and at once. If the completion function raises `HttpError`, its status is the answer.
 
-    Args:
-        call: Gets the request's keys as keyword arguments, and returns a whole chat completion.
-        latency: Seconds until an answer begins, on average.
-        jitter: Share by which that varies to either side, 0 to 1.
-        seed: Decides how long each request takes.
+    `latency` is the mean in seconds until an answer begins, `jitter` its variation to either side, 0 to 1; `seed`
+    decides the latency of each request.
     """
     return _Server(call, latency, jitter, seed).app()
 
 
 def serve(app: web.Application, *, port: int = 8400, on_ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; `on_ready` is called with the address once connections are taken."""
+    """Serve until Ctrl-C; call `on_ready` with the address once connections are accepted."""
     with running(app, port=port) as address:
         on_ready(address)
         Event().wait()
@@ -121,10 +216,10 @@ def serve(app: web.Application, *, port: int = 8400, on_ready: Callable[[str], N
 
 @contextmanager
 def running(app: web.Application, *, port: int = 0) -> Generator[str]:
-    """Serve on 127.0.0.1 from another thread while the block runs, and give the server's address.
+    """Serve on 127.0.0.1 from another thread while the context lasts, and yield the address.
 
-    Connections are taken from the start; port 0 takes any free one. Leaving the block stops the server within about two
-    seconds, answers under way or not. An application is served once.
+    Port 0 takes any free one. At the end the server stops within about two seconds, dropping unfinished answers. An
+    application is served once.
 
     Raises:
         InputError: The port cannot be listened on.

@@ -1,4 +1,4 @@
-"""How often an episode may try again before it is given up."""
+"""Limits of an episode's tries."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ class Attempts(BaseModel, frozen=True, extra="forbid"):
     """Bounds on what one episode may spend."""
 
     scripts: int = Field(default=3, ge=1)
-    """Scripts that may be written until one passes the script rules."""
+    """Scripts written until one passes the script rules."""
     drafts: int = Field(default=4, ge=1)
     """Drafts that may be verified: in live play, plays that end or are cut back at a violation; in narrated play,
     answers of the Narrator."""
@@ -17,12 +17,12 @@ class Attempts(BaseModel, frozen=True, extra="forbid"):
     """Completions in all, the script's and every retried answer included, the judge's not; None sets no bound. The
     paper allows four. Where a script is played more than once, each further play may have as many again."""
     answers: int = Field(default=2, ge=0)
-    """How often one answer of invalid form goes back to the model with what is wrong, before its attempt is refused."""
+    """Times that an answer of invalid form goes back to the model with its errors, before its attempt is refused."""
 
     @model_validator(mode="before")
     @classmethod
     def _of_text(cls, given: Any) -> Any:
-        """From `drafts=4,scripts=3,calls=8,answers=2`, each as wanted; a bare number is `drafts`."""
+        """Parse `drafts=4,scripts=3,calls=8,answers=2`, any of them; a bare number is `drafts`."""
         if not isinstance(given, str):
             return given
         parts = [part.partition("=") for part in given.split(",")]

@@ -1,4 +1,4 @@
-"""What is kept of what the rules accepted: no near-duplicate scripts, nothing that an evaluation set holds."""
+"""Curation of what the rules accepted: near-duplicate scripts, and overlaps with evaluation sets."""
 
 from typing import Annotated, Literal
 
@@ -27,5 +27,5 @@ class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is looked at."""
+        """True if nothing is checked."""
         return self.near_duplicates is None and not self.contamination

@@ -1,4 +1,4 @@
-"""How a world is executed in grounded play, and what kind of world is asked for."""
+"""Settings of grounded play: execution of the world, and kind of world."""
 
 import re
 from typing import Annotated, cast
@@ -35,7 +35,7 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
     @model_validator(mode="before")
     @classmethod
     def _in_one_call(cls, given: object) -> object:
-        """A script was once written in two calls where `two_steps` was true; to say that it is not is still right."""
+        """Accept `two_steps=False` of earlier versions, in which a script could be written in two calls."""
         if not isinstance(given, dict) or "two_steps" not in given:
             return cast("object", given)
         known = cast("dict[str, object]", given)
@@ -62,7 +62,7 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
 
 
 def band(text: str) -> tuple[int, int]:
-    """`4..12`, `4..`, `..12` or `6` as fewest and most actions.
+    """Parse `4..12`, `4..`, `..12` or `6` into fewest and most actions.
 
     Raises:
         ConfigurationError: It is none of these.

@@ -1,7 +1,7 @@
-"""When the Player is privately asked for a mistake, for which kind, and how it is to be repaired.
+"""Policy of mistakes: when the Player is privately asked for one, of which kind, and how it is to be repaired.
 
-Natural mistakes teach most, but a strong player makes few; asked-for ones fill up what is missing. Whatever is asked
-for, only the DungeonMaster's flag makes an action a mistake, and the request never enters the record.
+Natural mistakes teach most, but a strong player makes few; requested ones fill the gap. Only the DungeonMaster's flag
+makes an action a mistake, and a request never enters the record.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,58 +16,58 @@ from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind
 
 _KINDS = tuple(MistakeKind)
 _DETOURS = 1.4
-"""Right actions that a play takes for one of the shortest way that is left, as plays of strong models and of the rehearsal do."""
+"""Right actions per action of the shortest remaining way, in plays of strong models and of the rehearsal."""
 _AT_FIRST, _MORE_LATER = 0.5, 0.7
-"""How likely a mistake is at the beginning of a play, next to an even draw, and how much likelier at its end: the last turn
-reaches the goal, and natural mistakes, which count, come early."""
+"""Likelihood of a mistake at the beginning of a play, relative to an even draw, and its increase until the end: the
+last turn reaches the goal, and natural mistakes, which count, come early."""
 _TURN = (MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PARAMETER)
 _PROMPTED = (1, 4)
-"""Player turns on which `prompted` asks, unless it is told others."""
+"""Default player turns on which `prompted` asks."""
 
 MOST = 4
-"""Mistakes that `spread` asks for in one trajectory, those of a second try left out."""
+"""Mistakes that `spread` asks for in one trajectory, without those of a second try."""
 
 Way = Literal["fresh", "again", "late", "give_up"]
-"""`fresh`: a mistake. The others follow one: `again` is a second try that fails for another reason; `late` is an action
-that works and repairs nothing yet, so that the mistake is understood a turn later; `give_up` leaves a wrong plan for a
-reason."""
+"""`fresh`: a mistake. The others follow one: `again` is a second try that fails for another reason; `late` is a
+working action that repairs nothing yet, so the mistake is understood a turn later; `give_up` leaves a wrong plan for
+a reason."""
 
 _LONGER: tuple[Way, ...] = ("again", "late", "give_up")
 
 
 class Asked(NamedTuple):
-    """What the Player is privately asked for on its next turn."""
+    """Private request to the Player for its next turn."""
 
     kind: MistakeKind
-    """Of the mistake that is to be made; for `late` and `give_up`, of the one that was made."""
+    """Kind of the requested mistake; for `late` and `give_up`, of the one that was made."""
     way: Way = "fresh"
 
 
 class Mistakes(BaseModel, frozen=True, extra="forbid"):
-    """A policy: pure and deterministic in the turns so far, the episode's index and seed, and the attempt.
+    """A policy: a pure, deterministic function of the turns so far, the episode's index and seed, and the attempt.
 
-    No policy asks for a fresh mistake while the last one is unrepaired, that is before another action was accepted.
-    Kinds are balanced over a run: which comes first, and in which order the others follow, goes round with the
-    episode's index.
+    No policy asks for a fresh mistake before an action was accepted after the last one. Kinds are balanced over a run:
+    their order rotates with the episode's index.
     """
 
     policy: Literal["spread", "natural", "prompted", "at_least"] = "spread"
-    """`spread` lets mistakes fall evenly over the whole play, in numbers that vary; `at_least` is the paper's way."""
+    """`spread` distributes mistakes evenly over the whole play, in varying numbers; `at_least` is the paper's way."""
     mean: float = Field(default=2.0, ge=1, le=MOST)
-    """For `spread`: how many mistakes a play (of `expected` actions, if its length is not known) holds on average, if any: 1 to 4."""
+    """For `spread`: mean number of mistakes in plays (of `expected` actions, if the length is unknown) with any: 1
+    to 4."""
     clean: float = Field(default=0.2, ge=0, le=1)
     """For `spread`: share of the trajectories in which no mistake is asked for."""
     chains: float = Field(default=0.3, ge=0, le=1)
-    """For `spread`: share of the mistakes after which a longer repair is asked for, see `Way`; each way as often."""
+    """For `spread`: share of the mistakes with a longer repair, see `Way`; each way is equally frequent."""
     expected: int = Field(default=8, ge=1)
-    """For `spread`: right actions that a play is expected to take, where its length is not known. Mistakes fall evenly
-    whatever the real length is; in a play twice as long there are twice as many."""
+    """For `spread`: expected right actions of a play whose length is unknown. A play twice as long has twice as many
+    mistakes."""
     minimum: int = Field(default=2, ge=0)
-    """For `at_least`: how many mistakes a trajectory has to hold, natural ones counted. Narrated play asks its Narrator
-    for so many under every policy but `spread`."""
+    """For `at_least`: mistakes of a trajectory, natural ones included. Narrated play asks its Narrator for as many
+    under every policy but `spread`."""
     turns: tuple[int, ...] = ()
-    """For `prompted`: the player's turns, counted from 0, on which to ask. One that falls on the repair of a mistake is
-    put off to the turn after it; turn 0 is put off to turn 1."""
+    """For `prompted`: the player's turns, counted from 0, on which to ask. One on the repair of a mistake is put off
+    to the turn after it; turn 0 to turn 1."""
 
     @model_validator(mode="before")
     @classmethod
@@ -85,18 +85,17 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         remaining: Callable[[], int] | None = None,
         kinds: Callable[[], Collection[MistakeKind]] = lambda: _KINDS,
     ) -> Asked | None:
-        """What to ask the Player for now, or None.
+        """Return the request to the Player for its next turn, if any.
 
         Args:
-            turns: Those played so far, an opening observation included or not.
-            episode: Its index in the run.
-            attempt: Which one it is, from 1: from the second on, `at_least` asks at the first chance instead of leaving
-                room for natural mistakes.
-            seed: The episode's.
-            length: Right actions that the play is expected to take; None means `expected`.
-            remaining: Finds how many right actions are left to the goal, where an executed world tells. Then `spread` asks for its number in all,
-                evenly over what is left, and for none before the last action.
-            kinds: Finds those of which a mistake can be made now; `spread` asks for no others.
+            turns: Turns so far, with or without an opening observation.
+            episode: Index of the episode in the run.
+            attempt: From the second on, `at_least` asks at the first chance, without waiting for natural mistakes.
+            seed: Seed of the episode.
+            length: Expected right actions of the play; None means `expected`.
+            remaining: Returns the right actions left to the goal, in an executed world. `spread` then distributes its
+                mistakes evenly over them, and asks for none before the last action.
+            kinds: Returns the possible kinds of mistakes, to which `spread` is limited.
         """
         verdicts = _verdicts(turns)
         if self.policy == "spread":
@@ -114,9 +113,10 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         return Asked(_order(verdicts, episode)[overdue % len(_KINDS)])
 
     def count(self, *, episode: int, seed: int) -> int:
-        """How many mistakes a play (of `expected` actions, if its length is not known) is to hold: 0 in those that stay clean, else 1 to 4.
+        """Return the number of mistakes of a play (of `expected` actions, if its length is unknown): 0 in clean ones,
+        else 1 to 4.
 
-        Of other policies `minimum`: narrated play asks its Narrator for so many.
+        For other policies `minimum`, for narrated play's Narrator.
         """
         if self.policy != "spread":
             return self.minimum
@@ -135,8 +135,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         remaining: Callable[[], int] | None,
         kinds: Callable[[], Collection[MistakeKind]],
     ) -> Asked | None:
-        """Mistakes stand before right actions that are drawn evenly, and are overdue until they are made; where it is known
-        what is left, each turn draws anew.
+        """Ask before right actions that are drawn evenly, and from then on until a mistake is made; where the remaining
+        actions are known, each turn draws anew.
         """
         made = list(_first_tries(verdicts))
         accepted = _accepted_in_a_row(verdicts)
@@ -163,9 +163,9 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         return _wanted(number, {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE})
 
     def _slots(self, steps: int, *, episode: int, seed: int, length: int | None) -> list[int]:
-        """Numbers of the right actions, up to that one that comes after so many, before which a mistake stands.
+        """Return the right actions, by number, before which a mistake stands.
 
-        Where the length is not known, later ones are likelier: a play may end before them.
+        In plays of unknown length later ones are likelier: the play may end before them.
         """
         most = length or self.expected
         count = min(self.count(episode=episode, seed=seed), most)
@@ -182,13 +182,15 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         return [slot for slot in found if slot <= steps]
 
     def _way(self, number: int, *, episode: int, seed: int) -> Way:
-        """How the mistake with this number, from 1, is to be repaired; `fresh` for at once."""
+        """Return the repair of the mistake with this number, from 1; `fresh` for an immediate one."""
         rng = _generator(seed, episode, f"repair {number}")
         return rng.choice(_LONGER) if rng.random() < self.chains else "fresh"
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """Fields of `spread`, `spread=2`, `natural`, `prompted`, `prompted=1,4` (player turns from 0) or `at_least=2`."""
+    """Return the fields of `spread`, `spread=2`, `natural`, `prompted`, `prompted=1,4` (player turns from 0) or
+    `at_least=2`.
+    """
     policy, _, numbers = text.strip().casefold().replace("-", "_").partition("=")
     parts = [number.strip() for number in numbers.split(",")] if numbers else []
     wanted = [int(part) if part.isdecimal() else -1 for part in parts]
@@ -207,29 +209,29 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def spread(mean: float = 2.0, *, clean: float = 0.2, chains: float = 0.3) -> Mistakes:
-    """Evenly over beginning, middle and end, so many on average; a share of the trajectories stays clean, and a share
-    of the mistakes is repaired in more than one turn: the default.
+    """The default: evenly over beginning, middle and end, with this mean; a share of the trajectories stays clean, and
+    a share of the mistakes is repaired in several turns.
     """
     return Mistakes(policy="spread", mean=mean, clean=clean, chains=chains)
 
 
 def natural() -> Mistakes:
-    """Only what the player model gets wrong by itself."""
+    """Only the player model's own mistakes."""
     return Mistakes(policy="natural")
 
 
 def prompted(*turns: int) -> Mistakes:
-    """Ask on these turns of the player, counted from 0; `prompted()` asks on turns 1 and 4."""
+    """Ask on these turns of the player, counted from 0; by default on turns 1 and 4."""
     return Mistakes(policy="prompted", turns=turns or _PROMPTED)
 
 
 def at_least(minimum: int = 2) -> Mistakes:
-    """Ask only as far as natural mistakes do not reach `minimum`, and accept no trajectory with fewer: the paper's."""
+    """Ask only if natural mistakes do not reach `minimum`, and accept no trajectory with fewer: the paper's way."""
     return Mistakes(policy="at_least", minimum=minimum)
 
 
 def _verdicts(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> list[MistakeKind | None]:
-    """Of each player's turn that was answered: what kind of mistake it was, None if it was accepted."""
+    """Return the kind of mistake of each answered player's turn, None for accepted ones."""
     kinds: list[MistakeKind | None] = []
     for turn, answer in pairwise(turns):
         if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
@@ -238,7 +240,7 @@ def _verdicts(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -
 
 
 def _first_tries(verdicts: Sequence[MistakeKind | None]) -> Iterator[int]:
-    """Where mistakes are that follow no other."""
+    """Yield the positions of mistakes that do not follow another."""
     before: MistakeKind | None = None
     for at, kind in enumerate(verdicts):
         if kind is not None and before is None:
@@ -247,12 +249,12 @@ def _first_tries(verdicts: Sequence[MistakeKind | None]) -> Iterator[int]:
 
 
 def _accepted_in_a_row(verdicts: Sequence[MistakeKind | None]) -> int:
-    """Player's turns accepted since the last mistake, or since the start."""
+    """Return the player's accepted turns since the last mistake, or since the start."""
     return next((at for at, kind in enumerate(reversed(verdicts)) if kind is not None), len(verdicts))
 
 
 def _due(verdicts: Sequence[MistakeKind | None]) -> set[int]:
-    """The turn that comes now, and the turns before it on which asking was not allowed."""
+    """Return the next turn, and the turns before it on which asking was not allowed."""
     now = len(verdicts)
     due = {now}
     while now > 1 and verdicts[now - 2] is not None:
@@ -262,12 +264,12 @@ def _due(verdicts: Sequence[MistakeKind | None]) -> set[int]:
 
 
 def _pause(episode: int, made: int) -> int:
-    """0 or 1 more accepted turns before asking, so that mistakes do not fall on the same turn in every episode."""
+    """Return 0 or 1 more accepted turns before asking, so mistakes fall on different turns in different episodes."""
     return blake2b(f"{episode}/{made}".encode(), digest_size=1).digest()[0] & 1
 
 
 def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[MistakeKind]:
-    """The kinds, those least made in this episode first; among equals the run's rotation decides."""
+    """Return the kinds, those least made in this episode first; the run's rotation decides among equals."""
     start = episode % len(_KINDS)
     rotation = [*_KINDS[start:], *_KINDS[:start]]
     if episode // len(_KINDS) % 2:
@@ -278,7 +280,7 @@ def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[Mistake
 def _longer(
     way: Way, first: MistakeKind, order: Sequence[MistakeKind], kinds: Callable[[], Collection[MistakeKind]]
 ) -> Asked | None:
-    """How a mistake is to be repaired if not at once: a slip of form is understood at once, and no plan."""
+    """Return a request for a longer repair, if any: a slip of form is understood at once, and is no plan."""
     if way == "again":
         others = {*kinds()} - {first}
         return next((Asked(kind, way) for kind in order if kind in others), None)
@@ -286,7 +288,7 @@ def _longer(
 
 
 def _wanted(number: int, kinds: Collection[MistakeKind]) -> Asked | None:
-    """The fresh mistake with this number, of a kind that can be made; one in five is of form, which teaches least."""
+    """Return the fresh mistake with this number, of a possible kind; one in five is of form, which teaches least."""
     wanted = _TURN[number % len(_TURN)]
     others = (
         (MistakeKind.LOGIC, MistakeKind.PLACE)

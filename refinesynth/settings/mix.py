@@ -1,6 +1,4 @@
-"""Which features grounded scripts are asked for: each in a share of the scripts, spread evenly over a run; and what is
-drawn for each as evenly.
-"""
+"""Features of grounded scripts: each is requested in a share of the scripts, spread evenly over a run."""
 
 from dataclasses import fields
 from hashlib import blake2b
@@ -15,35 +13,34 @@ from refinesynth.errors import ConfigurationError
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=False)]
 
 _CIRCLE = 2**64
-"""Steps of a circle on which each feature walks; it is asked for where it stands in the first part of that share."""
+"""Steps of a circle on which each feature moves; it is requested while in the first part, of the size of its share."""
 
 _STRIDES = (0x9E3779B97F4A7C15, 0x6A09E667F3BCC909, 0xBB67AE8584CAA73B, 0xA54FF53A5F1D36F1)
-"""How far each feature walks per episode: fractions of the golden ratio and of the roots of 2, 3 and 7, so that the
-places spread evenly over the circle and the features do not go together."""
+"""Step of each feature per episode: fractions of the golden ratio and of the roots of 2, 3 and 7, so positions
+spread evenly over the circle and features do not coincide."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Mix:
-    """Shares from 0 to 1 of the scripts that are asked for each feature. What came of it is measured, see `Difficulty`.
+    """Shares from 0 to 1 of the scripts with each requested feature. The result is measured, see `Difficulty`.
 
     Raises:
         pydantic.ValidationError: A share is not between 0 and 1.
     """
 
     distractors: _Share = 0.7
-    """About half of what can be acted on plays no part, and some of it is tempting."""
+    """About half of the objects play no part, and some are tempting."""
     irreversible: _Share = 0.3
     """A wrong action can make the goal unreachable for good."""
     hidden: _Share = 0.6
-    """Something needed is neither visible nor known at first and has to be found."""
+    """Something needed is neither visible nor known at first."""
     preconditions: _Share = 0.8
-    """The last step needs several things in a row done before it, each needing the one before."""
+    """The last step needs several previous steps, each needing the one before."""
 
     def wanted(self, index: int, seed: int = 0) -> tuple[str, ...]:
-        """The features that the script of episode `index` (from 0) is asked for, in the fields' order.
+        """Return the requested features of episode `index` (from 0), in the fields' order.
 
-        A function of its arguments alone. Among any episodes in a row, a feature's share is met as closely as it can
-        be.
+        A function of its arguments alone. Among consecutive episodes, a feature's share is met as closely as possible.
         """
         return tuple(
             feature
@@ -53,10 +50,10 @@ class Mix:
 
     @classmethod
     def parse(cls, text: str) -> "Mix":
-        """`hidden=0.5,irreversible=0.2`: what is not named keeps its default.
+        """Parse `hidden=0.5,irreversible=0.2`; other features keep their default.
 
         Raises:
-            ConfigurationError: Something in it is not `feature=share`.
+            ConfigurationError: A part is not `feature=share`.
         """
         shares: dict[str, str] = {}
         for part in filter(None, map(str.strip, text.split(","))):
@@ -72,16 +69,15 @@ class Mix:
 
 
 FEATURES = tuple(field.name for field in fields(Mix))  # pyright: ignore[reportArgumentType] - pydantic's dataclasses are dataclasses
-"""All features, in the fields' order."""
 
 _EXPECTED = f"expected feature=share with a share from 0 to 1, once each of: {', '.join(FEATURES)}"
 
 
 def walked(number: int, *, root: int, index: int, seed: int) -> int:
-    """One of `number` choices, from 0, for episode `index` (from 0). A function of its arguments alone.
+    """Return one of `number` choices, from 0, for episode `index` (from 0). A function of its arguments alone.
 
-    Among any episodes in a row, all come up about equally often. The stride is the square root of the prime `root`:
-    choices with another one, and none of 2, 3, 5 and 7, which the features have, do not go together.
+    Among consecutive episodes all choices are about equally frequent. The stride is the square root of the prime
+    `root`; choices with different roots, other than the features' 2, 3, 5 and 7, do not coincide.
     """
     stride = isqrt(root << 128)
     return (index * stride + _offset(str(root), seed)) % _CIRCLE * number // _CIRCLE

@@ -1,4 +1,4 @@
-"""Whole sets of settings by name."""
+"""Sets of settings by name."""
 
 from typing import Any
 
@@ -11,13 +11,12 @@ _AS_ASKED = (Liberty.SPELLING, Liberty.UNNUMBERED, Liberty.FENCED)
 
 
 def paper() -> dict[str, Any]:
-    """Keyword arguments for `synthesize` that repeat the paper's procedure: `synthesize(personas, n=100, **paper())`.
+    """Return the settings of the paper's procedure: `synthesize(personas, n=100, **paper())`.
 
-    Narrated play, Algorithm 1 with at least two errors, at most four completions per persona with the script's included
-    and none for repairing the form of an answer, and gpt-4o, of which the paper used the snapshot of 2024-05-13 that
-    has since retired. The algorithm is taken to the letter, but for the keys that our prompts ask for (`thought`, and
-    no number) and a code fence, which is a chat model's envelope. The script rules stay ours: of the paper's own it is
-    only known that each regular expression is tried on its action.
+    Narrated play, Algorithm 1 with at least two errors, at most four completions per persona, the script's included,
+    none to repair the form of an answer, and gpt-4o (the paper's snapshot of 2024-05-13 has retired). The algorithm is
+    taken literally, except for the keys of our prompts (`thought`, no number) and a code fence. The script rules are
+    ours: the paper only says that each regular expression is tried on its action.
     """
     return {
         "backend": "gpt-4o",

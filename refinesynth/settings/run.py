@@ -1,6 +1,4 @@
-"""All settings of a run, each with its unit, its default and what it decides. What is passed on, recorded and read from
-files is this.
-"""
+"""All settings of a run, each with its unit, default and effect; the one source of options, files and records."""
 
 import warnings
 from collections.abc import Mapping
@@ -24,16 +22,15 @@ from refinesynth.settings.mistakes import Mistakes
 from refinesynth.settings.shard import WHOLE, Shard
 
 DEADLINE: Final = 7_200.0
-"""Seconds that an episode may take, unless a run says otherwise: far beyond what any but a stuck one needs."""
+"""Default seconds of an episode: far beyond what any but a stuck one needs."""
 EARLY_STOP: Final = 32
-"""Finished episodes without one accepted after which a run stops, unless it says otherwise."""
+"""Default number of finished episodes without one accepted after which a run stops."""
 
 FORMER: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None, "journals": None}
-"""Former names of arguments, which are accepted for one release, to the present ones; None where there is none and nothing
-is done."""
+"""Former names of arguments, accepted for one release, to the present ones; None for removed ones without effect."""
 
 _MOST: Final = 100_000
-"""Episodes in flight that may be asked for: each is a task with a few kilobytes of its own, before it does anything."""
+"""Most episodes in flight: each is a task with a few kilobytes of its own."""
 
 Whole = Annotated[int, Field(strict=True)]
 
@@ -58,7 +55,7 @@ def _in_flight(value: object) -> object:
 
 
 class PlaySettings(BaseModel):
-    """How every episode of a run is played and judged. All of it changes the data, but the deadline."""
+    """Settings of every episode's play and verification. All but the deadline change the data."""
 
     model_config = _READ
 
@@ -98,14 +95,14 @@ class PlaySettings(BaseModel):
     far beyond what any but a stuck episode needs."""
 
     def place(self, index: int) -> int:
-        """Where the persona number `index` of this run stands in the whole, of which it may be a shard: what chance
-        decides about its episode follows from that.
+        """Return the place of the run's persona `index` in the whole, of which the run may be a shard; chance follows
+        from it.
         """
         return (self.shard or WHOLE).place(index)
 
 
 class RunSettings(PlaySettings):
-    """A run, whole, but for where its progress goes and what stands in for its backends."""
+    """All settings of a run, except its progress display and stand-ins for its backends."""
 
     personas: Any = None
     """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or async iterable, a Hugging Face dataset;
@@ -157,12 +154,12 @@ class RunSettings(PlaySettings):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> Self:
-        """From arguments by name; None stands for the default where a setting has no None of its own.
+        """Make it from arguments by name; None stands for the default where a setting has no None of its own.
 
-        `names` are those by which a message calls settings, such as `--transient` for `grounding.transient`.
+        `names` are the settings' names in messages, such as `--transient` for `grounding.transient`.
 
         Raises:
-            ConfigurationError: A value that its setting does not take: what was given, and what is expected.
+            ConfigurationError: A wrong value; the message has the value and what is expected.
         """
         values = {name: value for name, value in given.items() if value is not None or name == "deadline"}
         try:
@@ -173,14 +170,14 @@ class RunSettings(PlaySettings):
 
     @property
     def on_ray(self) -> bool:
-        """True if tasks on Ray play, and not this process."""
+        """True if tasks on Ray play, not this process."""
         return self.workers > 1 or self.cluster is not None
 
     def wanted(self) -> int:
-        """Trajectories to make here: `n`, or a shard's share of it.
+        """Return the trajectories to make: `n`, or a shard's share of it.
 
         Raises:
-            ConfigurationError: There are more shards than trajectories to make, and nothing is left for this one.
+            ConfigurationError: There are more shards than trajectories.
         """
         if not (share := (self.shard or WHOLE).share(self.n)):
             raise ConfigurationError(
@@ -189,12 +186,12 @@ class RunSettings(PlaySettings):
         return share
 
     def played(self) -> dict[str, Any]:
-        """The fields of `PlaySettings`, by name."""
+        """Return the fields of `PlaySettings`, by name."""
         return {name: getattr(self, name) for name in PlaySettings.model_fields}
 
 
 def with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their present names; for each former one that is given, a `FutureWarning`, which users see."""
+    """Return arguments by their present names; a former one gives a `FutureWarning`, which users see."""
     found = {name: value for name, value in given.items() if name not in FORMER}
     for name in given.keys() & FORMER.keys():
         present = FORMER[name]

@@ -1,4 +1,4 @@
-"""One part of a run that is played in several, on machines that know nothing of each other."""
+"""A part of a run that is played on independent machines."""
 
 import re
 from typing import Any
@@ -11,14 +11,14 @@ _TEXT = re.compile(r"\s*([0-9]{1,7})\s*/\s*([0-9]{1,7})\s*")
 class Shard(BaseModel, frozen=True, extra="forbid"):
     """`3/8` is the fourth of eight: every eighth persona, beginning with the fourth, and an eighth of `n`.
 
-    Shards of the same personas are disjoint, and together all of them. They are counted from 0, as the indices of
-    Kubernetes' jobs are, and Slurm's with `--array=0-7`.
+    Shards of the same personas are disjoint and complete. They are counted from 0, like the indices of Kubernetes'
+    jobs, and of Slurm's with `--array=0-7`.
     """
 
     index: int = Field(ge=0)
-    """Which of them, from 0."""
+    """From 0."""
     of: int = Field(ge=1, le=1_000_000)
-    """How many there are."""
+    """Number of shards."""
 
     @model_validator(mode="before")
     @classmethod
@@ -46,13 +46,13 @@ class Shard(BaseModel, frozen=True, extra="forbid"):
         return f"{self.index}/{self.of}"
 
     def share(self, count: int) -> int:
-        """How many of `count` things are this shard's: of personas in a row, or of trajectories to make."""
+        """Return how many of `count` personas in a row, or trajectories to make, are this shard's."""
         return max(0, -(-(count - self.index) // self.of))
 
     def place(self, index: int) -> int:
-        """Where in the whole the shard's persona number `index` stands; both from 0."""
+        """Return the place in the whole of the shard's persona number `index`; both from 0."""
         return self.index + index * self.of
 
 
 WHOLE = Shard(index=0, of=1)
-"""All of a run."""
+"""A whole run."""

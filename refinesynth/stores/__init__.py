@@ -1,9 +1,8 @@
-"""Run folders in object stores: kept there while a run goes on, and made anew from there on another machine.
+"""Run folders in object stores: kept there while a run goes on, and restored on another machine.
 
-A run is played in a work folder on the local disk. What is new in it goes up as segments, numbered from 1: each holds
-the paid completions and finished episodes that the ones before had not, with their lines. A segment is one object that
-is made if it is absent and never written again, so it is there whole or not at all, and two processes cannot both write
-the one after the last: the second is refused.
+A run is played in a local work folder. What is new goes up as numbered segments: each holds the paid completions and
+finished episodes that earlier ones lack, with their lines. A segment is one object that is created only if absent and
+never written again, so it is whole or missing, and of two processes that write the next one, the second is refused.
 """
 
 from refinesynth.stores.fetching import fetch

@@ -1,4 +1,4 @@
-"""A run folder made from its segments, and brought up to date with those that came since."""
+"""Run folders made from segments, and brought up to date with new ones."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -23,25 +23,21 @@ from refinesynth.trajectory import explain
 
 
 class Stored(BaseModel, frozen=True, extra="forbid"):
-    """How a work folder stands to its store; kept beside it, in stored.json."""
+    """State of a work folder relative to its store; kept beside it, in stored.json."""
 
     url: str
     number: int = 0
-    """The last segment that is known to be there."""
+    """Last segment that is known to be in the store."""
     writer: str | None = None
-    """This folder's name in the segments that come from it; None as long as it is only a copy."""
+    """Name of this folder in its segments; None for a mere copy."""
     ends: Ends = Ends()
-    """How far the folder is in the store with that."""
+    """Part of the folder that is in the store."""
     ended: bool = False
-    """Whether that segment said that its process was at its end."""
+    """True if that segment was the last of its process."""
 
     @classmethod
     def load(cls, place: Path, url: str) -> "Stored":
-        """What is known of a place; of a new one nothing.
-
-        Raises:
-            StorageError: It is damaged, or of another store.
-        """
+        """Read the state of a place; empty for a new one. Raises StorageError: it is damaged, or of another store."""
         path = place / "stored.json"
         try:
             found = cls.model_validate_json(path.read_bytes()) if path.exists() else cls(url=url)
@@ -52,11 +48,7 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
         return found
 
     def save(self, place: Path) -> None:
-        """Write this, in one step.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
+        """Write this, in one step. Raises StorageError: it cannot be written."""
         path = place / "stored.json"
         try:
             with atomic_write(path) as file:
@@ -66,16 +58,11 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
 
 
 def folder_in(place: Path) -> Path:
-    """The run folder of a place."""
     return place / "run"
 
 
 def make(place: Path) -> None:
-    """Make a place where there is none.
-
-    Raises:
-        StorageError: It cannot be made.
-    """
+    """Make a place if there is none. Raises StorageError: it cannot be made."""
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -83,9 +70,9 @@ def make(place: Path) -> None:
 
 
 async def fetch(url: str) -> Path:
-    """A copy of the run at this URL, in the cache of this machine; what was fetched before is not fetched again.
+    """Fetch a copy of the run at this URL into the cache of this machine; only new segments are transferred.
 
-    It does not touch the folder in which a run is worked on. Whoever works on it may go on meanwhile.
+    The work folder of the run is not touched; another process may write the run meanwhile.
 
     Raises:
         InputError: There is no run, or this is no URL of a store.
@@ -109,12 +96,12 @@ async def fetch(url: str) -> Path:
 
 
 async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence[Listed]) -> Stored:
-    """Add segments to the run folder of a place; how it stands then, which is to be saved.
+    """Add segments to the run folder of a place; return its new state, which is to be saved.
 
-    Broken off, it begins again where it began: adding what is there already changes nothing.
+    Repeatable after an interruption: adding existing content changes nothing.
 
     Raises:
-        StorageError: They do not go on where the folder ends, or hold what no run has written.
+        StorageError: The segments do not continue the folder, or hold what no run has written.
     """
     if not listed:
         return stored

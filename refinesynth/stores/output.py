@@ -1,4 +1,4 @@
-"""Where a run is written: a folder, or a work folder whose content goes up to a store as the run goes on."""
+"""Output of a run: a folder, or a work folder whose content goes up to a store while the run goes on."""
 
 import logging
 import os
@@ -25,10 +25,10 @@ from refinesynth.stores.segment import Part, Segment, next_part
 from refinesynth.stores.store import AlreadyThere, Listed, RunStore, place_of
 
 EVERY = 30.0
-"""Seconds between two segments: what is lost with a machine was paid for in so many at most. Where nothing is new an
-empty one goes up, so that others know that somebody is there."""
+"""Seconds between two segments, and so the most work that is lost with a machine. Without news an empty segment goes
+up as a sign of life."""
 BEHIND = 600.0
-"""Seconds that the store may lag before nothing new is begun: short outages hold nothing up."""
+"""Seconds that the store may lag before no new episode is begun."""
 _AGAIN = 2.0
 """Seconds between tries at the end."""
 
@@ -36,14 +36,15 @@ _LOG = logging.getLogger("refinesynth.stores")
 
 
 class TakenOver(RunFolderError):
-    """Another process goes on with the run."""
+    """Another process continues the run."""
 
 
 class Uploads:
-    """Of one process. Nothing in the store is changed; what cannot go up stays in the folder and is tried again."""
+    """Uploads of one process. Nothing in the store is changed; what cannot go up stays in the folder and is tried
+    again.
+    """
 
     def __init__(self, store: RunStore, place: Path, stored: Stored) -> None:
-        """Uploads of the run in `place`, which stands to the store as `stored` says."""
         self.stored = stored
         self._store = store
         self._place = place
@@ -53,11 +54,11 @@ class Uploads:
         self._failing = False
 
     def has_room(self) -> bool:
-        """Whether the store keeps up, so that more may be begun."""
+        """Return True while the store keeps up."""
         return time.monotonic() - self._all_up < BEHIND
 
     async def seal(self, *, ended: bool = False) -> None:
-        """Add what is new, or where nothing is an empty segment; `ended` says that this process adds no more.
+        """Upload what is new, or an empty segment; with `ended`, this process adds no more.
 
         Raises:
             TakenOver: Another process has added the next one.
@@ -72,10 +73,10 @@ class Uploads:
         self._all_up = began
 
     async def keep_up(self, wake: Callable[[], None]) -> None:
-        """Seal every now and then, until cancelled; `wake` is called when there is room again.
+        """Seal regularly until cancelled; call `wake` when there is room again.
 
         Raises:
-            TakenOver: Another process goes on with the run.
+            TakenOver: Another process continues the run.
         """
         while True:
             await anyio.sleep(EVERY)
@@ -94,10 +95,10 @@ class Uploads:
                 wake()
 
     async def finish(self, *, within: float) -> None:
-        """Add all that is new, trying again for so many seconds.
+        """Upload all that is new, trying again for so many seconds.
 
         Raises:
-            TakenOver: Another process goes on with the run.
+            TakenOver: Another process continues the run.
             StorageError: It is not all there.
         """
         until = time.monotonic() + within
@@ -112,7 +113,7 @@ class Uploads:
             await anyio.sleep(_AGAIN)
 
     def left(self) -> str:
-        """What is in the folder alone, in a sentence."""
+        """Return a sentence about what is in the folder alone."""
         part = next_part(self._path, self.stored.ends)
         what = f"{len(part.entries):,} episodes and {len(part.paid):,} completions" + (
             ", or more," if part.full else ""
@@ -123,7 +124,7 @@ class Uploads:
         )
 
     async def _add(self, part: Part, *, ended: bool) -> bool:
-        """Add the next segment; False if this folder has added one there already, by a try that came through unanswered."""
+        """Add the next segment; False if an earlier, unanswered try of this folder has added one there."""
         number = self.stored.number + 1
         try:
             await self._store.add(number, await run_sync(self._sealed, part, number, ended))
@@ -160,36 +161,37 @@ class Uploads:
 
 
 def warn(text: str) -> None:
-    """Say what becomes of a store, in events.jsonl and above the board."""
+    """Log what becomes of a store, for events.jsonl and above the board."""
     _LOG.warning("%s", text, extra={"facts": {"event": "store"}})
 
 
 LEASE = 3 * EVERY
-"""Seconds without a new segment after which a process that has not said that it ended is taken for dead."""
+"""Seconds without a new segment after which a process that did not say that it ended is taken for dead."""
 AT_THE_END = 60.0
-"""Seconds that a run which is over waits for a store that fails."""
+"""Seconds that a finished run waits for a failing store."""
 _AFTER_A_FAILURE, _AFTER_CTRL_C = 10.0, 1.0
 _LOOK_EVERY = 5.0
 
 
 class Output(NamedTuple):
-    """Where a run is written."""
+    """Output of a run."""
 
     path: Path | None
-    """The folder; None for the next free one."""
+    """Folder; None for the next free one."""
     begin: Callable[[Callable[[], None]], Awaitable[None]]
-    """To be called once the run is there, with what wakes it when there is room again."""
+    """Call it once the run exists, with a function that wakes it when there is room again."""
     has_room: Callable[[], bool]
-    """Whether more may be begun."""
+    """Returns True if more may be begun."""
 
 
 @asynccontextmanager
 async def opened_output(output: Path | str | None, *, fresh: bool = False) -> AsyncGenerator[Output, None]:
-    """The folder to write a run to. For a URL it holds what the store has, and at the end the store has all of it.
+    """Yield the folder to write a run to. For a URL it holds what the store has, and at the end the store has all of
+    it.
 
     Raises:
-        InputError: It is no URL of a store, `fresh` is asked for there, or another process writes the run.
-        StorageError: The store cannot be used, or not all is in it at the end; then it is in the work folder.
+        InputError: It is no URL of a store, `fresh` is given with one, or another process writes the run.
+        StorageError: The store cannot be used, or lacks something at the end, which is then in the work folder.
     """
     if not isinstance(output, str) or not is_url(output):
         yield Output(None if output is None else Path(output), _nothing, lambda: True)
@@ -206,7 +208,7 @@ async def opened_output(output: Path | str | None, *, fresh: bool = False) -> As
 
 
 def work_folder(url: str) -> Path:
-    """The folder in which this machine works on the run at a URL."""
+    """Return the folder in which this machine works on the run at a URL."""
     return folder_in(place_of(url))
 
 
@@ -270,7 +272,7 @@ async def _note(uploads: Uploads, failure: Exception) -> None:
 
 
 async def _up_to_date(store: RunStore, place: Path) -> Stored:
-    """Bring the work folder to where the store is; what it alone has is kept.
+    """Bring the work folder up to date with the store; what it alone has is kept.
 
     Raises:
         RunFolderError: Another process writes the run.
@@ -301,7 +303,7 @@ async def _up_to_date(store: RunStore, place: Path) -> Stored:
 
 
 def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
-    """Whether the folder has all that it had when it was told of, and nothing beside if the store has more by now."""
+    """Return True if the folder has all that it had uploaded, and nothing besides if the store has more by now."""
     path, ends = folder_in(place), stored.ends
     if not holds_run(path) or not (path / JOURNAL).exists():
         return stored.writer is None and stored.number == 0
@@ -311,7 +313,7 @@ def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
 
 
 async def _wait_for(store: RunStore, last: Listed, *, ours: str | None) -> None:
-    """Wait until the process that wrote the last segment is known to be dead, or to live."""
+    """Wait until the process that wrote the last segment is known to be dead or alive."""
     segment: Segment = await store.read(last.number)
     if segment.ended or segment.writer == ours:
         return

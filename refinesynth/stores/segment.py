@@ -1,4 +1,4 @@
-"""One sealed part of a run: what an object in the store holds, and what a folder has that is in none yet."""
+"""Segments of a run: the content of an object in the store, and what a folder has that is in none yet."""
 
 import re
 from collections.abc import Generator, Iterator
@@ -20,10 +20,10 @@ from refinesynth.run.lines import last_line_end
 from refinesynth.trajectory import explain
 
 NAME = re.compile(r"segment-(\d{9})\.json\.zst")
-"""Objects of other names are not looked at."""
+"""Name of a segment's object; other objects are ignored."""
 
 FILES = ("trajectories", "rejected", "events")
-"""Files of lines of a run, without their suffix: fields of a part and of ends."""
+"""JSONL files of a run, without their suffix: fields of a part and of ends."""
 
 _Count = Annotated[int, Field(ge=0, le=2**62)]
 _DIGEST, _ANSWER, _LINE = 5, 12, 6
@@ -31,15 +31,15 @@ _DIGEST, _ANSWER, _LINE = 5, 12, 6
 
 
 def name_of(number: int) -> str:
-    """The object that holds this segment; names are in the order of the numbers."""
+    """Return the name of a segment's object; names sort like numbers."""
     return f"segment-{number:09}.json.zst"
 
 
 class Ends(BaseModel, frozen=True, extra="forbid"):
-    """How far a run is in the store."""
+    """Part of a run that is in the store."""
 
     paid: dict[str, _Count] = {}
-    """Name of a journal to its last row; of the folder that a segment was made from."""
+    """Name of a journal, in the folder of the segment, to its last row."""
     entries: _Count = 0
     """Finished episodes."""
     trajectories: _Count = 0
@@ -50,7 +50,7 @@ class Ends(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What comes after some end, up to another."""
+    """Content of a run between two ends."""
 
     ends: Ends
     paid: tuple[Paid, ...] = ()
@@ -59,7 +59,7 @@ class Part:
     rejected: bytes = b""
     events: bytes = b""
     size: int = field(default=0, compare=False)
-    """In bytes, roughly."""
+    """Approximate bytes."""
     full: bool = field(default=False, compare=False)
 
     def __add__(self, later: "Part") -> "Part":
@@ -75,20 +75,19 @@ class Part:
 
 
 class Segment(BaseModel, frozen=True, extra="forbid"):
-    """A part of a run, and who sealed it. Everything in it is text: what a run writes is UTF-8."""
+    """A part of a run, and who sealed it. Everything in it is text: a run writes UTF-8."""
 
     schema_version: Literal[1] = 1
     number: int = Field(ge=1)
     writer: str = Field(max_length=64)
-    """Of the work folder that it comes from, a random name."""
+    """Random name of the work folder."""
     holder: Holder
-    """The process that sealed it."""
+    """Process that sealed it."""
     ended: bool = False
-    """Whether that process had ended its work with it."""
+    """True if that process had ended its work with it."""
     config: dict[str, JsonValue]
     """config.json at that time."""
     notes: dict[str, str | None]
-    """The journal's single values."""
     paid: list[list[Any]]
     """Rows of the journal, see `Part.paid`."""
     entries: list[list[Any]]
@@ -99,7 +98,6 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def of(cls, part: Part, **more: Any) -> Self:
-        """A part, and the other fields."""
         paid, entries = (
             [_texts(row) for row in rows] for rows in (map(paid_to_row, part.paid), map(committed_to_row, part.entries))
         )
@@ -107,27 +105,18 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
         return cls(paid=paid, entries=entries, **files, ends=part.ends, **more)
 
     def part(self) -> Part:
-        """The part that is sealed in it.
-
-        Raises:
-            ValueError: It holds what no run has written.
-        """
+        """Return the sealed part. Raises ValueError: it holds what no run has written."""
         paid = tuple(paid_from_row(_bytes(row, _DIGEST, _ANSWER)) for row in self.paid)
         entries = tuple(committed_from_row(_bytes(row, _LINE)) for row in self.entries)
         files = {name: getattr(self, name).encode() for name in FILES}
         return Part(paid=paid, entries=entries, **files, ends=self.ends)
 
     def to_bytes(self) -> bytes:
-        """As an object holds it."""
         return pack(orjson.dumps(self.model_dump(mode="json")))
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Self:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            StorageError: It is something else, or too large.
-        """
+        """Read what `to_bytes` wrote. Raises StorageError: it is something else, or too large."""
         try:
             return cls.model_validate(orjson.loads(unpack(data)))
         except ValidationError as error:
@@ -153,14 +142,14 @@ def _bytes(row: list[Any], *columns: int) -> tuple[Any, ...]:
 
 
 _ENOUGH = 8 * 1024 * 1024
-"""Size at which a segment is full, in bytes; one row or episode more may go in."""
+"""Bytes from which a segment is full; one more row or episode may go in."""
 _ROWS = 200
 _EPISODES = 64
-"""Read at a time."""
+"""Episodes per read."""
 
 
 def next_part(path: Path, ends: Ends) -> Part:
-    """What the run in `path` has beyond `ends`, up to a few megabytes of it; a `full` one has more behind it.
+    """Return what the run in `path` has beyond `ends`, up to a few megabytes; a `full` part has more behind it.
 
     No finished episode comes in an earlier part than a completion of it.
 

@@ -1,4 +1,4 @@
-"""The segments of one run in an object store. `obstore` is imported here, and only when a URL was given."""
+"""Segments of one run in an object store. `obstore` is imported here, and only for a URL."""
 
 import os
 import re
@@ -26,7 +26,7 @@ _Given = TypeVarTuple("_Given")
 _Got = TypeVar("_Got")
 
 CACHE = "REFINESYNTH_CACHE"
-"""The variable with the folder below which runs in stores are worked on, and copies of them kept."""
+"""Variable with the folder for work on runs in stores, and for copies of them."""
 
 
 _AT_ONCE = 16
@@ -34,24 +34,24 @@ _AT_ONCE = 16
 
 
 class Listed(NamedTuple):
-    """A segment that is there."""
+    """A segment in the store."""
 
     number: int
     written: datetime
 
 
 class AlreadyThere(StorageError):
-    """The segment that was to be written is there."""
+    """The segment to write exists."""
 
 
 class RunStore:
     """Reads segments and adds the next; changes and deletes nothing.
 
-    Everything raises `StorageError` where the store cannot be reached or refuses.
+    Every method raises `StorageError` if the store cannot be reached or refuses.
     """
 
     def __init__(self, url: str) -> None:
-        """The run at this URL, as obstore reads it; what it needs to know besides, keys above all, is in the environment.
+        """Open the run at this URL; obstore takes keys and endpoints from the environment.
 
         Raises:
             ConfigurationError: It is no URL of a store, or obstore is not installed.
@@ -80,11 +80,7 @@ class RunStore:
         return self.url
 
     async def after(self, number: int) -> list[Listed]:
-        """The segments behind this one, in their order.
-
-        Raises:
-            StorageError: One is missing.
-        """
+        """Return the segments behind this one, in order. Raises StorageError: one is missing."""
         import obstore
 
         with self._told("read"):
@@ -100,11 +96,7 @@ class RunStore:
         return found
 
     async def read(self, number: int) -> Segment:
-        """One segment.
-
-        Raises:
-            StorageError: It is too large, or no segment.
-        """
+        """Read one segment. Raises StorageError: it is too large, or no segment."""
         import obstore
 
         name = f"{self.url}/{name_of(number)}"
@@ -121,11 +113,7 @@ class RunStore:
         return segment
 
     async def read_all(self, numbers: Iterable[int]) -> AsyncGenerator[Segment, None]:
-        """Segments in this order, some read ahead.
-
-        Raises:
-            StorageError: One is too large, or no segment.
-        """
+        """Yield segments in this order, some read ahead. Raises StorageError: one is too large, or no segment."""
         left = iter(numbers)
         while some := tuple(islice(left, _AT_ONCE)):
             found: dict[int, Segment | Exception] = {}
@@ -148,7 +136,7 @@ class RunStore:
         """Write a segment, given as its bytes.
 
         Raises:
-            AlreadyThere: It is there, from another process, or from this one where an earlier try came through unanswered.
+            AlreadyThere: It exists, from another process or from an earlier try that came through unanswered.
         """
         import obstore
 
@@ -169,7 +157,7 @@ class RunStore:
 
 
 async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *given: *_Given) -> _Got:
-    """What obstore gives. Its own asynchronous functions panic where a process ends while one of them waits."""
+    """Call obstore in a thread. Its own asynchronous functions panic if the process ends during one of them."""
     return await run_sync(call, *given, abandon_on_cancel=True)
 
 
@@ -194,7 +182,7 @@ _ADVICE = (
         "there is no such bucket; create it, or correct the URL",
     ),
 )
-"""Text of an error to the reason and what to do; the first that fits."""
+"""Text of an error to the reason and advice; the first that fits."""
 
 
 def _advice(url: str, error: BaseException) -> str:
@@ -204,12 +192,12 @@ def _advice(url: str, error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the details behind it."""
+    """Return what an error says, without the details behind it."""
     return str(error).strip().partition("\n")[0][:400]
 
 
 def place_of(url: str) -> Path:
-    """Where the run at this URL is worked on, on this machine."""
+    """Return the local work place of the run at this URL."""
     cache = os.environ.get(CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refinesynth"
     url = url.rstrip("/")
     readable = re.sub(r"[^A-Za-z0-9]+", "-", url)[-60:].strip("-")

@@ -1,20 +1,17 @@
-"""How a process that does nothing but play episodes looks for garbage."""
+"""Garbage collection in a process that only plays episodes."""
 
 import gc
 
 YOUNG, MIDDLE, OLD = 20_000, 20, 20
-"""New objects until the young ones are gone through, and how often that is done until the older ones are, and all."""
+"""New objects per collection of the youngest generation, and collections per collection of each older one."""
 
 
 def calm_collector() -> None:
-    """Look for garbage cycles less often, and never among what is imported by now.
+    """Collect garbage cycles less often, and never among the objects imported by now; lasts until the process ends.
 
-    With many episodes in flight this saves an eighth of the CPU and more, and at the end the interpreter does not go
-    through all of litellm once again, which took longer than a user waits after Ctrl-C. Nothing is put back: the
-    process ends.
-
-    What an episode leaves is freed without a collection, as it is in no circle. For what is, in a library or a user's
-    own rule, all objects are gone through every some hundred episodes, where a quarter of them are new.
+    With many episodes in flight this saves an eighth of the CPU time or more, and the exit does not traverse all of
+    litellm, which took too long after Ctrl-C. Episodes leave no cycles. Cycles of a library or a user's rule are
+    collected every some hundred episodes, once a quarter of all objects is new.
     """
     gc.freeze()
     # Finds nothing and takes no time; but what is frozen no longer counts as old, of which a quarter must be new before

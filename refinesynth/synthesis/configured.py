@@ -1,4 +1,4 @@
-"""Settings from a file beside arguments; functions that take what another takes."""
+"""Settings from a file beside arguments; functions with the parameters of another."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -7,7 +7,10 @@ from functools import wraps
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as shortened
+from textwrap import fill
 from typing import Any, ParamSpec, TypeVar, cast
+
+from pydantic import BaseModel
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings import RunSettings
@@ -18,12 +21,14 @@ _Q = ParamSpec("_Q")
 _R = TypeVar("_R")
 _S = TypeVar("_S")
 
+_ARG = " " * 4
+
 
 def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
-    """The settings that a file gives, by name. Their values are looked at by `RunSettings.of`.
+    """Return the settings in a file, by name. `RunSettings.of` checks their values.
 
     Raises:
-        InputError: The file cannot be read, or has a setting that there is not.
+        InputError: The file cannot be read, or has an unknown setting.
     """
     from refinesynth.files.settings_file import read_settings
 
@@ -38,11 +43,7 @@ def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _backends(given: Any) -> Any:
-    """Names, and where a file gives settings of a backend (`{model: NAME, temperature: 0.7}`), that backend.
-
-    Raises:
-        ConfigurationError: No such model, or settings that a backend does not take.
-    """
+    """Return names, or the backend that a file describes by settings (`{model: NAME, temperature: 0.7}`)."""
     from refinesynth.backends import Backend, resolve
 
     if isinstance(given, list):
@@ -60,13 +61,13 @@ def _backends(given: Any) -> Any:
 
 
 def merged(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that were given, and from the file in `config` those that were not."""
+    """Return the given arguments, and from the file in `config` all others."""
     rest = {name: value for name, value in given.items() if name != "config"}
     return rest if given.get("config") is None else {**settings_of(given["config"]), **rest}
 
 
 def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
-    """Arguments by the name of their parameter.
+    """Return arguments by the name of their parameter.
 
     Raises:
         TypeError: One has no parameter; the message names the nearest.
@@ -82,7 +83,7 @@ def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -
 
 
 def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A function whose argument `config` names a file with settings: those that are not given are taken from it."""
+    """Decorate a function with an argument `config`, a file from which settings without an argument are taken."""
     signature = inspect.signature(function)
     further = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
 
@@ -94,8 +95,26 @@ def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return with_file
 
 
+def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Put the descriptions of a model's fields into the `Args:` of a function, before those that it has."""
+
+    def with_descriptions(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        head, section, rest = inspect.cleandoc(function.__doc__ or "").partition("Args:\n")
+        args = [
+            fill(
+                f"{name}: {model.model_fields[name].description}", 116, initial_indent=_ARG, subsequent_indent=2 * _ARG
+            )
+            for name in inspect.signature(function).parameters
+            if name in model.model_fields
+        ]
+        function.__doc__ = "\n".join([f"{head}{section}".rstrip("\n"), *args, rest])
+        return function
+
+    return with_descriptions
+
+
 def takes_what(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:
-    """A function of keyword arguments has the parameters of `other`, for editors and `help` too."""
+    """Give a function of keyword arguments the parameters of `other`, for editors and `help` too."""
     signature = inspect.signature(other)
 
     def with_its_signature(function: Callable[_Q, _S]) -> Callable[_P, _S]:

@@ -1,6 +1,4 @@
-"""The last word on what the rules accepted: copies of scripts that were there before, and what an evaluation set
-holds.
-"""
+"""Curation of accepted trajectories: near-duplicate scripts, and overlaps with evaluation sets."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,33 +15,28 @@ _TOLD = 3
 """Overlaps that a violation quotes."""
 
 Report = Callable[[str, Sequence[Overlap]], object]
-"""Called with a trajectory, by its id, that shares words with an evaluation set and is kept."""
+"""Called with the id of a kept trajectory that shares words with an evaluation set."""
 
 
 @dataclass(kw_only=True)
 class Curator:
-    """Looks at outcomes in the order in which they are committed. What it answers depends on that order and nothing
-    else.
+    """Curates outcomes in the order of their commits, on which alone its decisions depend.
 
-    What it refuses is forgotten: nothing that comes later is compared with it. Of an episode that plays its script
-    several times, the script counts once.
+    Refused scripts are forgotten: later ones are not compared with them. A script that an episode plays several times
+    counts once.
     """
 
     novelty: Novelty | None = None
     """None admits near-duplicates."""
     contamination: Contamination | None = None
-    """None looks for no parts of evaluation sets."""
+    """None ignores evaluation sets."""
     refuse_contaminated: bool = False
-    """True to refuse contaminated trajectories, which are only reported otherwise."""
+    """True to refuse contaminated trajectories, False to report them."""
     report: Report | None = None
 
     @classmethod
     def of(cls, curation: Curation) -> "Curator":
-        """As these settings say; reads the evaluation sets.
-
-        Raises:
-            InputError: One of them cannot be read.
-        """
+        """Make it from settings; reads the evaluation sets. Raises InputError: one of them cannot be read."""
         return cls(
             novelty=None if curation.near_duplicates is None else Novelty(curation.near_duplicates),
             contamination=Contamination(curation.contamination, words=curation.words)
@@ -53,12 +46,12 @@ class Curator:
         )
 
     def learn(self, trajectories: Iterable[Trajectory]) -> None:
-        """Go on after these, which were committed before, in their order. Takes some milliseconds for each script."""
+        """Continue after these committed trajectories, in their order. Takes some milliseconds per script."""
         if self.novelty is not None:
             self.novelty.learn(_scripts(trajectories))
 
     def curate(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
-        """The outcome without what is refused, which is among its refused drafts then; itself if nothing is."""
+        """Return the outcome with refused trajectories moved to its refused drafts; itself if nothing is refused."""
         contaminated = {found.id: said for found in outcome.trajectories if (said := self._contaminated(found))}
         clean = [found for found in outcome.trajectories if found.id not in contaminated]
         copied = self._copied(clean)
@@ -91,7 +84,7 @@ class Curator:
         return None
 
     def _copied(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:
-        """Id of each trajectory to what its script is a copy of."""
+        """Return the violation of each trajectory, by id, whose script is a copy."""
         if self.novelty is None:
             return {}
         seen: list[tuple[Script, NearDuplicate | None]] = []
@@ -107,9 +100,7 @@ class Curator:
 
 
 def _scripts(trajectories: Iterable[Trajectory]) -> "Iterable[tuple[str, Script]]":
-    """The scripts of committed trajectories, each once, named after the first trajectory; those of one follow on each
-    other.
-    """
+    """Yield each script of committed trajectories once, by its first trajectory; those of one script are consecutive."""
     before: Script | None = None
     for trajectory in trajectories:
         if trajectory.script != before:
@@ -118,7 +109,7 @@ def _scripts(trajectories: Iterable[Trajectory]) -> "Iterable[tuple[str, Script]
 
 
 def _spent_on_kept(outcome: EpisodeOutcome) -> Cost:
-    """What an episode took beside what was wasted in it."""
+    """Return the cost of an episode without its waste."""
     wasted = (Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused)
     return Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - sum(wasted, Cost())
 

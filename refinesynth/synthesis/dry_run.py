@@ -1,4 +1,4 @@
-"""`estimate`: a handful of personas played for real, and from that what a whole run will take."""
+"""`estimate`: plays a few personas, and extrapolates to a whole run."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ from refinesynth.run import EpisodeLine, RunFolder
 from refinesynth.run.folder import ScriptSource, open_source
 from refinesynth.settings import RunSettings
 from refinesynth.settings.shard import WHOLE
+from refinesynth.synthesis.concurrency import FEWEST
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.room import FEWEST
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.text.figures import compact, dollars, duration
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Persona
 
 CONFIDENCE = 0.9
-"""How often the yield lies within its range."""
+"""Probability that the yield lies within its range."""
 _RANGES = (
     "acceptance",
     "per_persona",
@@ -42,67 +42,65 @@ _RANGES = (
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number that is not known exactly."""
+    """An uncertain number."""
 
     low: float
     likely: float
     high: float
-    """Infinite where nothing bounds it."""
+    """Infinite without a bound."""
 
     def over(self, other: "Range") -> Self:
-        """This divided by a yield; the extremes of both together, so the result is too wide rather than too narrow."""
+        """Divide by a yield; the extremes combine, so the result is rather too wide than too narrow."""
         return type(self)(_over(self.low, other.high), _over(self.likely, other.likely), _over(self.high, other.low))
 
     def times(self, factor: float) -> Self:
-        """This, so many times."""
         return type(self)(self.low * factor, self.likely * factor, self.high * factor)
 
     def at_least(self, bound: float) -> Self:
-        """This, nowhere less than `bound`."""
+        """Raise all values to at least `bound`."""
         return type(self)(max(self.low, bound), max(self.likely, bound), max(self.high, bound))
 
     def as_json(self) -> dict[str, float | None]:
-        """For programs; what is infinite is None."""
+        """Return the values by name; None for infinity."""
         ends = {"low": self.low, "likely": self.likely, "high": self.high}
         return {name: end if math.isfinite(end) else None for name, end in ends.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What `n` trajectories will take, from the episodes of a dry run."""
+    """Needs of `n` trajectories, from the episodes of a dry run."""
 
     n: int
     concurrency: int
     source: str
-    """What the personas were read from, in words."""
+    """Source of the personas, in words."""
     available: int | None
-    """How many personas there are at most; None if that is unknown."""
+    """Most personas in the source; None if unknown."""
     episodes: int
-    """Played for this."""
+    """Episodes that were played."""
     accepted: int
-    """Trajectories that they gave."""
+    """Their trajectories."""
     fruitful: int
-    """Of these episodes, those that gave one or more."""
+    """Episodes with a trajectory."""
     most: int
-    """Trajectories that one persona may give."""
+    """Most trajectories of one persona."""
     paid: Cost
-    """By this estimate."""
+    """Cost of the estimate."""
     elapsed: float
-    """Seconds that it took."""
+    """Seconds of the estimate."""
     acceptance: Range
-    """Share of the personas that give a trajectory (Wilson's interval)."""
+    """Share of the personas with a trajectory (Wilson's interval)."""
     per_persona: Range
-    """Trajectories for each persona, those that give none included; the same as `acceptance` where one gives one at
-    most."""
+    """Trajectories per persona; equals `acceptance` if a persona gives at most one."""
     personas: Range
-    """Needed for `n`. So are all ranges that follow, at what an episode took on average."""
+    """Personas for `n`. All following ranges are for `n` too, at the mean usage of an episode."""
     requests: Range
     input_tokens: Range
     output_tokens: Range
     cost_usd: Range | None
     """US dollars; None where a model's price is unknown."""
     seconds: Range
-    """At this concurrency, if the backend keeps up with it."""
+    """At this concurrency, if the backend keeps up."""
 
     @classmethod
     def of(
@@ -117,9 +115,7 @@ class Estimate:
         elapsed: float,
         episode_seconds: float,
     ) -> "Estimate":
-        """From the trajectories of each episode, `most` or fewer, and what it took; one lasted `episode_seconds` on
-        average.
-        """
+        """Make it from the trajectories (at most `most`) and the cost of each episode, and their mean duration."""
         accepted = sum(count for count, _ in episodes)
         fruitful = sum(count > 0 for count, _ in episodes)
         # Nothing between 0 and 1 is spread wider around its mean than what is always 0 or 1. So Wilson's interval holds
@@ -155,7 +151,7 @@ class Estimate:
         )
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """A heading, and a row for each figure: its name, what is likely, and the ends of its range; `?` for no end."""
+        """Return a heading and a row for each figure: name, likely value, and the ends of its range; `?` for no end."""
         shown: list[tuple[str, Range | None, Callable[[float], str]]] = [
             ("personas needed", self.personas, lambda count: f"{math.ceil(count):,}"),
             ("accepted of them", self.acceptance, lambda share: f"{share:.0%}"),
@@ -178,14 +174,12 @@ class Estimate:
         return [(f"for n = {self.n:,}", "likely", "from", "to"), *(row(*one) for one in shown)]
 
     def __str__(self) -> str:
-        """The rows as lines of text."""
         return "\n".join(f"{name:<26}{likely:>12}{low:>12}{high:>12}" for name, likely, low, high in self.rows())
 
     def _repr_html_(self) -> str:
         return html_table(self.rows())
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         found: dict[str, Range | None] = {name: getattr(self, name) for name in _RANGES}
         return {
             "n": self.n,
@@ -206,9 +200,9 @@ class Estimate:
 
 
 def wilson(hits: float, tries: int) -> Range:
-    """Where a share may lie of which `hits` of `tries` were seen; from 0 to 1 if there was no try.
+    """Return the range of a share of which `hits` of `tries` were seen; 0 to 1 without a try.
 
-    Also the mean of what is anywhere between 0 and 1 in each try, and `hits` together; it is too wide then.
+    Also holds for the mean of numbers between 0 and 1 with the sum `hits`; it is too wide then.
     """
     if not tries:
         return Range(0.0, 0.5, 1.0)
@@ -230,7 +224,7 @@ def _over(amount: float, share: float) -> float:
 SAMPLE = 8
 """Personas that are played by default."""
 _LOOKED_AT = 1_000
-"""The sample is spread over so many personas at the beginning of the source: reading more might take long."""
+"""First personas of the source over which the sample is spread: reading more might take long."""
 
 
 @configured
@@ -245,28 +239,26 @@ async def estimate(
     on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Estimate:
-    """Play `sample` personas as `synthesize` would, and extrapolate to `n`. This asks the backend and costs money.
+    """Play `sample` personas as `synthesize` would, and extrapolate to `n`. This makes paid requests.
 
-    Nothing is kept: what is played here is played and paid again by a run. Of a file, a list or a dataset, the sample
-    is spread over the first 1,000 personas; of an iterator it is the first ones, which are consumed.
+    Nothing is kept: a run plays and pays the sample again. The sample is spread over the first 1,000 personas of a
+    file, a list or a dataset; of an iterator it takes the first ones, which are consumed.
 
-    Not promised: that the backend is as quick with `concurrency` episodes in flight as it was with `sample`, that
-    personas further on are like those at the beginning, and that no more scripts resemble earlier ones than did in the
-    sample, where near-duplicates are refused.
+    Not promised: that the backend is as fast with `concurrency` episodes in flight as with `sample`, that later personas
+    are like the first, and that no more scripts resemble earlier ones than in the sample.
 
     Args:
         personas: As for `synthesize`, as are `backend` and all further settings.
         n: Accepted trajectories to extrapolate to.
         backend: See `synthesize`.
         sample: Personas to play.
-        concurrency: Episodes in flight that the time is extrapolated to; the 16 that a run begins with for `auto`.
-        budget: What the sample may cost; if it is spent, the episodes that were finished count.
+        concurrency: Episodes in flight for the extrapolated time; 16, the beginning of a run, for `auto`.
+        budget: Budget of the sample; once it is spent, the finished episodes count.
         on_progress: Called with each change of the sample's run.
-        settings: Everything else that `synthesize` takes, but `output` and `fresh`. So few are played in this process,
-            whatever `workers` says.
+        settings: Further settings of `synthesize`, except `output` and `fresh`; `workers` has no effect.
 
     Raises:
-        InputError: Something that was given cannot be used.
+        InputError: A setting cannot be used.
         BudgetSpent: The budget did not pay for one whole episode.
         RunStopped: No episode can go on.
     """
@@ -334,8 +326,8 @@ def _check(**counts: object) -> None:
 async def _spread(
     source: PersonaSource | None, scripts: ScriptSource | None, column: str | None, sample: int
 ) -> tuple[list[Persona], str, int | None]:
-    """`sample` personas, with their scripts where these are given; what they were read from, and how many it holds at
-    most, if that is known.
+    """Return `sample` personas, with their scripts if given, the description of the source, and the most that it holds
+    if known.
     """
     read_once = hasattr(source, "__next__") or hasattr(source, "__aiter__")
     most = sample if read_once else max(sample, _LOOKED_AT)
@@ -357,5 +349,5 @@ def _finished(path: Path) -> list[EpisodeLine]:
 
 
 def _in_flight_seconds(moments: list[Progress]) -> float:
-    """How long all episodes lasted together: what was in flight between two moments, times the time between them."""
+    """Return the sum of all episodes' durations: episodes in flight between two moments, times the time between."""
     return sum(one.in_flight * (then.elapsed - one.elapsed) for one, then in pairwise(moments))

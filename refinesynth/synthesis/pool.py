@@ -1,16 +1,16 @@
-"""The engine: workers that play episodes, a feeder that starts personas, and commits in the order of the personas.
+"""The engine of a run: workers play episodes, a feeder starts personas, outcomes are committed in the order of the personas.
 
-The pool knows nothing of roles or models: an episode is a function. What is written does not depend on how many workers
-there are or who finishes first: outcomes are committed in the order of the personas, each whole, up to the one with
-which `n` trajectories are accepted, or after which the run stops early; curation follows that order too.
+An episode is a function; the pool knows no roles or models. The files do not depend on the number of workers or on who
+finishes first: commits and curation follow the order of the personas, up to the episode that reaches `n` or stops early.
 """
 
 import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -18,119 +18,129 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from refinesynth.errors import BudgetSpent, RunStopped, StorageError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
-from refinesynth.run import Finished, RunWriter
-from refinesynth.synthesis.early_stop import Why, stops_early
+from refinesynth.run import Finished, RunStats, RunWriter
+from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.progress import Bound, Progress, Surroundings
-from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Persona, Trajectory
 
 PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
-"""One episode, given a persona's position and the persona; raises only what ends the run, and cancellation."""
+"""Plays a persona, given its position; raises only errors that end the run, `BudgetSpent` and cancellation."""
 
 Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
-"""Has the last word on each outcome with a trajectory, in the order in which they are committed: it may move
-trajectories to what is refused."""
+"""Curates an outcome with a trajectory, in the order of the commits: it may move trajectories to the refused drafts."""
 
 _Stream = TypeVar("_Stream")
 _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
 _AT_ONCE = 64
-"""Episodes that are committed in one go, before other tasks have their turn."""
+"""Most episodes of one commit, before other tasks have their turn."""
+
+
+_UNJUDGED = 4
+"""Multiple of the limit after which lost episodes count too: a deadline may be too short for all of them."""
+
+StopReason: TypeAlias = Literal["nothing_accepted"]
+
+
+def stops_early(limit: int, *, episodes: int, lost: int, accepted: int) -> bool:
+    """Return True if a run stops after so many committed episodes, of which `lost` say nothing of the data.
+
+    Depends only on committed episodes, so neither clocks nor workers decide. A `limit` of 0 never stops.
+    """
+    return limit > 0 and not accepted and (episodes - lost >= limit or episodes >= _UNJUDGED * limit)
+
+
+def explain_early_stop(limit: int, stats: RunStats) -> str:
+    """Return the reason of an early stop, as a clause."""
+    lost = f" ({stats.lost:,} of them by their backend or their deadline)" if stats.lost else ""
+    return (
+        f"none of the first {stats.episodes:,} episodes gave one{lost}, so the run stopped early (early_stop {limit:,})"
+    )
 
 
 def window(concurrency: int, *, ahead: int = 1) -> int:
-    """Most personas that are started ahead of the first unfinished one; bounds what waits to be committed. Where `ahead`
-    times as many are handed over as are in flight, `concurrency` counts those.
+    """Return the most personas to start ahead of the first unfinished one, which bounds the outcomes that wait.
+
+    `concurrency` counts episodes that are handed over, `ahead` of them for each one in flight.
     """
     return max(_AHEAD_AT_LEAST, max(_AHEAD_PER_WORKER // ahead, 2) * concurrency)
 
 
-class Pool:
-    """Plays episodes until `n` are accepted and committed, the personas run out, or it stops early. To be run once.
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """Open parts of a run, from which a `Pool` plays."""
 
-    An episode that is finished is in the journal before its worker goes on, also if something is cancelled meanwhile:
-    in its turn it is committed to the files, else it waits there. In memory there are only the numbers of those that
-    wait.
+    personas: Personas
+    folder: RunWriter
+    """The run folder. Its configuration holds `n`, `early_stop` and how many trajectories an episode may give."""
+    play: PlayEpisode
+    limit: EpisodeLimit
+    """Limit of the episodes in flight."""
+    queued: Callable[[], int] = int
+    """Returns the number of episodes that were started and wait for a worker process."""
+    may_start: Callable[[int], bool] = lambda _in_flight: True
+    """Returns True if the budget pays for one more episode beside so many in flight."""
+    has_room: Callable[[], bool] = lambda: True
+    """Returns False while nothing new may be started; call `Pool.wake` when that changes."""
+    curate: Curate | None = None
+    on_accepted: Callable[[Trajectory], None] | None = None
+    """Called with each trajectory right after its commit."""
+    on_progress: Callable[[Progress], None] | None = None
+    surroundings: Callable[[], Surroundings] | None = None
+
+
+class Pool:
+    """Plays episodes until `n` are accepted and committed, the personas run out, or it stops early. Run it once.
+
+    A finished episode is in the journal before its worker continues, also under cancellation: it is committed to the
+    files in its turn and waits in the journal until then. Memory holds only the numbers of the waiting ones. Waiting
+    episodes are not curated yet. An episode that cannot be paid (`BudgetSpent`) is put back, and the others continue.
     """
 
-    def __init__(
-        self,
-        *,
-        play: PlayEpisode,
-        personas: Personas,
-        folder: RunWriter,
-        n: int,
-        concurrency: int | Room,
-        on_progress: Callable[[Progress], None] | None = None,
-        on_accepted: Callable[[Trajectory], None] | None = None,
-        has_room: Callable[[], bool] | None = None,
-        may_start: Callable[[int], bool] = lambda _in_flight: True,
-        surroundings: Callable[[], Surroundings] | None = None,
-        queued: Callable[[], int] = int,
-        curate: Curate | None = None,
-        per_episode: int = 1,
-        early_stop: int = 0,
-    ) -> None:
-        """A pool that writes to `folder`; with an `early_stop` of 0, it goes on as long as there are personas.
-
-        `on_accepted` is given each trajectory right after it is committed; while `has_room` says no, nothing new is
-        started (call `wake` when that changes). `may_start` tells whether the budget pays for one more episode beside
-        so many in flight; an episode that cannot be paid any more (`BudgetSpent`) is put back, and the others go on.
-        What waits is not curated yet, so it may go on under a `curate` that knows what is in the files; an episode that
-        goes well gives `per_episode` trajectories. Of those that were started, `queued` are not played yet.
-        """
-        self._play = play
-        self._personas = personas
-        self._folder = folder
-        self._n = n
-        self._room = Room(concurrency, concurrency) if isinstance(concurrency, int) else concurrency
+    def __init__(self, parts: RunParts) -> None:
+        self.parts = parts
+        self._folder = parts.folder
+        config = parts.folder.config
+        self._n = config.n
+        self._per_episode = config.branches * config.episodes_per_script
         self._bound: Bound | None = None
-        self._on_progress = on_progress
-        self._on_accepted = on_accepted
-        self._has_room = has_room
-        self._may_start = may_start
-        self._surroundings = surroundings
-        self._queued = queued
-        self._curate = curate
-        self._per_episode = per_episode
-        self._early_stop = early_stop
         self._changed = anyio.Event()
         self._doubtful = list[Finished]()
-        """Counted, and written as soon as an episode that is not shows that the settings are right; else played again
-        by the next process."""
+        """Counted, and written as soon as another episode shows that the settings are right; else played again by the
+        next process."""
         self._scope = anyio.CancelScope()
         self._failure: Exception | None = None
         self.ran_out_after: int | None = None
         """Number of personas, once they have run out."""
         self.out_of_money = False
-        """True if the run ended because nothing more could be paid."""
+        """True if the run ended because the budget pays for nothing more."""
 
         self._began = time.monotonic()
-        self._earlier = folder.earlier()
-        self._finished = folder.committed.with_lines(self._earlier.waiting.values())
+        self._earlier = self._folder.earlier()
+        self._finished = self._folder.committed.with_lines(self._earlier.waiting.values())
         """Sums over all finished episodes, committed or not."""
         self._started = self._finished_before = self._finished.episodes
         self._accepted_before = self._finished.accepted
-        self._written = folder.committed.accepted
-        """Accepted trajectories that are committed; `folder.committed` is ahead of it by what is on its way."""
+        self._written = self._folder.committed.accepted
+        """Accepted trajectories that are committed; `folder.committed` also counts commits in progress."""
         self._undelivered = deque[Finished]()
-        """Appended, and not known to be committed yet; empty if trajectories are not taken one by one."""
+        """Appended episodes whose commit is not known to be complete; stays empty without `on_accepted`."""
 
     @property
     def reached(self) -> bool:
-        """True if `n` accepted trajectories are written."""
+        """True if `n` accepted trajectories are appended."""
         return self._folder.committed.accepted >= self._n
 
     @property
-    def stopped_early(self) -> Why | None:
-        """Reason for an early stop, or None. Depends only on what is committed."""
+    def stopped_early(self) -> StopReason | None:
+        """Reason for an early stop, or None; depends only on committed episodes."""
         stats = self._folder.committed
         return "nothing_accepted" if self._ends_with(stats.episodes, stats.lost, stats.accepted) else None
 
     @property
     def progress(self) -> Progress:
         """The counts at this moment."""
-        done, queued = self._finished, min(self._queued(), self._in_flight)
+        done, queued = self._finished, min(self.parts.queued(), self._in_flight)
         return Progress(
             n=self._n,
             accepted=self._written,
@@ -142,7 +152,7 @@ class Pool:
             scripts_refused=done.scripts_refused,
             drafts_refused=done.drafts_refused,
             by_rule={rule: count for rule, count in done.by_rule.items() if count},
-            bad_personas=self._personas.bad,
+            bad_personas=self.parts.personas.bad,
             usage=done.usage,
             cost_usd=done.cost_usd,
             elapsed=time.monotonic() - self._began,
@@ -151,20 +161,20 @@ class Pool:
             commonest_reason=done.commonest_reason,
             last_reason=done.last_reason,
             bound=self._bound,
-            surroundings=self._surroundings,
+            surroundings=self.parts.surroundings,
         )
 
     def wake(self) -> None:
-        """Look again whether something may be started."""
+        """Check again whether an episode may be started."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Play until there is nothing more to do; if there is nothing from the beginning, nothing is logged either.
+        """Play until there is nothing more to do; log nothing if there is nothing to do at the start.
 
         Raises:
             RunStopped: No episode can go on. The message says where the partial run is.
-            RefinesynthError: The personas cannot be read on, are not those that a resumed run began with, or the folder
-                cannot be written.
+            RefinesynthError: The personas cannot be read, are not those of the resumed run, or the folder cannot be
+                written.
             Exception: Any that `on_progress` raised.
         """
         if self.reached:
@@ -186,12 +196,12 @@ class Pool:
             self._log_early_stop(early)
         self._end(early or ("budget_spent" if self.out_of_money else "personas_ran_out"))
 
-    def _log_early_stop(self, early: Why) -> None:
+    def _log_early_stop(self, early: StopReason) -> None:
         seen, most = self._folder.committed, self._folder.committed.by_rule.most_common(1)
         self._folder.log.warning(
             "stopped_early",
             why=early,
-            early_stop=self._early_stop,
+            early_stop=self._folder.config.early_stop,
             episodes=seen.episodes,
             lost=seen.lost,
             accepted=seen.accepted,
@@ -249,20 +259,18 @@ class Pool:
         return self._started - self._finished.episodes
 
     async def _feed(self, more_work: Callable[[], None], send: MemoryObjectSendStream[tuple[int, Persona]]) -> None:
-        """Start personas as they are needed, and workers as there are more at once; at most one persona is read before
-        its time.
-        """
+        """Start personas as they are needed, and workers as more are in flight; reads at most one persona ahead."""
         count = workers = 0
         with send:
-            async for index, persona in self._personas:
+            async for index, persona in self.parts.personas:
                 count = index + 1
                 if not self._earlier.has(index, persona):
                     while self._held_back(index):
-                        if not self._in_flight and not self._may_start(0):
+                        if not self._in_flight and not self.parts.may_start(0):
                             self.out_of_money = True
                             return
                         self._changed = anyio.Event()
-                        with anyio.move_on_after(self._room.look_again):
+                        with anyio.move_on_after(self.parts.limit.look_again):
                             await self._changed.wait()
                     self._started += 1
                     self.report()
@@ -274,30 +282,29 @@ class Pool:
         self.ran_out_after, self._bound = count, None
 
     def _held_back(self, index: int) -> bool:
-        """Return True while the persona is not to be started yet."""
         before, self._bound = self._bound, self._bound_of(index)
         if self._bound not in {before, None}:
             self.report()
         return self._bound is not None
 
     def _bound_of(self, index: int) -> Bound | None:
-        in_flight, room = self._in_flight, self._room.episodes()
+        in_flight, room = self._in_flight, self.parts.limit.episodes()
         if in_flight >= self._wanted():
             return Bound.MISSING
         if in_flight >= room:
-            return self._room.bound(in_flight)
-        if index >= self._folder.committed.episodes + window(room, ahead=self._room.ahead):
+            return self.parts.limit.bound(in_flight)
+        if index >= self._folder.committed.episodes + window(room, ahead=self.parts.limit.ahead):
             return Bound.EARLIER
-        if not self._may_start(in_flight):
+        if not self.parts.may_start(in_flight):
             return Bound.BUDGET
-        return None if self._has_room is None or self._has_room() else Bound.READER
+        return None if self.parts.has_room() else Bound.READER
 
     def _wanted(self) -> int:
-        """Episodes that should be in flight: enough for what is missing, at the yield so far, and a few to spare.
+        """Episodes that should be in flight: enough for the missing trajectories at the yield so far, and some spare.
 
-        The yield starts at `per_episode` and is what was seen, one imagined success included, so that it is never 0.
-        One more for every eight that are needed keeps the end of a run from being a queue of single tries. Trajectories
-        of episodes that come after the one that is to be started do not count: they cannot be committed before it.
+        The yield counts one imagined episode with `per_episode` trajectories, so it is never 0. One spare for every
+        eight needed keeps the end of a run from being a sequence of single tries. Waiting trajectories do not count:
+        they cannot be committed before the episode that is to be started.
         """
         done = self._finished
         missing = self._n - (done.accepted - sum(line.trajectories for line in self._earlier.waiting.values()))
@@ -312,7 +319,7 @@ class Pool:
         with receive.clone() as personas:
             async for index, persona in personas:
                 try:
-                    finished = await self._play(index, persona)
+                    finished = await self.parts.play(index, persona)
                 except BudgetSpent:
                     self._started -= 1
                     self.report()
@@ -355,18 +362,13 @@ class Pool:
 
     @property
     def _over(self) -> bool:
-        """True if nothing more is to be committed."""
         return self.reached or self.stopped_early is not None
 
     def _ends_with(self, episodes: int, lost: int, accepted: int) -> bool:
-        return stops_early(self._early_stop, episodes=episodes, lost=lost, accepted=accepted)
+        return stops_early(self._folder.config.early_stop, episodes=episodes, lost=lost, accepted=accepted)
 
     async def _commit_waiting(self) -> None:
-        """Commit every waiting episode that is in its turn, until `n` are accepted or the run stops early.
-
-        Raises:
-            StorageError: One cannot be written.
-        """
+        """Commit every waiting episode that is in its turn, until `n` are accepted or the run stops early."""
         while due := self._due():
             await self._commit(due)
 
@@ -385,7 +387,7 @@ class Pool:
         return due
 
     def _out_of_waiting(self, index: int) -> Finished:
-        """An episode that waited and is committed next."""
+        """The waiting episode that is committed next, curated."""
         before = self._folder.read_waiting(index)
         after = self._curated(before)
         if after is not before:
@@ -395,10 +397,10 @@ class Pool:
         return after
 
     def _curated(self, finished: Finished) -> Finished:
-        """To be called once for each episode, when it is certain to be the next that is committed."""
-        if self._curate is None:
+        """Curate an episode; call it once, when the episode is certain to be committed next."""
+        if self.parts.curate is None:
             return finished
-        after = finished.curated(self._curate)
+        after = finished.curated(self.parts.curate)
         if after is not finished:
             self._folder.log.info(
                 "episode_curated",
@@ -410,20 +412,20 @@ class Pool:
         return after
 
     async def _commit(self, episodes: list[Finished]) -> None:
-        if self._on_accepted is not None:
+        if self.parts.on_accepted is not None:
             self._undelivered.extend(episodes)
         await self._folder.append(*episodes)
         self._written += sum(finished.line.trajectories for finished in episodes)
         # Commits complete in their order, but the tasks that wait for them may resume in any.
         while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
             for trajectory in self._undelivered.popleft().trajectories:
-                if self._on_accepted is not None:
-                    self._on_accepted(Trajectory.from_json(trajectory))
+                if self.parts.on_accepted is not None:
+                    self.parts.on_accepted(Trajectory.from_json(trajectory))
 
     def report(self) -> None:
         """Show the progress."""
-        if self._on_progress is not None:
-            self._on_progress(self.progress)
+        if self.parts.on_progress is not None:
+            self.parts.on_progress(self.progress)
 
     def _whereabouts(self) -> str:
         return (

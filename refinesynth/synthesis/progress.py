@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from refinesynth.client.watch import Calls
 
 _EVERY_S = 0.5
-"""Between two lines at least, in seconds: each is a message to the browser."""
+"""Seconds between two lines at least: each is a message to the browser."""
 
 
 class Bound(StrEnum):
@@ -32,7 +32,7 @@ class Bound(StrEnum):
     MEMORY = "memory"
     ASKED = "concurrency"
     MISSING = "what is still missing"
-    """No more are needed for the trajectories that are not there yet."""
+    """No more are needed for the missing trajectories."""
     EARLIER = "an earlier episode"
     """All others would have to wait for it to be committed."""
     READER = "whoever takes the trajectories"
@@ -40,14 +40,14 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """State that changes also while no episode begins or ends: the bill and the backends."""
+    """State that also changes while no episode begins or ends: cost and backends."""
 
     paid: Cost
-    """In all: episodes in flight, broken-off ones and earlier processes included."""
+    """In all: episodes in flight, interrupted ones and earlier processes included."""
     budget: Budget | None = None
-    """Limit of the bill; None without one."""
+    """None without a limit."""
     retries: int = 0
-    """Attempts of this process after a first one that failed."""
+    """Retries of this process."""
     troubles: tuple[str, ...] = ()
     """Backends that are down or let requests wait, each in a clause."""
 
@@ -59,16 +59,15 @@ class Progress:
     n: int
     """Accepted trajectories asked for."""
     accepted: int
-    """Trajectories in trajectories.jsonl. In a fresh run no more than `n`, but for what the episode with which it is
-    reached gives beyond: that one is kept whole."""
+    """Trajectories in trajectories.jsonl: in a fresh run at most `n`, plus the rest of the episode that reaches `n`."""
     kept: int
-    """Trajectories of finished episodes that are kept for later: they wait for an earlier episode, or are beyond `n`."""
+    """Trajectories of finished episodes that wait for an earlier episode, or are beyond `n`."""
     started: int
     """Personas that were started."""
     finished: int
-    """Episodes that came to an end, accepted or not."""
+    """Episodes that ended, accepted or not."""
     in_flight: int
-    """Episodes that are being played now: `started - finished`."""
+    """Episodes in play: `started - finished`."""
     failed: int
     """Episodes that ended without a trajectory."""
     scripts_refused: int
@@ -76,7 +75,7 @@ class Progress:
     drafts_refused: int
     """Drafts that the rules or the judge refused, in finished episodes."""
     by_rule: Mapping[str, int]
-    """Rule name to the refused scripts and drafts that it rejected; one that two rules rejected counts for both."""
+    """Rule name to the refused scripts and drafts that it rejected; one rejected by two rules counts for both."""
     bad_personas: int
     """Rows of the source that are no personas, so far."""
     usage: Usage
@@ -88,16 +87,15 @@ class Progress:
     finished_before: int = 0
     """Episodes that an earlier process had finished; `(finished - finished_before) / elapsed` is this one's rate."""
     accepted_before: int = 0
-    """Trajectories of those, the ones that are kept for later included."""
+    """Their trajectories, waiting ones included."""
     commonest_reason: tuple[str, int] | None = None
-    """Most frequent reason of the `failed` episodes, and how many have it; None while there are none."""
+    """Most frequent reason of the `failed` episodes, with its count; None without any."""
     last_reason: str | None = None
     """Reason of the last of them."""
     bound: Bound | None = None
-    """Reason why no more episodes are in flight; None while another is being begun, or there are no personas
-    left."""
+    """Reason why no more episodes are in flight; None while another is being started, or no personas are left."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
-    """Looks at what is around the run now, at the time of the call; None where there is nothing to look at."""
+    """Returns the present state around the run; None if there is none."""
 
     @property
     def gained(self) -> int:
@@ -111,24 +109,23 @@ class Progress:
         return Surroundings(paid=Cost(usage=self.usage, cost_usd=self.cost_usd))
 
     def __str__(self) -> str:
-        """The moment on one line, with any text of servers: `3/10 accepted, 7 in flight, 1 gave none`."""
+        """The moment on one line, with the troubles of servers: `3/10 accepted, 7 in flight, 1 gave none`."""
         kept = f", {self.kept:,} kept for later" if self.kept else ""
         counts = f"{self.accepted:,}/{self.n:,} accepted{kept}, {self.in_flight:,} in flight, {self.failed:,} gave none"
         return "; ".join([counts, *(one_line(trouble, most=200) for trouble in self.look().troubles)])
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class BackendsState:
     """State of the backends, as one block of a run sees it, or all of them together."""
 
     retries: int = 0
-    """Requests that were made again so far."""
     troubles: tuple[str, ...] = ()
     """Reasons why backends take no requests, in clauses."""
     room: int = 0
-    """Requests that their servers take at once, as far as it is found out."""
+    """Requests that their servers take at once, as far as known."""
     in_flight: int = 0
-    """Episodes that are being played."""
+    """Episodes in play."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +135,11 @@ class StatusProbe:
     tracker: "BudgetTracker"
     calls: "Calls"
     models: "Callable[[], Mapping[Any, Any]]"
-    """Role to model; not asked before there was a call."""
-    elsewhere: Callable[[], How] = How
-    """State of the backends for the workers of the run."""
+    """Returns role to model; not called before the first request."""
+    elsewhere: Callable[[], BackendsState] = BackendsState
+    """Returns the state of the backends as the run's workers see it."""
 
     def look(self) -> Surroundings:
-        """This moment."""
         limited = self.tracker.budget.usd is not None or self.tracker.budget.tokens is not None
         troubles = troubles_of(self.limiters())
         elsewhere = self.elsewhere()
@@ -155,14 +151,14 @@ class StatusProbe:
         )
 
     def limiters(self) -> "Sequence[RateLimiter]":
-        """Of the servers that were asked in this process."""
+        """Return the limiters of the servers that this process has used."""
         from refinesynth.client.several import limiters_in
 
         return limiters_in(self.models().values()) if self.calls.finished or len(self.calls) else ()
 
 
 def room_of(limiters: "Iterable[RateLimiter]") -> int:
-    """Requests that servers take at once, those that have answered and are not down."""
+    """Return the requests that servers take at once, of servers that have answered and are not down."""
     states = [limiter.state for limiter in limiters]
     return sum(state.limit or 0 for state in states if state.met and state.down_since is None)
 
@@ -194,7 +190,7 @@ def _seconds(seconds: float) -> str:
 
 
 def shown_in_notebook() -> Callable[[Progress], None]:
-    """Make a function that shows the moments that it is called with, as text; markup in them means nothing.
+    """Return a function that shows each moment as text below a notebook's cell.
 
     Raises:
         InputError: This is no notebook.

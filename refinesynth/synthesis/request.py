@@ -1,4 +1,4 @@
-"""A request for a run: its settings, checked before anything is written or paid for, and what config.json records of them."""
+"""A request for a run: its settings, checked before anything is written or paid for, and their record in config.json."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 _PACKAGES = ("pydantic-ai-slim", "litellm")
-"""Packages whose versions are recorded beside our own."""
+"""Packages whose versions are recorded."""
 
 _OF_THE_MODEL = ("model", "temperature", "top_p", "max_tokens", "output_mode", "extra")
-"""A backend's settings that change what it answers; the others are about reaching it."""
+"""Settings of a backend that change its answers; the others are about the connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A run that is asked for: its settings, and what is of this call alone."""
+    """Settings of a run, with those of this call alone."""
 
     settings: RunSettings
     fresh: bool = False
@@ -50,11 +50,11 @@ class Request:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """From the arguments of `synthesize`, by name.
+        """Make it from the arguments of `synthesize`, by name.
 
         Raises:
-            InputError: One of them cannot be.
-            ConfigurationError: Workers are asked for, and Ray is not installed.
+            InputError: An argument cannot be used.
+            ConfigurationError: Workers are requested, and Ray is not installed.
         """
         shown = given.get("progress", False) and given.get("on_progress") is None
         given = {name: value for name, value in given.items() if name != "progress"}
@@ -72,7 +72,7 @@ class Request:
         return cls(settings=settings, **own)
 
     def backends(self, settings: "EpisodeSettings") -> "tuple[dict[Role, Backend], Backend | None]":
-        """Of the roles that are played, so that a key is asked for only where it is needed; and the fallback."""
+        """Return the backends of the played roles, so keys are needed only for these; and the fallback."""
         from refinesynth.backends import resolve, resolve_roles
 
         asked = self.settings
@@ -81,10 +81,10 @@ class Request:
         return found, None if asked.fallback is None else resolve(asked.fallback)
 
     def batches(self, backends: "Mapping[Role, Backend]") -> "Batches | None":
-        """Batches for the requests; None if each is sent by itself.
+        """Return the batches for the requests; None if each is sent by itself.
 
         Raises:
-            ConfigurationError: None of them can be sent in batches.
+            ConfigurationError: No request can be sent in batches.
         """
         if not self.settings.batch:
             return None
@@ -99,7 +99,7 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, models: "Mapping[Role, Model]") -> None:
-        """Refuse tool calls for a play without a player; a player whose model has no tools plays in text.
+        """Refuse tool calls in a play without a player; a player whose model has no tools plays in text.
 
         Raises:
             InputError: There is none.
@@ -119,7 +119,7 @@ class Request:
             return False
 
     def episodes(self) -> "EpisodeSettings":
-        """Settings of each episode."""
+        """Return the settings of each episode."""
         # Imported here: it brings pydantic-ai with it.
         from refinesynth.episode import EpisodeSettings
         from refinesynth.prompts import Prompts
@@ -137,8 +137,8 @@ class Request:
         )
 
     def _replayed_rules(self) -> "tuple[Rule, ...]":
-        """The rules of a run that is replayed: its answers are found by prompts that name these rules' numbers, also
-        where other rules judge now.
+        """Return the rules of a replayed run: its answers are found by prompts that name these rules' numbers, also if
+        other rules judge now.
         """
         from refinesynth import rules
         from refinesynth.backends import resolve_roles
@@ -160,9 +160,10 @@ class Request:
         personas: str,
         fallback: "Backend | None" = None,
     ) -> RunConfig:
-        """The configuration of the run. Values that could be secrets are hidden.
+        """Return the configuration of the run, without values that could be secrets.
 
-        The fallback is among the connections: it may be named when it is needed, and each trajectory says what answered.
+        The fallback is among the connections: it may be added when it is needed, and each trajectory names the model
+        that answered.
 
         Raises:
             InputError: An evaluation set cannot be read.
@@ -202,7 +203,7 @@ class Request:
 
 
 def _usual(play: "Play", mistakes: "Mistakes") -> "Rule":
-    """The play's own rules; with `at_least`, each trajectory has to hold so many mistakes."""
+    """Return the play's own rules; with `at_least`, each trajectory must hold that many mistakes."""
     from refinesynth import rules
 
     chain = play.rules()
@@ -222,13 +223,13 @@ def _chain(name: str, given: "Rule | str | None", default: "Callable[[], Rule]")
 
 
 def _of_one(backend: "Backend") -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
-    """Settings that change its answers, and the others."""
+    """Return the settings that change its answers, and the others."""
     given: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
     return {name: given.pop(name) for name in _OF_THE_MODEL}, given
 
 
 def _curation(curation: Curation) -> dict[str, JsonValue]:
-    """The settings, with what the evaluation sets hold in the place of where they are."""
+    """Return the settings, with a digest of the evaluation sets instead of their paths."""
     from refinesynth.diversity.contamination import digest_of
 
     dumped: dict[str, JsonValue] = curation.model_dump(mode="json", exclude={"contamination"})
@@ -236,7 +237,7 @@ def _curation(curation: Curation) -> dict[str, JsonValue]:
 
 
 def _hidden(value: JsonValue) -> JsonValue:
-    """The value without the keys that the environment holds; `Backend` itself refuses what is named like a secret."""
+    """Return the value without keys from the environment; `Backend` itself refuses values named like secrets."""
     from refinesynth.client.redaction import redact
 
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Result of a run, read from its folder when it is looked at."""
+"""Result of a run, read lazily from its folder."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.figures import Figures
 from refinesynth.run.spending import Spending
-from refinesynth.synthesis.early_stop import Why
+from refinesynth.synthesis.pool import StopReason
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Trajectory, Usage
 
@@ -24,7 +24,7 @@ _Record = TypeVar("_Record")
 
 
 class Records(Generic[_Record]):
-    """Values on disk: counted already, read one by one, as often as wanted, and never all in memory."""
+    """Values on disk: counted, read one by one, as often as wanted, and never all in memory."""
 
     def __init__(self, read: Callable[[], Iterator[_Record]], count: int) -> None:
         self._read = read
@@ -41,10 +41,10 @@ class Records(Generic[_Record]):
 
 
 class SynthesisResult:
-    """A run's trajectories and what they took. Iterating reads the accepted trajectories from disk, lazily.
+    """Trajectories of a run, with counts and costs. Iterating reads the accepted trajectories lazily from disk.
 
-    The counts are those of the moment in which the result was made or opened. Without the run's journal, because
-    someone has copied the lines alone, all lines count, and what was paid is unknown.
+    The counts are those of the moment in which the result was made or opened. Without the run's journal, as in a copy
+    of the lines alone, all lines count, and costs are unknown.
     """
 
     def __init__(
@@ -52,34 +52,32 @@ class SynthesisResult:
         folder: RunFolder,
         *,
         ended: str | None = None,
-        stopped_early: Why | None = None,
+        stopped_early: StopReason | None = None,
         bad_personas: int = 0,
     ) -> None:
-        """A result over `folder`."""
         self._folder = folder
         self.ended = ended
-        """In a clause, why the run stopped before it had its `n`; None if that is unknown, as where it was opened."""
-        self.stopped_early: Why | None = stopped_early
+        """Clause with the reason why the run stopped before its `n`; None if unknown, as for an opened one."""
+        self.stopped_early: StopReason | None = stopped_early
         """`nothing_accepted` if `early_stop` ended it; else None."""
         self._totals = folder.totals()
         self.spent = tuple(folder.spent())
-        """What was used and paid, per role and model: everything, episodes that never ended included."""
+        """Usage and cost per role and model, unfinished episodes included."""
         self.spending = Spending.of(self.spent, self._totals)
-        """Where it went: per role, per model, per rejecting rule, and on what came to nothing."""
+        """Cost per role, per model, per rejecting rule, and without a result."""
         waiting = folder.waiting_lines()
         self.finished = self._totals.with_lines(waiting)
-        """Sums over all finished episodes: those in the files, and those that are not yet."""
+        """Sums over all finished episodes, in the files or not."""
         self.pending = len(waiting)
-        """Finished episodes that are not in the files yet, because an earlier one is not finished, or `n` was
-        reached."""
+        """Finished episodes that are not in the files, because an earlier one is unfinished or `n` was reached."""
         self.contaminated = len(folder.contaminated())
-        """Trajectories that were kept although an evaluation set holds a part of them."""
+        """Kept trajectories that share words with an evaluation set."""
         self.bad_personas = bad_personas
-        """Rows of the source that are no personas, as far as it was read for this result; 0 for an opened one."""
+        """Rows of the source that are no personas, as far as it was read; 0 for an opened result."""
 
     @classmethod
     def open(cls, path: str | Path) -> "SynthesisResult":
-        """The result of the run in `path`, be it finished, interrupted or still going on.
+        """Open the result of the run in `path`, be it finished, interrupted or in progress.
 
         Raises:
             RunFolderError: There is no run at `path`.
@@ -98,9 +96,6 @@ class SynthesisResult:
     @overload
     def __getitem__(self, at: slice) -> list[Trajectory]: ...
     def __getitem__(self, at: int | slice) -> Trajectory | list[Trajectory]:
-        """The trajectory at this place, from 0, or from the end where it is negative; or those of a slice. Reads the
-        file up to there.
-        """
         if isinstance(at, slice):
             places = range(len(self))[at]
             wanted = set(places)
@@ -122,12 +117,11 @@ class SynthesisResult:
 
     @property
     def path(self) -> Path:
-        """The run folder."""
         return self._folder.path
 
     @property
     def config(self) -> RunConfig:
-        """What was asked."""
+        """Settings of the run."""
         return self._folder.config
 
     @property
@@ -137,7 +131,7 @@ class SynthesisResult:
 
     @property
     def accepted(self) -> Records[Trajectory]:
-        """What iterating the result gives, in the order of the personas."""
+        """Accepted trajectories, in the order of the personas."""
         return Records(self._folder.trajectories, self._totals.accepted)
 
     @property
@@ -147,7 +141,7 @@ class SynthesisResult:
 
     @property
     def episodes(self) -> int:
-        """Personas whose episode is finished and in the files."""
+        """Number of finished episodes in the files."""
         return self._totals.episodes
 
     @property
@@ -162,7 +156,7 @@ class SynthesisResult:
 
     @property
     def violations(self) -> Counter[str]:
-        """Rule name to everything that it found in refused scripts and drafts."""
+        """Rule name to all its findings in refused scripts and drafts."""
         return self._totals.violations.copy()
 
     @property
@@ -172,53 +166,49 @@ class SynthesisResult:
 
     @property
     def figures(self) -> Figures:
-        """What the trajectories are like, and which check stopped how many scripts."""
+        """Figures of the trajectories, and of the scripts that each check stopped."""
         return self._totals.figures.model_copy(deep=True)
 
     @property
     def usage(self) -> Usage:
-        """Tokens and requests of the run, those of refused attempts and of unfinished episodes included."""
+        """Tokens and requests of the run, refused attempts and unfinished episodes included."""
         return self.spending.total.usage
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars for all of `usage`; None where a model's price is unknown."""
-        if self._totals.cost_usd is None or any(row.unpriced for row in self.spent):
-            return None
-        return sum((row.cost_usd for row in self.spent), 0.0)
+        """US dollars for all of `usage`; None where a price is unknown."""
+        return None if self._totals.cost_usd is None else self.spending.cost_usd
 
     @property
     def cost_per_accepted(self) -> float | None:
-        """US dollars for each trajectory in the files, all that was wasted included; None before the first, or if
-        unknown.
-        """
+        """US dollars per trajectory in the files, waste included; None before the first, or if unknown."""
         return None if self.cost_usd is None or not len(self) else self.cost_usd / len(self)
 
     @property
     def spent_by_role(self) -> dict[str, Cost]:
-        """Role name to what it took, refused attempts and unfinished episodes included."""
+        """Role name to its cost, refused attempts and unfinished episodes included."""
         return dict(self.spending.by_role)
 
     @property
     def spent_by_model(self) -> dict[str, Cost]:
-        """Backend's model to what it took, likewise."""
+        """Backend's model to its cost, likewise."""
         return dict(self.spending.by_model)
 
     @property
     def wasted_by_rule(self) -> dict[str, Cost]:
-        """Rule name to what was spent on what it refused: the attempt of a script, and of a draft the turns that no
-        attempt went on from. Where several rules refused one thing, they share its cost.
+        """Rule name to the cost of what it refused: the attempt of a script, and of a draft the turns that no attempt
+        continued. Several rules share the cost.
         """
         return dict(self.spending.wasted)
 
     @property
     def reached(self) -> bool:
-        """Whether `n` trajectories were accepted."""
+        """True if `n` trajectories were accepted."""
         return len(self) >= self.n
 
     @property
     def shortfall(self) -> str | None:
-        """In a sentence or two, why there are fewer than `n` trajectories; None if there are enough."""
+        """Sentence or two about why there are fewer than `n` trajectories; None if there are enough."""
         if self.reached:
             return None
         why = self.ended or "the run was interrupted, is still going on, or ran out of personas"
@@ -234,10 +224,10 @@ class SynthesisResult:
         return sentence
 
     def to_dataset(self) -> "Dataset":
-        """The trajectories as a Hugging Face dataset with the columns id, persona, messages, mistakes and trajectory.
+        """Return a Hugging Face dataset with the columns id, persona, messages, mistakes and trajectory.
 
-        `messages` are those of `chat.to_messages`, each with its loss flag; `mistakes` are indices into the
-        trajectory's turns; `trajectory` is the whole record as JSON text, because environments have no common columns.
+        `messages` are those of `chat.to_messages`, each with its loss flag; `mistakes` are indices of the trajectory's
+        turns; `trajectory` is the record as JSON text, because environments have no common columns.
 
         Raises:
             ConfigurationError: The package `datasets` is not installed (extra `datasets`).

@@ -1,7 +1,6 @@
-"""Set-up of a run: models, personas, budget, folder and pool, all open; episodes play in this process or on Ray."""
+"""Set-up of a run: models, personas, budget, folder and pool; episodes play in this process or on Ray."""
 
 import math
-import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -23,12 +22,11 @@ from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWrite
 from refinesynth.run.folder import open_source
 from refinesynth.run.logs import LEVELS
 from refinesynth.run.spending import spent_of
-from refinesynth.synthesis.early_stop import explain
-from refinesynth.synthesis.pool import PlayEpisode, Pool
-from refinesynth.synthesis.progress import How, StatusProbe
+from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, most_of
+from refinesynth.synthesis.pool import PlayEpisode, Pool, RunParts, explain_early_stop
+from refinesynth.synthesis.progress import BackendsState, StatusProbe
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.room import AHEAD, FEWEST, Room, most_of
 from refinesynth.trajectory import Persona, Trajectory
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from refinesynth.synthesis.workers.block import BlockSettings
 
 _TOLD = 5
-"""Overlaps with evaluation sets that are written of one trajectory."""
+"""Overlaps with evaluation sets that are logged of one trajectory."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +48,20 @@ class Begun:
     """A run with everything open."""
 
     pool: Pool
-    folder: RunWriter
-    personas: Personas
     tracker: "BudgetTracker"
-    early_stop: int
+
+    @property
+    def folder(self) -> RunWriter:
+        """The run folder."""
+        return self.pool.parts.folder
 
     def result(self) -> SynthesisResult:
-        """The result on disk, with the reason why it is no more."""
+        """Return the result on disk, with the reason if the run ended before its `n`."""
         folder = RunFolder(self.folder.path, self.folder.config)
         early = self.pool.stopped_early
-        ended = self._why() if early is None else explain(self.early_stop, self.folder.committed)
-        return SynthesisResult(folder, ended=ended, stopped_early=early, bad_personas=self.personas.bad)
+        ended = self._why() if early is None else explain_early_stop(folder.config.early_stop, self.folder.committed)
+        bad = self.pool.parts.personas.bad
+        return SynthesisResult(folder, ended=ended, stopped_early=early, bad_personas=bad)
 
     def _why(self) -> str | None:
         if self.pool.out_of_money:
@@ -69,7 +70,7 @@ class Begun:
         count = self.pool.ran_out_after
         if count is None:
             return None
-        return f"{self.personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
+        return f"{self.pool.parts.personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
 
 
 @asynccontextmanager
@@ -77,33 +78,32 @@ async def begin(
     request: Request,
     *,
     on_accepted: Callable[[Trajectory], None] | None = None,
-    has_room: Callable[[], bool] | None = None,
+    has_room: Callable[[], bool] = lambda: True,
 ) -> AsyncGenerator[Begun, None]:
     """Open everything and make the pool; the folder is made last, when all else is known to be usable.
 
-    For a run that has its `n` already, neither personas nor models are looked at. One in an object store is brought to
-    this machine first, and is all there at the end.
+    A run that has its `n` already opens neither personas nor models. A run in an object store is copied to this machine
+    first and is stored completely at the end.
 
     Raises:
-        InputError: Something that was asked cannot be done.
+        InputError: A setting cannot be satisfied.
         StorageError: The folder or the store cannot be written.
     """
     # Imported here: most runs have no store.
     from refinesynth.stores import opened_output
 
     async with AsyncExitStack() as until:
+        # 1. The output folder, on this machine.
         output = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
         asked = request.settings.model_copy(update={"output": output.path})
         request = replace(request, settings=asked)
         has_enough = request.has_enough()
 
-        # What is asked for can be had.
+        # 2. Backends, budget and personas; nothing is written yet.
         players = Players(request)
-        every = [*players.backends.values(), *filter(None, [players.fallback])]
-        if request.call is None and not has_enough:
-            _refuse_missing_keys(every)
+        backends = [*players.backends.values(), *filter(None, [players.fallback])]
         budget = Budget.of(asked.budget)
-        prices = prices_of(every, budget, injected=request.call is not None)
+        prices = prices_of(backends, budget, injected=request.call is not None)
         personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
         if asked.shard is not None:
             personas.only_every(asked.shard.of, first=asked.shard.index)
@@ -113,7 +113,7 @@ async def begin(
             request.refuse_without_player(players.models)
             curator = await _curator(request)
 
-        # The folder, and what it says of earlier processes.
+        # 3. The run folder, with what earlier processes have spent and accepted.
         config = request.record(
             players.settings, players.asked_backends, fallback=players.asked_fallback, personas=personas.description
         )
@@ -130,7 +130,7 @@ async def begin(
             read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
             await anyio.to_thread.run_sync(read)
 
-        # Those who play, and how many episodes at once.
+        # 4. The players, and how many episodes they play at once.
         def on_change() -> None:
             pool.report()
 
@@ -141,43 +141,42 @@ async def begin(
         # A batch has room for all.
         fewest = FEWEST if asked.concurrency == "auto" and players.batches is None else most
         probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
+        ahead = AHEAD if asked.on_ray else 1
         pool = Pool(
-            play=ready.play,
-            personas=personas,
-            folder=folder,
-            n=asked.n,
-            concurrency=Room(
-                most, fewest, probe.limiters, lambda: ready.elsewhere().room, AHEAD if asked.on_ray else 1
-            ),
-            on_progress=request.on_progress,
-            on_accepted=on_accepted,
-            has_room=lambda: output.has_room() and (has_room is None or has_room()),
-            may_start=tracker.may_start,
-            surroundings=probe.look,
-            queued=ready.queued,
-            curate=None if curator is None else curator.curate,
-            per_episode=asked.branches * asked.episodes_per_script,
-            early_stop=asked.early_stop,
+            RunParts(
+                personas=personas,
+                folder=folder,
+                play=ready.play,
+                limit=EpisodeLimit(most, fewest, probe.limiters, lambda: ready.elsewhere().room, ahead),
+                queued=ready.queued,
+                may_start=tracker.may_start,
+                has_room=lambda: output.has_room() and has_room(),
+                curate=None if curator is None else curator.curate,
+                on_accepted=on_accepted,
+                on_progress=request.on_progress,
+                surroundings=probe.look,
+            )
         )
+
+        # 5. The start; what is stored goes up from now on.
         if not pool.reached:
             _log_start(folder, personas)
             await output.begin(pool.wake)
-        yield Begun(pool, folder, personas, tracker, asked.early_stop)
+        yield Begun(pool, tracker)
 
 
 class Ready(NamedTuple):
     """The open parts of a run that plays."""
 
     play: PlayEpisode
-    """Plays one episode."""
-    elsewhere: Callable[[], How] = How
-    """State of the backends, as the workers see them."""
+    elsewhere: Callable[[], BackendsState] = BackendsState
+    """State of the backends as workers see it."""
     queued: Callable[[], int] = int
-    """Episodes that were handed over to workers and wait there."""
+    """Episodes that were handed over and wait for a worker."""
 
 
 class Players:
-    """Models and settings that play episodes, in this process or by tasks on Ray; nothing is opened yet."""
+    """Models and settings of the episodes, for this process or for tasks on Ray; opens nothing at first."""
 
     def __init__(self, request: Request) -> None:
         # Imported here: what opens models brings pydantic-ai with it.
@@ -190,17 +189,17 @@ class Players:
         self.asked_backends, self.asked_fallback = request.backends(self.settings)
         most = most_of(request.settings.concurrency, workers=request.settings.workers)
         self.backends = {role: routed(backend, in_flight=most) for role, backend in self.asked_backends.items()}
-        """As they were asked for, each with the path by which its requests travel."""
+        """`asked_backends`, each with the transport of its requests."""
         self.fallback = None if self.asked_fallback is None else routed(self.asked_fallback, in_flight=most)
         self.calls = Calls()
-        """The requests of `models` that are in flight."""
+        """Requests of `models` in flight."""
         self.batches = request.batches(self.asked_backends)
-        """Those that `models` ask in; None if in none."""
+        """Batches of the provider; None if each request is sent by itself."""
         self._lacks = Lacks()
 
     @cached_property
     def models(self) -> "Mapping[Role, Model]":
-        """Opened when they are first asked for."""
+        """One model for each role, opened at the first access."""
         from refinesynth.client import open_models
 
         return open_models(
@@ -216,16 +215,13 @@ class Players:
     async def open(
         self, folder: RunWriter, tracker: "BudgetTracker", *, needed: bool, on_change: Callable[[], None]
     ) -> AsyncGenerator[Ready, None]:
-        """Give a function that plays one episode, as long as the block runs. `on_change` is called when others are in
-        flight than before, though none has begun or ended here.
-        """
+        """Yield what plays an episode. `on_change` is called when workers begin or end an episode."""
         # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
-        from refinesynth.client.beside import beside
+        from refinesynth.client.background import background_tasks
         from refinesynth.client.watch import watch
 
         asked = self._request.settings
-        folder.open_lacks(self._lacks)
         folder.open_batches(self.batches and self.batches.record)
         if asked.on_ray and needed:
             from refinesynth.synthesis.workers import open_blocks
@@ -234,16 +230,16 @@ class Players:
                 self._block_settings(folder),
                 folder=folder,
                 tracker=tracker,
-                lacks=self._lacks,
                 on_change=on_change,
                 workers=asked.workers,
                 cluster=asked.cluster,
             ) as blocks:
                 yield Ready(blocks.play, blocks.how, blocks.queued)
             return
+        folder.open_lacks(self._lacks)
         try:
             with traced(self._request.tracing):
-                async with beside() as tasks, self.batches.running() if self.batches else nullcontext():
+                async with background_tasks() as tasks, self.batches.running() if self.batches else nullcontext():
                     tasks.start_soon(watch, self.calls)
                     yield Ready(partial(self._play_here, folder, tracker))
         finally:
@@ -286,23 +282,11 @@ class Players:
         )
 
 
-def _refuse_missing_keys(backends: "Iterable[Backend]") -> None:
-    """A key that was asked for by the name of its variable is there, before anything is begun."""
-    for backend in chain.from_iterable(mixture.each for mixture in backends):
-        name = backend.api_key_env
-        if name is not None and not os.environ.get(name):
-            raise ConfigurationError(
-                f"api_key_env of {backend.label} is {name!r}, and no environment variable of this name holds a key: set it, or "
-                f"leave api_key_env out where the server needs none"
-            )
-
-
 def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
-    """Prices of the backends, as far as the budget needs them; with an `injected` completion function, only those that the
-    backends give.
+    """Return the prices that the budget needs; with an `injected` completion function, only prices that backends state.
 
     Raises:
-        ConfigurationError: The budget is in US dollars, and there is a backend whose price is unknown.
+        ConfigurationError: The budget is in US dollars and the price of a backend is unknown.
     """
     if budget is None or budget.usd is None:
         return []
@@ -329,10 +313,10 @@ def tracker_of(
     stats: RunStats,
     waiting: Sequence[EpisodeLine],
 ) -> "BudgetTracker":
-    """The tracker of a run that has spent this so far; `waiting` are finished episodes that are not in `stats`.
+    """Return the tracker of a run that has `spent` this so far; `waiting` are finished episodes outside `stats`.
 
     Raises:
-        ConfigurationError: The budget is in US dollars, and what was spent so far had no price.
+        ConfigurationError: The budget is in US dollars and something was spent at an unknown price.
     """
     from refinesynth.client.budget.tracker import BudgetTracker
 
@@ -348,7 +332,7 @@ def tracker_of(
 
 
 def what_it_takes(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
-    """In a clause, which budget would do for `n`, at what the accepted ones have cost so far."""
+    """Return a clause with the budget that `n` needs, at the cost of the accepted trajectories so far."""
     if not accepted:
         return f"the budget of {budget} is spent before the first was accepted"
     missing = n - accepted
@@ -365,14 +349,14 @@ def what_it_takes(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
 
 
 def _generous(amount: float) -> float:
-    """Somewhat more, in two digits."""
+    """10 % more, rounded up to two digits."""
     amount *= 1.1
     unit = 10.0 ** (math.floor(math.log10(amount)) - 1) if amount > 0 else 1.0
     return math.ceil(amount / unit) * unit
 
 
 async def _curator(request: Request) -> "Curator | None":
-    """Make the curator, if curation is wanted; reads the evaluation sets, which may be large, off the event loop."""
+    """Return the curator, if curation is wanted; reads evaluation sets off the event loop."""
     curation = request.settings.curation
     if curation is None or curation.idle:
         return None

@@ -4,24 +4,24 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from refinesynth.client.background import background_tasks
+from refinesynth.synthesis.concurrency import most_of
 from refinesynth.synthesis.configured import merged, takes_what
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.room import most_of
 from refinesynth.synthesis.setup import Begun, begin
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.trajectory import Trajectory
 
 
 class TrajectoryStream:
-    """Accepted trajectories, in the order of the personas, each as soon as it is on disk. To be iterated once."""
+    """Accepted trajectories, in the order of the personas, each as soon as it is on disk. Iterate it once."""
 
     def __init__(self, run: Begun, received: MemoryObjectReceiveStream[Trajectory]) -> None:
         self._run = run
@@ -32,11 +32,7 @@ class TrajectoryStream:
         return self
 
     async def __anext__(self) -> Trajectory:
-        """The next trajectory.
-
-        Raises:
-            RefinesynthError: The run failed, as `synthesize` would have.
-        """
+        """Return the next trajectory; raises what `synthesize` would have, if the run failed."""
         try:
             trajectory = await self._received.receive()
         except anyio.EndOfStream:
@@ -47,16 +43,15 @@ class TrajectoryStream:
 
     @property
     def path(self) -> Path:
-        """The run folder."""
         return self._run.folder.path
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands."""
+        """Counts of this moment."""
         return self._run.pool.progress
 
     def result(self) -> SynthesisResult:
-        """What is on disk by now: the whole run after the last trajectory, or after the `async with` block."""
+        """Return the result on disk by now: the whole run after the last trajectory, or after the `async with` block."""
         return self._run.result()
 
     async def drive(self, send: MemoryObjectSendStream[Trajectory]) -> None:
@@ -68,49 +63,25 @@ class TrajectoryStream:
                 self._failure = error
 
     def raise_failure(self) -> None:
-        """Raise what the run failed with, once."""
+        """Raise the run's failure, once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
 
-class EnteredStream:
-    """A stream before it is entered: `async with` gives it."""
-
-    def __init__(self, entered: AbstractAsyncContextManager[TrajectoryStream]) -> None:
-        self._entered = entered
-
-    async def __aenter__(self) -> TrajectoryStream:
-        """Begin the run."""
-        return await self._entered.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        """End it, cleanly also in the middle."""
-        return await self._entered.__aexit__(kind, error, trace)
-
-    def __aiter__(self) -> NoReturn:
-        """Raises: TypeError: It was not entered, so nothing would end the run where the loop is left."""
-        raise TypeError(
-            "stream(...) has to be entered before it is iterated: `async with stream(...) as trajectories:`, and in the "
-            "block `async for trajectory in trajectories:`"
-        )
-
-
 @takes_what(synthesize)
-def stream(**given: Any) -> EnteredStream:
-    """The run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
+def stream(**given: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
+    """Make the run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
 
     A slow consumer slows the run down: about `concurrency` of them wait in memory, then nothing new is started. Leaving
-    the block early stops the run cleanly; the same call goes on with it, and gives only what is new. What was accepted
-    and not taken by then is in `result()` and on disk; it is not given again.
+    the block early stops the run cleanly; the same call continues it, and gives only new trajectories. Trajectories that
+    were accepted and not taken by then are in `result()` and on disk.
 
     Raises:
-        InputError: Something that was given cannot be used.
+        InputError: A setting cannot be used.
         RunStopped: No episode can go on; raised where the trajectories are taken, or else at the end of the block.
     """
-    return EnteredStream(_stream(Request.of(merged(given))))
+    return _stream(Request.of(merged(given)))
 
 
 @asynccontextmanager
@@ -126,15 +97,7 @@ async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
     with send, receive:
         async with begin(request, on_accepted=send.send_nowait, has_room=has_room) as run:
             trajectories = TrajectoryStream(run, receive)
-            failure: Exception | None = None
-            async with anyio.create_task_group() as group:
-                group.start_soon(trajectories.drive, send)
-                try:
-                    yield trajectories
-                except Exception as error:  # noqa: BLE001
-                    # Kept, so that the task group does not wrap what the caller's own block raised.
-                    failure = error
-                group.cancel_scope.cancel()
-            if failure is not None:
-                raise failure
+            async with background_tasks() as tasks:
+                tasks.start_soon(trajectories.drive, send)
+                yield trajectories
             trajectories.raise_failure()

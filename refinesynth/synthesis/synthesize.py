@@ -12,9 +12,9 @@ from refinesynth.client.tracing import Tracing
 from refinesynth.personas import PersonaSource
 from refinesynth.rules import Rule
 from refinesynth.run.folder import ScriptSource
-from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, Shard
+from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, RunSettings, Shard
 from refinesynth.settings.run import DEADLINE, EARLY_STOP
-from refinesynth.synthesis.configured import configured
+from refinesynth.synthesis.configured import configured, described_by
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
@@ -22,7 +22,8 @@ from refinesynth.synthesis.setup import begin
 
 
 @configured
-async def synthesize(
+@described_by(RunSettings)
+async def synthesize(  # noqa: D417 - the settings are described at their fields
     personas: PersonaSource | None = None,
     n: int = 100,
     backend: BackendSpec = "rehearsal",
@@ -73,60 +74,8 @@ async def synthesize(
     are reached may differ.
 
     Args:
-        personas: A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an
-            iterable or async iterable, a Hugging Face dataset; None for those that come with the package.
-        n: Accepted trajectories to make. The run ends when at least so many are accepted; an episode that brings more
-            than was missing is kept whole.
-        backend: A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
-            there, a list for a role whose models take turns.
-        column: Column or field of the persona in a file's rows; by default `persona` or `text`.
-        scripts: Run folder, or file of its trajectories, whose scripts are played again, each once, instead of
-            writing new ones: by another player, or under other rules. Replaces the personas.
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
-        play: Play of an episode: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices,
-            as in the paper), `grounded` (as live, and the script's rulebook executes the world), or a registered play
-            of another package.
-        rules: Rules that a draft must pass, by default strict(), in grounded play grounded(); `refinesynth rules`
-            lists them.
-        script_rules: Rules that a script must pass, by default script(), in grounded play grounded_script().
-        player_form: Form of the Player's requests and answers: `react` (Thought and Action as text) or `tools`
-            (native tool calls, one function per action; text where its model takes no tools). Both are recorded
-            alike.
-        mistakes: Policy for mistakes: spread, spread=2 (1 to 4 on average; the default), natural, prompted,
-            prompted=1,4 (player turns from 0) or at_least=2.
-        attempts: Tries per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas.
-        grounding: Settings of plays with executed worlds.
-        branches: Trajectories of each accepted play: itself, and others that continue differently from a verified
-            part of it.
-        episodes_per_script: Plays of each accepted script.
-        curation: Checks of accepted trajectories for near-duplicates and contamination; None for neither.
-        output: The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is
-            there is continued, with the same personas in the same order; more may follow at their end.
-        concurrency: Most episodes in flight. `auto` begins with 16 and grows while the servers keep up, to at most
-            1,024 or a quarter of the memory.
-        seed: Seed of the run, 64 bits; each episode's seed is derived from it. The same seed, personas and settings
-            give the same files if the backend is deterministic.
-        shard: Part of a run that several machines share. `3/8` plays every 8th persona, beginning with the fourth
-            (counted from 0), for an 8th of `n`. `refinesynth merge` puts the shards together. Budget and rate limits
-            are each shard's own.
-        prompts: Folder with your own prompt templates; each replaces the shipped one of the same name.
-        judge: Let an LLM judge what the rules accepted; both must accept.
-        max_turns: Turns of both voices after which a live play is broken off. Evaluations allow 30 actions.
         fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
-        budget: Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request
-            for each worker. The same run with a higher one continues.
-        early_stop: Finished episodes without one accepted after which the run stops early, in the order of their
-            commits; 0 goes on to the end.
-        fallback: A second backend, asked while the first is down or cannot be asked any more. Each trajectory's
-            provenance names the one that answered.
-        deadline: Seconds after which an episode is given up; time in which its backend is down does not count. The
-            default is far beyond what any but a stuck episode needs.
-        batch: Send the ScriptWriter's and the Narrator's requests in OpenAI's or Anthropic's batches: half the price,
-            answers within a day. Use it with a large `concurrency`.
-        workers: Processes that play, each on one core; budget and rate limits hold for all together. More than one
-            need Ray (extra `cluster`), and rules and completion functions that can be pickled.
-        cluster: Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; by default this machine.
-        log_level: Least severity of the events in events.jsonl; debug lists every completion.
         tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
         progress: Show the counts below the cell of a notebook, if there is no `on_progress`.

@@ -1,17 +1,16 @@
-"""Names that are all distinct: of one that was there before, another with a number behind it."""
+"""Distinct names: a repeated name gets a number."""
 
 from collections import Counter
 
 
 class DistinctNames:
-    """Gives `name`, then `name-2`, `name-3`, ...; knows every name that it gave."""
+    """Returns `name`, then `name-2`, `name-3`, ..."""
 
     def __init__(self) -> None:
         self._given = Counter[str]()
-        """How often each name was asked for, or given."""
+        """Number of times each name was given."""
 
     def __call__(self, name: str) -> str:
-        """The name, or a numbered one where it was given before."""
         self._given[name] += 1
         free = name
         while self._given[name] > 1 and self._given[free := f"{name}-{self._given[name]}"]:

@@ -1,6 +1,4 @@
-"""Read JSON out of untrusted model text (fenced, surrounded by prose, slightly broken, or hostile), and write any
-JSON.
-"""
+"""Reader of JSON in untrusted model text (fenced, in prose, slightly broken, or hostile), and writer of any JSON."""
 
 import json
 import math
@@ -15,17 +13,17 @@ import orjson
 from pydantic import JsonValue
 
 MAX_CHARACTERS = 1_000_000
-"""Longest text that is looked at, in characters; longer text is refused unread."""
+"""Longest text that is read, in characters."""
 
 MAX_DEPTH = 100
-"""Deepest nesting that is accepted, in levels."""
+"""Deepest accepted nesting, in levels."""
 
 MAX_REPAIRED_CHARACTERS = 30_000
-"""Longest broken JSON that is repaired, in characters. `json-repair` takes quadratic time on some text, and an event
-loop waits."""
+"""Longest broken JSON that is repaired, in characters. `json-repair` takes quadratic time on some text and blocks
+the event loop."""
 
 _LOOP_RATIO = 25
-"""Text that shrinks by more than this is a model caught in a loop; repairing it takes longest and gives nothing."""
+"""Compression ratio of a model caught in a loop; repairing such text is slow and useless."""
 
 _LOOP_CHARACTERS = 2_000
 """Shorter text is repaired quickly, looping or not."""
@@ -40,11 +38,11 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class BrokenOff(ValueError):
-    """The end of the JSON in a text is missing; closing it would make up what was not written."""
+    """The end of the JSON is missing; closing it would invent content."""
 
 
 def scrub(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 file can hold, with U+FFFD; all else stays as it is."""
+    """Replace lone surrogates, which no UTF-8 file can hold, with U+FFFD."""
     # Nearly all text has none, and both checks are far quicker than a search.
     if text.isascii():
         return text
@@ -56,9 +54,9 @@ def scrub(text: str) -> str:
 
 
 def depth(value: JsonValue, *, limit: int = 10_000) -> int:
-    """Nesting levels of a JSON value, a scalar being 0; counting stops at `limit`.
+    """Return the nesting levels of a JSON value, 0 for a scalar; counting stops at `limit`.
 
-    Iterative, so that a value of any depth is safe.
+    Iterative, so any depth is safe.
     """
     deepest, level = 0, [value]
     while level and deepest < limit:
@@ -79,12 +77,12 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
     """Parse the JSON object or array in a model's answer.
 
     Strict JSON first, then a fenced block, then `json-repair` from the first bracket on. Lone surrogates become U+FFFD.
-    With `close`, JSON whose end is missing is read as far as it goes.
+    With `close`, JSON without an end is read as far as it goes.
 
     Raises:
-        BrokenOff: Its end is missing: a bracket or a string is never closed.
-        ValueError: no object or array is in the text, or it is longer than `MAX_CHARACTERS` or deeper than
-            `MAX_DEPTH`. The message is fit to be sent back to the model.
+        BrokenOff: A bracket or a string is never closed.
+        ValueError: The text holds no object or array, is longer than `MAX_CHARACTERS` or nested deeper than
+            `MAX_DEPTH`. The message can be sent back to the model.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"the answer has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
@@ -102,9 +100,7 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
 
 
 def json_form(text: str) -> Literal["plain", "fenced", "repaired"]:
-    """Return how `read_json` comes by the JSON in a text that it can read: all of the text is JSON, a fenced block in it is,
-    or neither.
-    """
+    """Return how `read_json` finds the JSON in a readable text: it is all of the text, a fenced block, or neither."""
     text = scrub(text)
     if _strict(text) is not None:
         return "plain"
@@ -155,7 +151,7 @@ def _breaks_off(text: str) -> bool:
 
 
 def _unclosed(signs: Sequence[str]) -> bool:
-    """Return whether a bracket is never closed; one within another that is closed counts as forgotten, not as cut off."""
+    """Return True if a bracket is never closed; one inside a closed one counts as forgotten, not as cut off."""
     opened: list[str] = []
     waiting = Counter[str]()
     for sign in signs:
@@ -177,11 +173,7 @@ def _worth_mending(text: str) -> bool:
 
 
 def load_json(text: str | bytes) -> Any:
-    """Strict JSON, with integers of any size as they are.
-
-    Raises:
-        ValueError: It is no JSON.
-    """
+    """Read strict JSON, with integers of any size. Raises ValueError: it is no JSON."""
     found = orjson.loads(text)
     if _LONG_NUMBER.search(text.encode() if isinstance(text, str) else text) is None:
         return found
@@ -198,15 +190,14 @@ def write_json(
     option: int | None = None,
     exact: bool = False,
 ) -> bytes:
-    """`value` as JSON on one line, whatever text it holds; `default` and `option` are orjson's.
+    """Return `value` as JSON on one line; `default` and `option` are orjson's.
 
-    One line for every reader: what some take for the end of a line (U+0085, U+2028, U+2029) is escaped, as control
-    characters are. Lone surrogates become U+FFFD, as `scrub` does it. Integers beyond 64 bits become what reading them
-    back would make of them: the nearest float, and null beyond all floats, as infinity does; with `exact` they stay,
-    for `load_json`.
+    One line for every reader: U+0085, U+2028, U+2029 and control characters are escaped. Lone surrogates become U+FFFD.
+    Integers beyond 64 bits become the nearest float, or null beyond all floats, as infinity does; with `exact` they
+    stay, for `load_json`.
 
     Raises:
-        TypeError: `value` holds something that is not JSON and `default` does not turn into it.
+        TypeError: `value` holds something that is not JSON, and `default` does not convert it.
     """
     try:
         written = orjson.dumps(value, default=default, option=option)
@@ -222,7 +213,7 @@ def write_json(
 
 
 def _plain(value: object, *, exact: bool) -> object:
-    """`value` with numbers that JSON's readers have, too."""
+    """Return `value` with numbers that JSON's readers have."""
     if isinstance(value, dict):
         return {key: _plain(item, exact=exact) for key, item in cast("dict[object, object]", value).items()}
     if isinstance(value, list | tuple):

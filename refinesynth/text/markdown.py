@@ -1,4 +1,4 @@
-"""Text that others wrote, in Markdown: it shows as it is, on one line, and becomes no heading, link, image or HTML."""
+"""Untrusted text in Markdown: shown as it is, on one line, never as heading, link, image or HTML."""
 
 import re
 from typing import Final
@@ -11,12 +11,12 @@ _PUNCTUATION: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IG
 
 
 def plain_text(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Return text that Markdown shows as it is."""
     return _PUNCTUATION.sub(r"\\\1", _one_line(text))
 
 
 def code(text: str) -> str:
-    """A code span; its fence is longer than any run of backticks inside."""
+    """Return a code span; its fence is longer than any run of backticks inside."""
     line = _one_line(text)
     longest = max((len(run) for run in _BACKTICKS.findall(line)), default=0)
     fence = "`" * (longest + 1)
@@ -25,7 +25,7 @@ def code(text: str) -> str:
 
 
 def code_in_table(text: object) -> str:
-    """The same for a table's cell, which a `|` must not end."""
+    """Return a code span for a table's cell, which a `|` must not end."""
     return code(str(text).replace("|", "\\|"))
 
 

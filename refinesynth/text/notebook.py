@@ -1,4 +1,4 @@
-"""Values as notebooks show them: tables of text that others wrote, and that stays text."""
+"""HTML tables of untrusted text, for notebooks."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -11,9 +11,9 @@ _HEAD = "<th style='text-align:left;vertical-align:top'>{}</th>"
 
 
 def html_table(rows: Iterable[Sequence[str]]) -> str:
-    """A row for each of `rows`, the first of its texts being its head.
+    """Return a table with a row for each of `rows`, whose first text is its head.
 
-    For any texts, the table has no other elements than its own, and no character that a reader cannot see.
+    For any texts, it has no other elements than its own, and no invisible character.
     """
     return f"<table>{''.join(map(_row, rows))}</table>"
 

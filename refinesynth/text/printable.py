@@ -1,10 +1,10 @@
-"""Untrusted text made harmless for a terminal: what a reader cannot see becomes something that they can."""
+"""Untrusted text made harmless for a terminal: invisible characters become visible."""
 
 import re
 import unicodedata
 
 _KEPT = frozenset("\n\t\u200c\u200d")
-"""Line feed and tab lay text out; the two joiners belong to the spelling of Persian, of Indic scripts and of emoji."""
+"""Line feed and tab lay text out; the two joiners belong to the spelling of Persian, Indic scripts and emoji."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, *, most: int | None = None) -> str:
-    r"""`printable` text for a place that has one line: line feeds and tabs are written as `\uXXXX` too.
+    """Return `printable` text on one line: line feeds and tabs are escaped too.
 
     Longer text than `most` characters is cut, with an ellipsis at the end.
     """
@@ -32,7 +32,7 @@ def one_line(text: str, *, most: int | None = None) -> str:
 
 
 def control_character(text: str) -> str | None:
-    """The first control character in a text, as `U+0000`; tabs and line ends are none. None if there is none."""
+    """Return the first control character in a text, as `U+0000`; tabs and line ends are none. None if there is none."""
     found = _CONTROL.search(text)
     return found and f"U+{ord(found[0]):04X}"
 

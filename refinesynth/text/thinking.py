@@ -14,11 +14,11 @@ class Split(NamedTuple):
     """A text in its two parts."""
 
     thinking: str
-    """Without its marks and surrounding blanks; empty where there is none."""
+    """Thoughts without marks and surrounding blanks."""
     text: str
-    """The answer itself; the whole text, unchanged, where it holds no thoughts."""
+    """The answer itself; the whole text, unchanged, if it holds no thoughts."""
     form: str | None
-    """The mark that closes the thoughts, such as `</think>`; None where there are none."""
+    """Mark that closes the thoughts, such as `</think>`; None without thoughts."""
 
 
 _PAIRS = (
@@ -31,7 +31,7 @@ _PAIRS = (
     ("<|channel>thought", "<channel|>"),
     ("<unused94>thought", "<unused95>"),
 )
-"""Beginnings and ends of thoughts that are not written as in XML."""
+"""Beginning and end of thoughts that are not marked as in XML."""
 _NAME = r"(?:[a-z0-9]{1,20}[:_])?think(?:ing)?(?:[:_][a-z0-9]{1,20})?|thoughts?|reason(?:ing)?"
 _MARK = re.compile(
     rf"<(?P<closes>/?)(?P<name>{_NAME})>|{'|'.join(re.escape(mark) for pair in _PAIRS for mark in pair)}", re.IGNORECASE
@@ -43,12 +43,12 @@ _ANSWERS = (
     ("<|begin_of_solution|>", "<|end_of_solution|>"),
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
 )
-"""Marks that the same models put around their answer."""
+"""Marks of the same models around their answer."""
 _CLOSING = {opening.casefold(): closing for opening, closing in _PAIRS}
 
 _HARMONY = re.compile(r"<\|(start|end|message|channel|constrain|return|call)\|>")
 _CALLED = re.compile(r"\s*(?:assistant)?\s*(?:to=\S+\s*)?")
-"""Text before the first special token, where the prompt holds the beginning of the message."""
+"""Text before the first special token, if the prompt holds the beginning of the message."""
 _WORDED = (
     # Harmony after a server left its special tokens out.
     ("assistantfinal", re.compile(r"\s*analysis(?P<thinking>.*)assistant\n?final(?P<text>.*)", re.DOTALL)),

@@ -1,4 +1,4 @@
-"""An adapter that is there already, to train on: what its own settings say of it. No torch, no peft."""
+"""Settings of an existing LoRA adapter that is trained further. Imports neither torch nor peft."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SETTINGS: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 TOKENIZER: Final = "tokenizer_config.json"
 _BESIDE: Final = [WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt"]
-"""Of a repository: an adapter with its tokenizer, chat template and generation settings."""
+"""Files fetched from the hub with an adapter's settings: weights, tokenizer, chat template, generation settings."""
 _FIELDS: Final = {
     "rank": "r",
     "alpha": "lora_alpha",
@@ -26,37 +26,30 @@ _FIELDS: Final = {
     "targets": "target_modules",
     "modules_to_save": "modules_to_save",
 }
-"""Our names of what peft calls otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """LoRA as peft writes it."""
+    """LoRA adapter as peft writes it."""
 
     folder: Path
-    """Holds its settings and its weights."""
+    """Folder with its settings and weights."""
     base: str
-    """Folder or hub name of what it belongs to."""
+    """Folder or hub name of its base model."""
     revision: str | None
-    """Of the base, on the hub."""
+    """Revision of the base on the hub."""
     lora: LoraConfig
 
 
 def find_adapter(name: str, at: str | None = None) -> Adapter | None:
-    """The adapter in a folder, or of this name on the hub, in its revision `at`; None where there is a whole model, or
-    nothing.
+    """Find the adapter in a folder, or of this name on the hub in revision `at`; None for a whole model, or nothing.
 
-    Raises:
-        InputError: It cannot be read, is no LoRA, or has no safetensors.
+    Raises `InputError` if it cannot be read, is no LoRA, or has no safetensors.
     """
-    folder = Path(name)
-    path = (
-        folder / SETTINGS
-        if folder.is_dir()
-        else None
-        if name == SCRATCH or _is_path(name)
-        else _fetched(bare(name), at)
-    )
+    if Path(name).is_dir():
+        path = Path(name) / SETTINGS
+    else:
+        path = None if name == SCRATCH or _is_path(name) else _fetched(bare(name), at)
     if path is None or not path.is_file():
         return None
     try:
@@ -93,9 +86,7 @@ def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
 
 @cache
 def _fetched(name: str, at: str | None) -> Path | None:
-    """The settings of an adapter of the hub; beside them its weights, and what it has of a tokenizer and of settings
-    for generation.
-    """
+    """Fetch an adapter from the hub, with its tokenizer and settings; the path of its settings."""
     reachable = find_on_hub(name, "model", at)
     from huggingface_hub import HfApi, errors
 
@@ -109,16 +100,12 @@ def _fetched(name: str, at: str | None) -> Path | None:
 
 
 def _is_path(name: str) -> bool:
-    """Whether it can be no name of the hub."""
+    """Return True for a name that no hub can have."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1
 
 
 def base_of(adapter: Adapter) -> str:
-    """Folder or hub name of the adapter's base.
-
-    Raises:
-        InputError: The adapter names none, or a folder that is not here.
-    """
+    """Folder or hub name of the adapter's base. Raises `InputError` if it names none, or a missing folder."""
     base, how = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS}"
     if not base:
         raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {how}")
@@ -128,27 +115,26 @@ def base_of(adapter: Adapter) -> str:
 
 
 def underlying(config: TrainConfig) -> tuple[str, Adapter | None]:
-    """What is loaded from, and the adapter that is trained on; `model` itself and none, unless that is an adapter."""
+    """The model to load weights from, and the adapter to train further, if `model` is one."""
     adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
     return (config.model, None) if adapter is None else (base_of(adapter), adapter)
 
 
 def base_revision(config: TrainConfig, adapter: Adapter | None) -> str | None:
-    """Of what is loaded: the model's, or that of the base that an adapter names."""
+    """Revision of the weights that are loaded: the model's, or that of the adapter's base."""
     return config.revision if adapter is None else adapter.revision
 
 
 def base_name(config: TrainConfig) -> tuple[str, str | None]:
-    """Name and revision of what was trained, or of what adapters belong to, as others know it."""
+    """Published name and revision of the trained model, or of the base of adapters."""
     base, adapter = underlying(config)
     return published(base, base_revision(config, adapter))
 
 
 def with_own_settings(config: TrainConfig) -> TrainConfig:
-    """`config`, whose `lora` is the adapter's own where `model` is an adapter.
+    """`config` with the adapter's own `lora` settings where `model` is an adapter.
 
-    Raises:
-        InputError: Other settings of adapters were asked for than it has, or all weights are to be trained.
+    Raises `InputError` if other adapter settings are given, or all weights are to be trained.
     """
     if not Path(config.model).is_dir() and config.lora is None:
         return config  # whether a name of the hub is an adapter's is asked of those who want one

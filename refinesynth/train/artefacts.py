@@ -1,4 +1,4 @@
-"""What a training leaves in its output folder beside the model: everything to understand it and to repeat it."""
+"""Files of a training beside the model: card, metrics, versions."""
 
 import json
 import math
@@ -43,7 +43,7 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS_REFINEMENT: "refinements",
     events.LOSS_MISTAKE: "mistakes (not trained on)",
 }
-"""What the held-out losses are of, in the order in which they are shown."""
+"""Titles of the held-out losses, in the order in which they are shown."""
 
 _SHOWN: Final = (
     "revision",
@@ -63,12 +63,11 @@ _SHOWN: Final = (
 
 
 def shown_name(name: str) -> str:
-    """A hub name or relative path as it was given; of an absolute path, which may name a user, the end."""
+    """The name as given; of an absolute path, which may name a user, its last part."""
     return Path(name).name if Path(name).is_absolute() or name.startswith("~") else name
 
 
 def _header(base: str, *, lora: bool) -> str:
-    """The YAML header, without its fences."""
     is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
     values: dict[str, Any] = {
         "library_name": "peft" if lora else "transformers",
@@ -81,10 +80,9 @@ def _header(base: str, *, lora: bool) -> str:
 
 
 def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
-    """The model card: a README.md that the Hugging Face Hub understands.
+    """The model card: a README.md for the Hugging Face Hub.
 
-    Names of data and models are text that others wrote: in the YAML header they are quoted by PyYAML, in the body they
-    stand in code spans.
+    Names of data and models are untrusted text: PyYAML quotes them in the header, the body shows them in code spans.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -121,10 +119,9 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 
 
 class MetricsFile:
-    """Writes `metrics.jsonl`, one line for every time that a training says where it stands.
+    """Writer of `metrics.jsonl`, one line per report of training or held-out metrics.
 
-    When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each
-    step is there once. Infinite and undefined numbers are written as null.
+    On resuming, lines of steps that are repeated are removed first. Infinite and undefined numbers are written as null.
     """
 
     def __init__(self, path: Path) -> None:
@@ -132,11 +129,7 @@ class MetricsFile:
         self._fresh = True
 
     def write(self, kind: Literal["train", "held_out"], step: int, metrics: Mapping[str, float]) -> None:
-        """Append a line.
-
-        Raises:
-            StorageError: The file cannot be read or written.
-        """
+        """Append a line. Raises `StorageError` if the file cannot be read or written."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
         try:
@@ -152,7 +145,7 @@ class MetricsFile:
 
 
 def _step_of(line: bytes) -> float:
-    """The step of a line of metrics; infinite for one that is torn, as a crash leaves the last."""
+    """The step of a line of metrics; infinite for a torn line, as a crash leaves it."""
     try:
         return int(orjson.loads(line)["step"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
@@ -166,11 +159,7 @@ _PACKAGES: Final = (
 
 
 class Artefacts:
-    """Events of a training that write its settings, plan, versions and metrics, and are passed on; for rank 0.
-
-    Raises:
-        StorageError: From every method: a file cannot be written.
-    """
+    """Writer of settings, plan, versions and metrics that passes events on; for rank 0. Methods raise `StorageError`."""
 
     def __init__(self, config: TrainConfig, events: Events) -> None:
         self._config = config
@@ -198,23 +187,20 @@ class Artefacts:
         self._events.evaluated(step, metrics)
 
     def finish(self, result: TrainResult) -> None:
-        """Write the card and the result of a training that is finished, and not interrupted."""
+        """Write card and result of a training that was not interrupted."""
         if result.signal is None and self._plan is not None:
             write_text_file(self._output / folder.CARD, render_card(self._config, self._plan, result))
             folder.note_result(result)
 
     def close(self) -> None:
-        """Let other trainings have the folder, however this one ended."""
+        """Release the output folder."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
 
 def versions(devices: Devices) -> dict[str, str | int]:
-    """What a training ran on, so that it can be repeated: packages by name, Python, operating system and device.
-
-    What is not installed is left out, and so is all that names a person or a machine.
-    """
+    """Versions of packages, Python, operating system and device; nothing that names a person or a machine."""
     found: dict[str, str | int] = {"refinesynth": __version__}
     for name in _PACKAGES:
         try:

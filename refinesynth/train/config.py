@@ -1,6 +1,6 @@
-"""What a training is asked to do: every setting, with its unit, its default and where the default comes from.
+"""Settings of a training, each with unit, default and source. Imports no torch.
 
-Nothing here imports torch. `train/layers.py` reads a `TrainConfig` from recipes, files and the command line.
+`train/layers.py` reads a `TrainConfig` from recipes, files and the command line.
 """
 
 import keyword
@@ -24,7 +24,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 def _whole_from_one(value: float) -> float:
-    """Raises: ValueError: A number of things that is not whole."""
+    """Raises: ValueError: The number is above 1 and not whole."""
     if value >= 1 and not value.is_integer():
         raise ValueError("expected a share (below 1) or a whole number (from 1 on)")
     return value
@@ -44,22 +44,22 @@ LearningRateSchedule = Literal[
     "inverse_sqrt",
     "warmup_stable_decay",
 ]
-"""Schedules of the library."""
+"""Schedules of transformers that need no metric."""
 Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
-"""How often: once an `epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
+"""`epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
 
 SCRATCH: Final = "scratch"
-"""As a model: a tiny one with random weights and a tokenizer made from the data."""
+"""Name of a tiny model with random weights and a tokenizer made from the data."""
 ALL: Final = "all"
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
-"""Fields of a `TrainConfig` that may hold paths."""
+"""Fields that may hold paths."""
 
 _GIVEN: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
-"""What every rendering gives a chat template, beside special tokens."""
+"""Variables that every rendering gives a chat template, beside special tokens."""
 
 
 def _a_variable(name: str) -> str:
-    """Raises: ValueError: No chat template can have a variable of this name, or it is not for a setting to give."""
+    """Raises: ValueError: No chat template can have a variable of this name, or every rendering sets it."""
     if not name.isidentifier() or keyword.iskeyword(name) or name in _GIVEN or name.endswith(("_token", "_tokens")):
         raise ValueError("expected the name of a variable that the chat template reads, such as enable_thinking")
     return name
@@ -78,17 +78,15 @@ class LoraConfig(BaseModel):
     rank: Annotated[int, Field(ge=1)] = 32
     """Rank of each adapter."""
     alpha: Annotated[float, Field(gt=0)] = 64.0
-    """What an adapter adds is scaled by alpha / rank."""
+    """Scale: an adapter's output is multiplied by alpha / rank."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of an adapter's input that is dropped while training."""
+    """Share of an adapter's input that is dropped in training."""
     targets: str | tuple[str, ...] = "all-linear"
     """Modules that get an adapter: `all-linear` (all but the head), a regular expression, or a list of names' ends."""
     modules_to_save: tuple[Name, ...] = ()
-    """Modules that are trained whole beside the adapters, and saved with them, by their names' ends: lm_head,
-    embed_tokens."""
+    """Modules trained whole and saved beside the adapters, by the ends of their names: lm_head, embed_tokens."""
     quantize: Literal["4bit", "8bit"] | None = None
-    """Hold the frozen weights in 4 bits (QLoRA: nf4, double quantization) or 8, by bitsandbytes (extra `quantize`). Not
-    with zero3 or fsdp."""
+    """Hold frozen weights in 4 bits (QLoRA: nf4, double quantization) or 8, by bitsandbytes; not with zero3 or fsdp."""
 
 
 Optim = Literal[
@@ -107,7 +105,7 @@ Optim = Literal[
 
 
 class TrainerConfig(BaseModel):
-    """Settings of the training loop that few need, by the names that transformers' `TrainingArguments` has for them."""
+    """Rarer settings of the training loop, by their names in transformers' `TrainingArguments`."""
 
     model_config = _READ
 
@@ -118,7 +116,7 @@ class TrainerConfig(BaseModel):
     lr_scheduler_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Settings of the schedule, such as `min_lr: 1e-6`."""
     neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
-    """NEFTune's noise on embeddings; of the same size for a conversation, packed or not."""
+    """NEFTune's noise on embeddings; equal for a conversation, packed or not."""
     report_to: Annotated[
         tuple[Name, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
     ] = ()
@@ -133,11 +131,11 @@ class TrainerConfig(BaseModel):
     tf32: bool | None = None
     """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
     use_liger_kernel: bool = False
-    """Put liger-kernel's layers in the place of the model's; the loss stays ours."""
+    """Replace the model's layers by liger-kernel's; the loss stays ours."""
     ddp_timeout: Annotated[int, Field(ge=1)] = 1800
     """Seconds that ranks wait for each other."""
     full_determinism: bool = False
-    """Use deterministic kernels alone, which are slower."""
+    """Use only deterministic kernels, which are slower."""
 
     @field_validator("report_to")
     @classmethod
@@ -148,7 +146,7 @@ class TrainerConfig(BaseModel):
         return named
 
     def deciding(self) -> dict[str, Any]:
-        """Those that are set and decide about the weights."""
+        """The settings that differ from their defaults and decide about the weights."""
         given = self.model_dump(mode="json", exclude_defaults=True)
         return {name: value for name, value in sorted(given.items()) if name in _DECIDING}
 
@@ -158,63 +156,58 @@ _DECIDING: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "n
 
 
 class TrainConfig(BaseModel):
-    """One training, whole. Defaults are the paper's (section 4.1 and its appendix) wherever it gives them."""
+    """Settings of one training. Defaults are the paper's (section 4.1 and its appendix) wherever it gives them."""
 
     model_config = _READ
 
-    # What is trained, on what, into where.
+    # Data, model and output.
     data: tuple[Name, ...]
     """Run folders, exported files, or Hugging Face datasets: in one of our export forms, or general chat without flags,
-    whose assistant turns are all learned. `NAME:0.3` takes a share of a source's conversations, drawn by `seed`; above
-    1 it repeats them."""
+    of which all turns of the assistant are trained. `NAME:0.3` takes a share of a source's conversations, drawn by
+    `seed`; above 1 it repeats them."""
     model: Annotated[Name, Option(MODEL, "NAME", ("-m", "--model"))]
-    """Hub name or folder of a causal language model; or `scratch`: a tiny random one, with a tokenizer made from the
+    """Hub name or folder of a causal language model; or `scratch`: a tiny random one, with a tokenizer from the
     data."""
     output: Annotated[Name, Option(OUTPUT, "FOLDER", ("-o", "--output"))]
     """Folder that gets the model, its card and everything to repeat the training."""
     recipe: Annotated[str | None, Option(INPUT, "NAME")] = None
     """Settings by name, which all others override: paper-8b, paper-70b, lora or smoke."""
     revision: Name | None = None
-    """Branch, tag or commit of the model on the hub, and of the tokenizer that comes with it; by default its newest."""
+    """Branch, tag or commit of the model and its tokenizer on the hub; by default the newest."""
     tokenizer: Annotated[str | None, Option(MODEL, "NAME")] = None
     """Hub name or folder; by default the model's."""
     tokenizer_revision: Name | None = None
-    """Branch, tag or commit of the tokenizer; by default the model's where the tokenizer is the model's, else its
-    newest."""
+    """Branch, tag or commit of the tokenizer; by default the model's for its own tokenizer, else the newest."""
     chat_template: Annotated[str | None, Option(MODEL, "NAME-OR-FILE")] = None
-    """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, or react where it has
-    none."""
+    """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, else react."""
     chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """Variables of the chat template, such as enable_thinking: false; the tuned tokenizer's template has them as
-    defaults."""
+    """Variables of the chat template, such as enable_thinking: false; defaults of the tuned tokenizer's template."""
     form: Annotated[Literal["react", "tools"], Option(LEARNING)] = "react"
-    """How trajectories are given to the chat template: `react` as text, `tools` with each action as a native tool call
-    and the actions as its `tools`. Exported files have the form that they have."""
+    """Form of trajectories for the chat template: `react` as text, `tools` with each action as a native tool call and
+    the actions as its `tools`. Exported files keep their form."""
     thought_as: Annotated[Literal["content", "reasoning", "omit"], Option(LEARNING)] = "content"
-    """What an assistant thinks is part of its message (`content`), or, for templates that write thinking in a place of
-    its own, given to them apart (`reasoning`: as reasoning_content, the message then begins with Action), or left out,
-    for templates that write none beside a call (`omit`)."""
+    """Place of an assistant's thoughts: in its message (`content`), apart for templates that write thinking apart
+    (`reasoning`: as reasoning_content, the message then begins with Action), or left out (`omit`)."""
     trust_remote_code: Annotated[bool, Option(MODEL)] = False
     """Run Python code that comes with the model. It can do anything that you can."""
 
-    # What the model sees, and what of it is learned.
+    # Rendering and loss.
     max_length: Annotated[int, Field(ge=1), Option(LIMITS, "TOKENS")] = 8192
     """Tokens of the longest conversation that is used whole (paper: 8192; 4096 for 70B)."""
     over_length: Annotated[Literal["truncate", "drop"], Option(LIMITS)] = "truncate"
-    """A longer one is cut behind its last trained turn that fits, or left out; both are counted."""
+    """Cut longer ones behind their last trained turn that fits, or leave them out; both are counted."""
     loss_on: Annotated[LossOn, Option(LEARNING)] = LossOn.REFINEMENT
-    """Turns that are learned: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's
+    """Turns that are trained: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's
     erroneous loss), `no_refinement_turns` (neither mistakes nor the turns that repair them)."""
     without_refinement: Annotated[bool, Option(LEARNING)] = False
-    """Take mistakes and the answers to them out of the data, as the paper's ablation without refinement data does."""
+    """Remove mistakes and their answers from the data, as the paper's ablation without refinement data does."""
     on_rewrite: Literal["refuse", "expand"] = "refuse"
-    """For chat templates that rewrite earlier turns: refuse, or make one record of each trained turn (exact, many more
+    """For chat templates that rewrite earlier turns: refuse, or make one exact record per trained turn (many more
     tokens)."""
     held_out: Annotated[ShareOrNumber, Field(ge=0), Option(LEARNING, "SHARE|N")] = 0.02
-    """Share of the personas/environments (below 1), or their number (from 1 on), kept out of training to evaluate; 0:
-    none."""
+    """Share (below 1) or number (from 1 on) of personas/environments kept out of training to evaluate; 0: none."""
 
-    # How long, in which steps.
+    # Length and steps.
     epochs: Annotated[float, Field(gt=0), Option(LIMITS)] = 10.0
     """Passes over the data (paper: 10, the best checkpoint kept)."""
     max_steps: Annotated[Annotated[int, Field(ge=1)] | None, Option(LIMITS, "N")] = None
@@ -222,18 +215,15 @@ class TrainConfig(BaseModel):
     batch_size: Annotated[int, Field(ge=1), Option(LEARNING, "N")] = 64
     """Conversations per optimizer step, over all ranks and all accumulation (paper: 64)."""
     packing: bool = True
-    """Put several conversations into one row without padding and without attention across them. The loss is the
-    same."""
+    """Put several conversations into one row, without padding or attention across them. The loss is the same."""
     tokens_per_pack: Annotated[Annotated[int, Field(ge=1)] | None, Option(MACHINES, "TOKENS")] = None
-    """Tokens that one forward pass holds on one device; by default `max_length`. Memory grows with it, results do not
-    change."""
+    """Tokens per forward pass on one device; by default `max_length`. It changes the memory, not the results."""
 
-    # The optimizer: AdamW.
+    # Optimizer.
     learning_rate: Annotated[float, Field(gt=0), Option(LEARNING, None, ("--learning-rate", "--lr"))] = 5e-6
-    """Peak (paper: 5e-6, all weights; recipe lora: 2e-4)."""
+    """Peak learning rate (paper: 5e-6, all weights; recipe lora: 2e-4)."""
     schedule: LearningRateSchedule = "cosine"
-    """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine); its own settings are
-    `trainer.lr_scheduler_kwargs`."""
+    """Learning rate after the warm-up, to 0 at the last step (paper: cosine); see `trainer.lr_scheduler_kwargs`."""
     warmup: Annotated[ShareOrNumber, Field(ge=0)] = 0.0
     """Share of all steps (below 1) or steps (from 1 on) in which the learning rate rises from 0 (paper: none)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -243,42 +233,38 @@ class TrainConfig(BaseModel):
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients longer than this are scaled down to it; 0: never."""
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
-    """Settings of the training loop that few need: optimizers, trackers, compiling."""
+    """Rarer settings of the training loop: optimizers, trackers, compiling."""
 
-    # What it is computed on, and with.
+    # Computation.
     precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"
-    """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights too, where steps of 5e-6 are mostly
-    rounded away. `auto`: bf16 on a GPU, fp32 on a CPU."""
+    """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights, which round most steps of 5e-6
+    away. `auto`: bf16 on a GPU, fp32 on a CPU."""
     gradient_checkpointing: Literal["auto"] | bool = "auto"
-    """Compute activations again in the backward pass instead of keeping them; `auto`: on GPUs whose memory they would
-    fill, by the plan's estimate."""
+    """Recompute activations in the backward pass; `auto`: on GPUs whose memory they would fill, by estimate."""
     attention: str = "auto"
-    """`auto`, or an attention implementation that the engine or transformers knows by this name."""
+    """`auto`, or the name of an attention implementation of transformers or of the engine."""
     router_aux_loss: Literal["auto", "off"] | Annotated[float, Field(ge=0)] = "auto"
-    """Coefficient of the load-balancing loss of a mixture of experts; `auto`: its own where all weights are trained
-    (`router_aux_loss_coef`)."""
+    """Coefficient of a mixture of experts' load-balancing loss; `auto`: its own where all weights are trained."""
     lora: LoraConfig | None = None
     """Train low-rank adapters instead of all weights."""
     parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"
-    """How several processes share the work: copies (ddp), optimizer and gradients split (zero2), weights too (zero3,
-    fsdp)."""
+    """Work of several processes: copies (ddp), optimizer and gradients split (zero2), weights too (zero3, fsdp)."""
     deepspeed: Annotated[str | None, Option(MACHINES, "STAGE|FILE")] = None
     """A DeepSpeed JSON file of your own; as an option also a stage, zero2 or zero3."""
     processes: Annotated[int, Field(ge=1), Option(MACHINES, "N")] = 1
-    """Processes on this machine, one for each GPU; under torchrun its number counts instead."""
+    """Processes on this machine, one per GPU; torchrun's number overrides it."""
     device: Literal["auto", "cpu"] = "auto"
-    """`auto`: GPUs where there are any. `cpu`: leave them alone."""
+    """`auto`: GPUs if there are any. `cpu`: no GPUs."""
     seed: Annotated[int, Field(ge=0, lt=2**32), Option(LEARNING, "N")] = 0
-    """Of the split, the order of the data and everything drawn at random. The same seed gives the same training."""
+    """Seed of the split, the order of the data and all randomness. The same seed gives the same training."""
 
-    # What is measured, written down and kept.
+    # Metrics and files.
     evaluate_every: Every = "epoch"
-    """Evaluate on what is held out: `epoch`, `never`, a share of an epoch (below 1) or a number of steps (from 1
-    on)."""
+    """Evaluate on held-out data: `epoch`, `never`, a share of an epoch (below 1) or a number of steps (from 1 on)."""
     save_every: Every = "epoch"
     """Write a checkpoint to resume from, in the same units."""
     keep: Literal["all"] | Annotated[int, Field(ge=1)] = 2
-    """Checkpoints kept, the newest ones, or `all`; the best one is kept besides."""
+    """Number of newest checkpoints to keep, or `all`; the best one is kept besides."""
     early_stop: Annotated[int, Field(ge=1)] | None = None
     """Stop after so many evaluations without a better held-out loss on trained tokens."""
     log_every: Annotated[int, Field(ge=1)] = 10
@@ -286,15 +272,15 @@ class TrainConfig(BaseModel):
     tensorboard: Annotated[bool, Option(OUTPUT)] = False
     """Write TensorBoard event files to `tensorboard/` in the output folder: short for `trainer.report_to`."""
     save_dtype: Annotated[Literal["auto", "bf16", "fp16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
-    """Type of the weights of the finished model; `auto`: the base's, of adapters as they were trained (fp32).
-    Checkpoints to go on from hold all that was trained."""
+    """Type of the finished model's weights; `auto`: the base's, fp32 for adapters. Checkpoints hold all that was
+    trained."""
     resume: Annotated[str, Option(OUTPUT, "HOW")] = "auto"
-    """`auto`: go on from the newest sound checkpoint in the output folder. `never`: start over. Or a checkpoint's
+    """`auto`: resume from the newest sound checkpoint in the output folder. `never`: start over. Or a checkpoint's
     folder."""
 
     @property
     def tokenizer_source(self) -> tuple[str, str | None]:
-        """Where the tokenizer comes from: its hub name or folder, and its revision."""
+        """Hub name or folder of the tokenizer, and its revision."""
         return self.tokenizer or self.model, self.tokenizer_revision or (None if self.tokenizer else self.revision)
 
     @property

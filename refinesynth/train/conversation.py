@@ -1,8 +1,4 @@
-"""What is trained on: a conversation whose assistant turns are labelled.
-
-No trainer's library is needed to hold one; `train.data` reads them and `train.render` turns them into tokens and
-labels.
-"""
+"""Conversation with labelled assistant turns, as `train.data` reads it and `train.render` turns it into tokens."""
 
 import hashlib
 import json
@@ -16,7 +12,7 @@ from refinesynth.chat import action_label
 from refinesynth.errors import InputError
 
 THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
-"""Under which of these a message has an assistant's thought depends on the record, and on the chat template."""
+"""Keys of a message for an assistant's thought; records and chat templates differ in which they use."""
 
 
 class TurnLabel(StrEnum):
@@ -25,28 +21,27 @@ class TurnLabel(StrEnum):
     CORRECT = "correct"
     """Right, after a turn that was right too."""
     REFINEMENT = "refinement"
-    """Right, and the assistant turn before it was a mistake: where a model learns to repair."""
+    """Right, after a mistake: the repair that a model learns."""
     MISTAKE = "mistake"
-    """Flagged as wrong. Context; never trained on by default."""
+    """Flagged as wrong. Context; not trained by default."""
     HISTORY = "history"
-    """An earlier turn of which the record says only that it is not to be trained on. Always context."""
+    """Earlier turn of a record that says only that it is not trained. Always context."""
     PREAMBLE = "preamble"
-    """Not trained on, and before all actions and trained turns: such as an "OK" to the instruction, as the authors'
-    released data has it. Always context."""
+    """Untrained turn before all actions and trained turns, such as the "OK" in the authors' data. Always context."""
 
 
 class LossOn(StrEnum):
-    """Which assistant turns give loss (paper, equation 1 and the ablation table)."""
+    """Assistant turns that give loss (paper, equation 1 and the ablation table)."""
 
     REFINEMENT = "refinement"
-    """Refinement tuning: all but mistakes."""
+    """All but mistakes: refinement tuning."""
     ALL_TURNS = "all_turns"
     """Mistakes too: the paper's "erroneous loss"."""
     NO_REFINEMENT_TURNS = "no_refinement_turns"
     """Correct turns that repair nothing: the paper's "without refinement loss"."""
 
     def trains(self, turn_label: TurnLabel | None) -> bool:
-        """Whether a turn gives loss; `turn_label` is None for a turn that is not an assistant's."""
+        """Return True if a turn gives loss; `turn_label` is None for turns of others than the assistant."""
         if self is LossOn.ALL_TURNS:
             return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE}
         if self is LossOn.NO_REFINEMENT_TURNS:
@@ -55,14 +50,14 @@ class LossOn(StrEnum):
 
 
 class ToolCall(NamedTuple):
-    """A function that an assistant calls."""
+    """Function call of an assistant."""
 
     id: str
     name: str
     arguments: Mapping[str, Any]
 
     def message(self, *, text: bool) -> dict[str, Any]:
-        """As an entry of `tool_calls`, its arguments as JSON `text` or as an object."""
+        """The call as an entry of `tool_calls`, with arguments as JSON `text` or as an object."""
         given = json.dumps(dict(self.arguments), ensure_ascii=False) if text else dict(self.arguments)
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": given}}
 
@@ -73,44 +68,41 @@ class Turn(NamedTuple):
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     label: TurnLabel | None
-    """The label of an assistant's turn; None for every other role."""
+    """Label of an assistant's turn, else None."""
     calls: tuple[ToolCall, ...] = ()
-    """What an assistant calls beside what it says; all of it is one turn."""
+    """Calls beside the content; together they are one turn."""
     answers: str = ""
-    """Of a tool's message: the id of the call that it answers."""
+    """Id of the call that a tool's message answers."""
     thinking: str = ""
-    """What a record has of an assistant's thinking apart from the content; thoughts in the content stay there."""
+    """An assistant's thinking outside of the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A system turn or none, then user and assistant in alternation, a user first; where an assistant calls tools,
-    their answers come in the user's place.
-    """
+    """An optional system turn, then user and assistant in alternation; tools' answers take the user's place."""
 
     id: str
-    """Of the trajectory, or of the record that it was read from."""
+    """Id of the trajectory or record."""
     group: str
-    """Conversations of one persona or environment share it: what is held out is whole groups."""
+    """Shared by conversations of one persona or environment: whole groups are held out."""
     turns: tuple[Turn, ...]
     where: str
-    """File and line that it comes from, for messages: `runs/first/trajectories.jsonl:17`."""
+    """File and line, for messages: `runs/first/trajectories.jsonl:17`."""
     environment: str = ""
-    """Digest of the environment that it is played in, where that is known; conversations that share it are held out
-    together."""
+    """Digest of the environment, if known; conversations that share it are held out together."""
     script: str = ""
-    """Digest of the script that it is played in, where that is recorded; likewise."""
+    """Digest of the script, if recorded; likewise."""
     marked: bool = True
-    """Whether its record says which turns are to be learned; where not, all of the assistant's are."""
+    """The record says which turns are trained; otherwise all of the assistant's are."""
     source: str = ""
-    """Which source of the data it is from, by its label; see `data.mixing`."""
+    """Label of its source."""
     tools: tuple[Mapping[str, Any], ...] = ()
-    """The functions that may be called, as a chat completion's `tools` have them."""
+    """Functions that may be called, as a chat completion's `tools`."""
     again: int = 0
-    """How many times it was taken before, where its source has a weight above 1."""
+    """Number of earlier copies, where its source has a weight above 1."""
 
     def trained(self, loss_on: LossOn = LossOn.REFINEMENT) -> tuple[bool, ...]:
-        """Whether each turn gives loss, in the order of `turns`."""
+        """The loss flag of each turn, in the order of `turns`."""
         return tuple(loss_on.trains(turn.label) for turn in self.turns)
 
 
@@ -118,21 +110,21 @@ _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
 class FlaggedMessage(NamedTuple):
-    """One message as a record has it."""
+    """Message of a record, not yet labelled."""
 
     role: str
     content: str
     loss: bool | None
-    """For an assistant's: whether it is right; None where the record does not say."""
+    """Loss flag of an assistant's message; None if the record has none."""
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
     thinking: str = ""
     name: str = ""
-    """Of a tool's: the function that answers, if it says so."""
+    """Function name in a tool's message, if any."""
 
 
 def digest(text: str) -> str:
-    """A short name for a text; case and blanks do not matter."""
+    """Short digest of a text; case and blanks do not matter."""
     return hashlib.sha256(" ".join(text.casefold().split()).encode(errors="surrogatepass")).hexdigest()[:20]
 
 
@@ -148,12 +140,8 @@ def conversation(
     script: str = "",
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> Conversation:
-    """A conversation of sound messages.
-
-    `last_only`: the record trains on its last message, and says nothing of the earlier ones.
-
-    Raises:
-        InputError: Roles do not alternate, a message is empty, or there is no assistant's.
+    """Make a conversation; `last_only`: the record trains on its last message. Raises `InputError` for unsound
+    messages.
     """
     _refuse_unsound(messages, where)
     turns: list[Turn] = []
@@ -176,13 +164,9 @@ def conversation(
 
 
 def without_mistakes(whole: Conversation) -> Conversation | None:
-    """The conversation without its mistakes and the answers to them: the paper's data without refinement.
+    """Remove mistakes and their answers (the paper's data without refinement); None if nothing right is left.
 
-    Every trajectory of the method holds mistakes, so that to leave out whole ones would leave none; what is left of
-    each shows no refinement. None if nothing that is right is left.
-
-    Raises:
-        InputError: It is not known which of its turns are mistakes.
+    Raises `InputError` if it is not known which turns are mistakes.
     """
     kept: list[Turn] = []
     wrong = False
@@ -202,7 +186,7 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
 
 
 def task_digest(turns: Iterable[Turn]) -> str:
-    """Digest of the task: the user's messages up to the assistant's first attempt."""
+    """Digest of the task: the user's messages before the assistant's first attempt."""
     before = takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, turns)
     return digest("\n\n".join(turn.content for turn in before if turn.role == "user"))
 

@@ -1,4 +1,4 @@
-"""A DeepSpeed file of the user's own, with what a training here cannot do without. No torch."""
+"""Reader of the user's own DeepSpeed file. Imports no torch."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any, Final, Literal, cast
 from refinesynth.errors import InputError
 
 _OURS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-"""Settings that the schedule decides: conversations are packed, so that they mean something else than in the file."""
 _SETTINGS: Final = {
     "optimizer": "learning_rate, weight_decay and adam_betas",
     "scheduler": "schedule and warmup",
@@ -15,14 +14,13 @@ _SETTINGS: Final = {
     "bf16": "precision",
     "fp16": "precision",
 }
-"""Sections of such a file in whose place a training here has settings."""
+"""Sections of the file that are settings of a training here."""
 
 
 def own_deepspeed(name: str) -> dict[str, Any]:
-    """The file's configuration, with what a training here cannot do without.
+    """The file's configuration, with the additions that a training needs.
 
-    Raises:
-        InputError: It cannot be read, has no ZeRO stage 2 or 3, or sets what is a setting of a training here.
+    Raises `InputError` if it cannot be read, has no ZeRO stage 2 or 3, or sets what is a setting here.
     """
     try:
         given = _object(json.loads(Path(name).read_text(encoding="utf-8")))
@@ -49,7 +47,6 @@ def own_deepspeed(name: str) -> dict[str, Any]:
 
 
 def stage_of(settings: dict[str, Any]) -> Literal["zero2", "zero3"]:
-    """The sharing that the file asks for."""
     return "zero3" if settings["zero_optimization"]["stage"] == 3 else "zero2"  # noqa: PLR2004
 
 

@@ -1,4 +1,4 @@
-"""The output folder: what may be in it before a training begins, and which of it belongs to the training."""
+"""Output folder of a training: its content, its lock, and refusal of folders that hold something else."""
 
 import contextlib
 from collections.abc import Iterable
@@ -17,8 +17,7 @@ from refinesynth.train.layers import layered, portable, portable_config, to_yaml
 from refinesynth.train.plan import Plan
 
 MARKER: Final = ".refinesynth-training"
-"""Written before anything else, and locked while a training is at work: only what is in a folder with it is ours, even
-where other things are called as our files are."""
+"""Written first, and locked while a training runs: only folders with it are written to or deleted from."""
 CONFIG: Final = "train.yaml"
 PLAN: Final = "plan.json"
 METRICS: Final = "metrics.jsonl"
@@ -33,18 +32,17 @@ _MAY_CHANGE = (
     "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
 )
 MAY_CHANGE: Final = frozenset(_MAY_CHANGE.split())
-"""Settings that may be others when a training goes on: they change how it is computed or what is shown, not what is
-learned."""
+"""Settings that may differ on resuming, since they do not change what is learned."""
 
 
 def check_output(config: TrainConfig) -> TrainResult | None:
-    """See whether the output folder can be used; nothing is changed. Every rank of a training finds the same.
+    """Check whether the output folder can be used; nothing is changed. All ranks get the same answer.
 
-    Gives the result that is there already, if this very training is finished.
+    Returns the result if this very training is finished.
 
     Raises:
-        InputError: The folder holds something else, or a training with other settings; or the checkpoint to go on from
-            is not there.
+        InputError: The folder holds something else, or a training with other settings; or the checkpoint to resume from
+            does not exist.
         StorageError: It cannot be read.
     """
     output = Path(config.output)
@@ -63,13 +61,12 @@ def check_output(config: TrainConfig) -> TrainResult | None:
 
 
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
-    """Make the output folder ready for a training that can work, and write its settings and its plan; for rank 0.
+    """Prepare and lock the output folder, and write settings and plan; for rank 0. Returns the lock.
 
-    With `resume="never"` what is there is kept beside the folder, as `FOLDER.old-1`. The folder is locked until the
-    lock that is given back is released, or gone. Nothing is written into a folder with files that are not a training's.
+    With `resume="never"` the folder's earlier content is moved to `FOLDER.old-1`.
 
     Raises:
-        InputError: The folder holds something else, or a training on other data, or another training is at work in it.
+        InputError: The folder holds something else or a training on other data, or another training is running in it.
         StorageError: It cannot be written.
     """
     output = Path(config.output)
@@ -87,7 +84,7 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
 
 
 def finished(output: Path) -> TrainResult | None:
-    """The result of the training in a folder; None if it is not there, or not finished."""
+    """The result of the finished training in a folder, else None."""
     try:
         found: dict[str, Any] = {**orjson.loads((output / RESULT).read_bytes()), "output": output}
         return TrainResult(**found)
@@ -96,23 +93,14 @@ def finished(output: Path) -> TrainResult | None:
 
 
 def note_result(result: TrainResult) -> None:
-    """Write down that a training is finished.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
+    """Write the result of a finished training. Raises `StorageError` if it cannot be written."""
     fields = result.as_json()
     del fields["output"]
     write_json_file(result.output / RESULT, fields)
 
 
 def note_plan(output: Path, plan: Plan) -> None:
-    """Write the plan, and refuse to go on with other data than the training began with.
-
-    Raises:
-        InputError: Tokens and labels are not those of the checkpoints in the folder.
-        StorageError: It cannot be written.
-    """
+    """Write the plan. Raises `InputError` if its tokens and labels are not those of the folder's checkpoints."""
     began = _digest(output / PLAN)
     if began is not None and began != plan.sizes.digest and _has_checkpoints(output):
         raise InputError(
@@ -137,11 +125,7 @@ def _has_checkpoints(output: Path) -> bool:
 
 
 def _is_taken(output: Path) -> bool:
-    """Whether a training is in the folder.
-
-    Raises:
-        InputError: Something else is, or a link, a FIFO or a device is among its files.
-    """
+    """Return True if the folder holds a training. Raises `InputError` if it holds something else, or a link."""
     try:
         there = sorted(path.name for path in output.iterdir() if not _is_nothing(path)) if output.is_dir() else []
         is_something_else = output.exists() and not output.is_dir()
@@ -160,9 +144,7 @@ def _is_taken(output: Path) -> bool:
 
 
 def _marked(output: Path) -> FolderLock:
-    """The folder, with its marker, which is what is locked; where a file system has no locks, nothing is locked and
-    nothing refused.
-    """
+    """Create the folder and lock its marker; file systems without locks lock nothing."""
     lock = FolderLock(output, MARKER, work="training", names_holder=False)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -175,12 +157,12 @@ def _marked(output: Path) -> FolderLock:
 
 
 def _is_nothing(path: Path) -> bool:
-    """An empty folder for checkpoints: another rank may be quicker."""
+    """Return True for an empty folder for checkpoints: another rank may be quicker."""
     return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
 
 
 def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
-    """Raises: InputError: The training in the folder learns something else; every difference is named."""
+    """Raises: InputError: The training in the folder has other settings; all differences are named."""
     if not _has_checkpoints(output):
         # Nothing was learned yet, so nothing can be mixed.
         return
@@ -211,7 +193,6 @@ def _settings(config: TrainConfig) -> dict[str, Any]:
 
 
 def _same_paths(name: str, value: object) -> object:
-    """A setting for comparing: `runs/first`, `runs/first/` and the absolute path are one where there is such a file."""
     if name not in PATHS:
         return value
     if isinstance(value, list | tuple):

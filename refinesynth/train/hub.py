@@ -1,6 +1,6 @@
-"""The Hugging Face Hub, asked once and not for long whether it has what a name that is no folder stands for.
+"""Checks of names on the Hugging Face Hub, with one short request each.
 
-Left to themselves, the libraries ask a hub that cannot be reached for half a minute and more, again for every file.
+By themselves, the libraries ask an unreachable hub for over half a minute, again for every file.
 """
 
 import difflib
@@ -18,22 +18,21 @@ _TIMEOUT: Final = 10.0
 
 
 HUB: Final = "hf://"
-"""May stand before the name of a model on the hub."""
+"""Optional prefix of a model name on the hub."""
 _NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _NEAR: Final = 0.75
 
 
 def bare(model: str) -> str:
-    """A hub name without what may stand before it."""
+    """The hub name without `HUB`."""
     return model.removeprefix(HUB)
 
 
 def check_model_name(model: str) -> None:
-    """Refuse what was meant to be a folder, and is none, before a hub is asked for it.
+    """Refuse a mistyped folder name before a hub is asked for it.
 
-    Raises:
-        InputError: No hub has such names; or there is a folder `a` here, and `a/b` was meant to be in it; or a name
-            without an owner is nearly that of a folder here.
+    Raises `InputError` if no hub can have the name, if a folder `a` exists for `a/b`, or if a folder has a similar
+    name.
     """
     owner, slash, last = bare(model).rpartition("/")
     if _NAME.fullmatch(bare(model)) is None:
@@ -54,12 +53,7 @@ def check_model_name(model: str) -> None:
 
 
 def located(name: str, revision: str | None = None) -> dict[str, Any]:
-    """What `from_pretrained` is given to find a model or tokenizer; its files come from this machine alone where it is
-    a folder, or the hub cannot be reached.
-
-    Raises:
-        InputError: As `find_on_hub`.
-    """
+    """Arguments of `from_pretrained`; local files only for folders, or if the hub is unreachable. Raises `InputError`."""
     is_here = Path(name).is_dir() or not find_on_hub(bare(name), "model", revision)
     named = {} if revision is None else {"revision": revision}
     return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_here, **named}
@@ -67,12 +61,9 @@ def located(name: str, revision: str | None = None) -> dict[str, Any]:
 
 @cache
 def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
-    """Whether the hub answers for `name`; False where it cannot be reached and there is something of that name in its
-    cache here.
+    """Ask the hub for `name`; False if it is unreachable and its cache here has the name.
 
-    Raises:
-        InputError: There is none, or no such revision of it, or the hub cannot be reached and nothing was fetched from
-            it before.
+    Raises `InputError` if it does not exist, or the hub is unreachable and nothing was fetched before.
     """
     require("huggingface_hub", "train")
     import huggingface_hub as hub

@@ -1,6 +1,4 @@
-"""Checks of a training's inputs: all that is given by name exists, before torch is imported, data read or a model
-fetched.
-"""
+"""Checks that all named inputs of a training exist, before torch is imported, data read or a model fetched."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,13 +16,7 @@ from refinesynth.train.render.template import read_template
 
 
 def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
-    """Find everything that `config` names: what is here first, and only then what a hub has to be asked for.
-
-    `sources` take the place of `config.data`.
-
-    Raises:
-        InputError: Something is not there; the message says what, and what was expected.
-    """
+    """Find everything that `config` names, here and then on the hub, or raise `InputError`; `sources` replace its data."""
     datasets = check_data(config.data if sources is None else sources)
     read_template(config.chat_template)
     if config.deepspeed is not None:
@@ -49,7 +41,7 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
 
 
 def _is_here(name: str, revision: str | None) -> bool:
-    """Raises: InputError: A revision is asked for of what is here, and has none."""
+    """Raises: InputError: A revision is given for a folder or a model from scratch."""
     is_here = name == SCRATCH or Path(name).is_dir()
     if is_here and revision is not None:
         what = "made here" if name == SCRATCH else "a folder"
@@ -58,11 +50,7 @@ def _is_here(name: str, revision: str | None) -> bool:
 
 
 def check_data(sources: Iterable[Any]) -> list[str]:
-    """Names among the sources that only a hub can have.
-
-    Raises:
-        InputError: A source that is named is not here, and none that a hub has.
-    """
+    """The names among the sources that only a hub can have. Raises `InputError` for a source that cannot exist."""
     plain = [weighed(source)[0] for source in sources]
     named = [source for source in plain if isinstance(source, str | Path)]
     return [hub_name(str(source)) for source in named if kind_of(source) == "hub"]

@@ -1,4 +1,4 @@
-"""Settings in layers (defaults < recipe < file < what was given by hand), and as YAML that says where each comes from."""
+"""Settings in layers (defaults < recipe < file < options), and as YAML with the origin of each value."""
 
 import difflib
 import os
@@ -20,7 +20,7 @@ from refinesynth.train.hub import bare
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
-"""Names of the recipes that come with the package."""
+"""Names of the built-in recipes."""
 
 DEFAULT: Final = "default"
 TO_BE_GIVEN: Final = "to be given"
@@ -52,7 +52,7 @@ OTHER_NAMES: Final = {
     "resume_from_checkpoint": "resume",
     "output_dir": "output",
 }
-"""Names of settings elsewhere, most of them transformers'."""
+"""Names of settings elsewhere, mostly in transformers."""
 _INSTEAD: Final = {
     "plots": "TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves",
     "trainer.torch_compile_backend": "trainer.torch_compile compiles with inductor",
@@ -63,7 +63,7 @@ _INSTEAD: Final = {
     "trainer.liger_kernel_config": "trainer.use_liger_kernel puts in all layers that liger-kernel has for the model",
 }
 RETIRED: Final = {name: f"setting {name} is removed and ignored; {instead}" for name, instead in _INSTEAD.items()}
-"""Messages for settings that do nothing any more, by name; files may still hold them."""
+"""Messages for removed settings, by name; files may still hold them."""
 _RECIPE: Final = "recipe"
 _HOW_TO_GIVE: Final = {
     "data": "DATA...",
@@ -75,14 +75,14 @@ _HOW_TO_GIVE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """A configuration, and where each of its settings comes from."""
+    """Configuration and the origin of each setting."""
 
     config: TrainConfig
     origins: Mapping[str, str]
-    """By field (`lora.rank` for what is inside of one), those that are no defaults."""
+    """By field (`lora.rank` inside of one); defaults are absent."""
 
     def origin(self, field: str) -> str:
-        """Where a field's value comes from, in a few words."""
+        """The origin of a field's value, in a few words."""
         return self.origins.get(field, DEFAULT)
 
 
@@ -94,14 +94,13 @@ def layered(
     given_by: str = "command line",
     defaults: Mapping[str, Any] | None = None,
 ) -> Layered:
-    """Put the layers on each other. A file may name a `recipe` of its own, which `recipe` overrides.
+    """Merge the layers. A file may name a `recipe` of its own, which `recipe` overrides.
 
-    What has settings of its own (`lora`, a mapping) is put together from all layers; dotted names (`lora.rank`) reach
-    into it. `false` or `null` takes away what the layers below say of it; a model of settings may also be `true`: with
-    their defaults, or as a layer below says. `defaults` are for fields that have none.
+    Fields with settings inside (`lora`, mappings) are merged; dotted names (`lora.rank`) reach into them. `false` or
+    `null` discards the layers below; `true` turns a model of settings on. `defaults` are for required fields.
 
     Raises:
-        ConfigurationError: No such recipe or field, a value that a field does not take, a field that is missing.
+        ConfigurationError: A recipe or field does not exist, a field does not take its value, or a field is missing.
         InputError: The file cannot be read.
     """
     written = dict(read_settings(file, nested=_nested)) if file is not None else {}
@@ -130,14 +129,9 @@ def layered(
 
 
 def _at_home(value: object) -> object:
-    """A path, or a list of them, that begins with `~`, as `train.yaml` writes them, with the home folder put in."""
     if isinstance(value, list | tuple):
-        return [_expanded(each) for each in cast("Iterable[object]", value)]
-    return _expanded(value)
-
-
-def _expanded(path: object) -> object:
-    return str(Path(path).expanduser()) if isinstance(path, str) and path.startswith("~/") else path
+        return [_at_home(each) for each in cast("Iterable[object]", value)]
+    return str(Path(value).expanduser()) if isinstance(value, str) and value.startswith("~/") else value
 
 
 def _find_recipe(name: object) -> Path:
@@ -172,7 +166,7 @@ def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any]
 
 
 def _flat(layer: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The settings of a layer, those inside of others by their dotted names as well."""
+    """The settings of a layer, those inside of others also by their dotted names."""
     for name, value in layer.items():
         yield name, value
         if isinstance(value, dict):
@@ -180,12 +174,12 @@ def _flat(layer: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _is_retired(name: str, value: object) -> bool:
-    """Whether a setting does nothing any more; a `train.yaml` of before has `optim_args` though none was given."""
+    """Return True for removed settings; an old `train.yaml` has an empty `optim_args`."""
     return name in RETIRED or (name == "trainer.optim_args" and not value)
 
 
 def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
-    """What a field's own settings are: of a model, or any names (`dict`); None: it has none."""
+    """Type of the settings inside a field: a model, `dict` for any names, or None."""
     field = TrainConfig.model_fields.get(name)
     if field is None:
         return None
@@ -198,7 +192,7 @@ def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
 
 
 def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, name: str, value: object) -> None:
-    """A field with settings of its own: off, on, or some of them over those of the layers below."""
+    """Merge a field with settings inside: off, on, or some settings over the layers below."""
     inside = settings_in(name)
     is_model = inside is not None and issubclass(inside, BaseModel)
     if value in (None, False, "false"):
@@ -274,7 +268,7 @@ _EXPECTED: Final = {
     "gradient_checkpointing": "expected auto, true or false",
     "adam_betas": "expected two numbers from 0 to below 1, as in [0.9, 0.999]",
 }
-"""For unions and pairs, whose members pydantic reports one by one."""
+"""Messages for unions and pairs, whose members pydantic reports one by one."""
 
 
 _CACHED: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
@@ -289,12 +283,10 @@ def portable(path: str) -> str:
 
 
 def published(model: str, revision: str | None = None) -> tuple[str, str | None]:
-    """What others may read a model is called, and its revision: the one that is asked for, or that its folder's name
-    says; on this machine it is found by that, too.
+    """Published name and revision of a model, without the name of a user where possible.
 
-    A folder in the hub's cache is the hub's model. Any other is named from the working folder where the absolute path
-    would show whose machine it is on: what loads it (`AutoPeftModelForCausalLM`) looks there. Only where neither can
-    be, it begins with `~`.
+    A folder in the hub's cache is named as on the hub. Another absolute path is given relative to the working folder,
+    where `AutoPeftModelForCausalLM` looks; it begins with `~` only if the working folder is outside of the home folder.
     """
     path, here = Path(model), Path.cwd()
     if (cached := _CACHED.search(model)) is not None and path.is_dir():
@@ -309,7 +301,7 @@ def published(model: str, revision: str | None = None) -> tuple[str, str | None]
 
 
 def portable_config(config: TrainConfig) -> dict[str, Any]:
-    """The fields as plain values, in order, their paths portable."""
+    """The fields as plain values, in order, with portable paths."""
     values = config.model_dump(mode="json")
     for name in PATHS:
         value = values[name]
@@ -321,14 +313,11 @@ def portable_config(config: TrainConfig) -> dict[str, Any]:
 
 
 def to_yaml(config: TrainConfig) -> str:
-    """Every setting, as it is written to `train.yaml` and read again by `--config`.
-
-    But for `resume`: a training with the same file goes on, even if this training began anew.
-    """
+    """All settings as `train.yaml` holds them, with `resume: auto`."""
     config = config.model_copy(update={"resume": "auto"})
     return dumped(portable_config(config)) + "\n"
 
 
 def explained_yaml(layers: Layered) -> str:
-    """Every setting with what it means and where its value comes from; a file that `--config` reads."""
+    """All settings with meaning and origin, as a file for `--config`."""
     return explained(TrainConfig, portable_config(layers.config), origin=layers.origin, inside=settings_in)

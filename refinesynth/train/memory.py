@@ -1,4 +1,4 @@
-"""Estimates of the memory of a device, and of the memory and the disk of a machine, before anything is loaded. No torch."""
+"""Estimates of a device's memory and of a machine's memory and disk, before anything is loaded. Imports no torch."""
 
 import os
 import shutil
@@ -20,54 +20,48 @@ _BYTES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("fp32", "float32"), _FLOAT),
     **dict.fromkeys(("fp64", "float64"), 8),
 }
-"""Bytes of a number, by the name of a precision or of torch's type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What the estimate, and the checks before the first step, need to know of a model."""
+    """Sizes of a model, for estimates and checks."""
 
     name: str
     parameters: int
-    """All of them, adapters included."""
+    """All parameters, adapters included."""
     trainable: int
-    """Those that get a gradient: all, or the adapters."""
+    """Parameters with a gradient: all, or the adapters."""
     layers: int
     hidden: int
     """Width of the residual stream."""
     intermediate: int
-    """Width of the feed-forward part; of all experts that one token goes through."""
+    """Width of the feed-forward part; of all experts of one token together."""
     vocabulary: int
-    """Rows of the embedding; a token id beyond them cannot be read."""
+    """Rows of the embedding; token ids are below it."""
     positions: int | None = None
-    """Longest sequence that the model has positions for; None if it has no such limit."""
+    """Longest sequence by its positions; None: no limit."""
     dtype: str | None = None
-    """What its checkpoint holds weights in, by torch's name; None where its settings do not say."""
+    """Type of the checkpoint's weights, by torch's name; None if its settings do not say."""
     frozen_bytes: int | None = None
-    """Of all weights that are not trained, where they are quantized; else they are held in the precision that is
-    computed in."""
+    """Bytes of frozen weights if quantized; else they have the precision of the computation."""
     read_once: bool = True
-    """Whether with FSDP one process of a machine can read the weights for all on it
-    (`fsdp_loading.can_be_broadcast`)."""
+    """With FSDP one process per machine can read the weights for all (`loading.can_be_broadcast`)."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Parameters that text gives no gradient, by prefix of their names (a vision tower): frozen, and without
-    adapters."""
+    """Parameters that text gives no gradient (a vision tower), by prefix of their names: frozen, without adapters."""
 
     @property
     def adapted(self) -> bool:
-        """Whether adapters are trained in the place of the weights."""
+        """True if adapters are trained instead of the weights."""
         return self.trainable + sum(self.unused.values()) < self.parameters
 
     @property
     def largest_piece(self) -> int:
-        """Parameters of a layer or of the embedding, whichever is larger: what is put together at once where weights
-        are split.
-        """
+        """Parameters of the largest layer or embedding, which is gathered at once where weights are split."""
         return max(self.parameters // max(1, self.layers), self.vocabulary * self.hidden)
 
 
 def describe_unused(unused: Mapping[str, int], most: int = 4) -> str:
-    """What is done about parameters that text does not reach, which they are and how many."""
+    """One sentence on the frozen parameters that text does not reach."""
     shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:most]]
     more = [f"{len(unused) - most} more"] if len(unused) > most else []
     return f"{sum(unused.values()):,} parameters are frozen and get no adapters, since text gives them no gradient: {', '.join(shown + more)}"
@@ -75,7 +69,7 @@ def describe_unused(unused: Mapping[str, int], most: int = 4) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ComputeSettings:
-    """Settings of the computation, with nothing left to `auto`."""
+    """Settings of the computation, with every `auto` decided."""
 
     precision: Precision
     parallel: Parallel
@@ -84,8 +78,8 @@ class ComputeSettings:
 
     @property
     def held(self) -> int:
-        """Bytes of a trained weight as a rank holds it: DeepSpeed in what it computes in, beside an fp32 copy; all
-        others in fp32 over bf16.
+        """Bytes of a trained weight on a rank: fp32 under bf16, but with DeepSpeed the compute type (its fp32 copy is
+        apart).
         """
         return _FLOAT if self.precision == "bf16" and not self.deepspeed else _BYTES[self.precision]
 
@@ -102,9 +96,7 @@ class ComputeSettings:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes on one device, estimated from sizes alone: fragments, and what libraries keep for themselves, come on
-    top.
-    """
+    """Bytes on one device, from sizes alone, without fragmentation and the libraries' own memory."""
 
     weights: int
     gradients: int
@@ -115,22 +107,20 @@ class MemoryEstimate:
 
     @property
     def fixed(self) -> int:
-        """What does not depend on the data: no setting of lengths makes it smaller."""
+        """The part that does not depend on the data."""
         return self.weights + self.gradients + self.optimizer
 
     @property
     def total(self) -> int:
-        """All parts together."""
         return self.fixed + self.activations
 
 
 def estimate_memory(
     model: ModelShape, means: ComputeSettings, *, tokens: int, trained: int, ranks: int
 ) -> MemoryEstimate:
-    """Bytes on each of `ranks` devices, for a pack of so many `tokens`, of which `trained` reach the head.
+    """Estimate bytes on each of `ranks` devices for a pack of `tokens`, of which `trained` reach the head.
 
-    Frozen weights below adapters are held in the precision that is computed in, others as those that are trained. Where
-    the estimate is unsure, in the activations, it is meant to be high; the other parts are exact up to padding.
+    Activations are estimated high; the other parts are exact up to padding.
     """
     compute, held = _BYTES[means.precision], means.held
     mixed = means.precision == "bf16"
@@ -161,20 +151,20 @@ def estimate_memory(
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of the training."""
+    """One machine of the training."""
 
     ranks: int = 1
-    """Processes of the training on it."""
+    """Its processes of the training."""
     memory: int | None = None
     """Bytes that processes may use; None if unknown."""
     disk: int | None = None
-    """Bytes that are free where the output goes; None if unknown."""
+    """Free bytes at the output folder; None if unknown."""
     there: int = 0
-    """Bytes of this training's checkpoints that are there already: they are among those that are kept, or make room."""
+    """Bytes of existing checkpoints of this training, which are kept or make room."""
 
     @classmethod
     def here(cls, output: Path, ranks: int, *, anew: bool) -> "Host":
-        """This one. `anew`: what is in the output folder is set aside and stays."""
+        """This machine. `anew`: what is in the output folder is set aside and stays."""
         folder = output.absolute()
         there = 0 if anew else sum(_sizes(folder / "checkpoints"))
         with suppress(OSError):
@@ -185,20 +175,20 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class HostUsage:
-    """Bytes that a training takes of a machine and its disk, estimated; tokenizers, logs and curves come on top."""
+    """Bytes of a machine's memory and disk that a training takes, without tokenizers, logs and curves."""
 
     host: int
-    """Of the machine's memory: to load the model into, or, on CPUs, to train in."""
+    """Memory to load the model into or, on CPUs, to train in."""
     checkpoint: int
-    """Of the disk, for one checkpoint: weights, and what the optimizer goes on from."""
+    """Disk for one checkpoint: weights and optimizer state."""
     checkpoints: int
-    """Checkpoints that are there at once: those that are kept, the best, and one that is being written."""
+    """Checkpoints at once: the kept ones, the best, and one that is being written."""
     model: int
-    """Of the disk, for the finished model."""
+    """Disk for the finished model."""
 
     @property
     def disk(self) -> int:
-        """Of the disk, all together."""
+        """Disk for everything."""
         return self.checkpoints * self.checkpoint + self.model
 
 
@@ -213,10 +203,10 @@ def estimate_host_usage(
     saved: int,
     evaluates: bool,
 ) -> HostUsage:
-    """What a training takes of a machine with `ranks` processes that saves `saved` times.
+    """Estimate the use of a machine with `ranks` processes by a training that saves `saved` times.
 
-    On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where
-    the model allows it; on CPUs weights, gradients and optimizer lie there, and activations come on top.
+    On GPUs every process loads the model into the machine's memory first; with FSDP one process, if the model allows
+    it. On CPUs weights, gradients and optimizer lie there, and activations come on top.
     """
     held, fsdp = means.held, means.parallel == "fsdp"
     written = model.trainable * max(held, _FLOAT) if model.adapted else model.parameters * held

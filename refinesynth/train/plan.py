@@ -1,12 +1,8 @@
-"""What a training will do and take, before its first step; and why it cannot be, where it cannot.
-
-Plain numbers in, values out: nothing here imports torch, so that a plan can be made, and tested, anywhere.
-"""
+"""Plan of a training: steps, memory and disk, and refusal if it cannot work. Imports no torch."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
@@ -38,89 +34,83 @@ _TINY_STEP: Final = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the training runs on."""
+    """Devices of the training."""
 
     kind: Literal["cpu", "gpu"]
     name: str
-    """As its driver calls it."""
     ranks: int = 1
     """Processes over all machines, each with one device."""
     memory: int | None = None
     """Bytes of one device; None if unknown."""
     bf16: bool = True
-    """Whether it computes in bf16 itself, and does not only emulate it, as GPUs before Ampere do."""
+    """False if it only emulates bf16, as GPUs before Ampere do."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSizes:
-    """What one source gives."""
+    """Counts of one source."""
 
     name: str
     """Its label, as in the metrics."""
     weight: float
-    """The share of its conversations that is taken, or the passes over them."""
+    """Share of its conversations that is taken, or passes over them."""
     conversations: int
-    """In it."""
+    """Conversations in it."""
     unmarked: int
-    """Of these, the ones without flags: no turn of them is marked as a mistake, and all of the assistant's are
-    learned."""
+    """Conversations without flags, of which all turns of the assistant are trained."""
     taken: int
-    """Of these, by the weight; repeated ones count each time."""
+    """Conversations taken by the weight; repeated ones count each time."""
     held_out: int
-    """Of those taken, the ones kept out of training to evaluate."""
+    """Taken conversations that are held out."""
     tokens: int
-    """In what is trained on of it."""
+    """Tokens in its training data."""
     trained_tokens: int
-    """Of these, tokens that give loss."""
+    """Tokens that give loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What was counted in the rendered data."""
+    """Counts of the rendered data."""
 
     counts: "Counts"
-    """Of what is trained on."""
+    """Of the training data."""
     held_out: "Counts | None"
-    """Of what is evaluated on; None if nothing is held out."""
+    """Of the held-out data, if any."""
     largest_id: int
-    """The largest token id in all of it."""
+    """Largest token id."""
     longest: int
-    """Tokens of its longest record."""
+    """Tokens of the longest record."""
     digest: str
-    """SHA-256 of tokens and labels (`TokenStore.digest`) of what is trained on."""
-    rendering: str
-    """How it was found out which tokens a turn has (`Renderer.method`)."""
+    """SHA-256 of the training data's tokens and labels (`TokenStore.digest`)."""
     sources: tuple[SourceSizes, ...] = ()
-    """By source, in the order in which they are given."""
+    """In the order in which they are given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A training before its first step."""
+    """Plan of a training."""
 
     model: ModelShape
     devices: Devices
     sizes: Sizes
     means: ComputeSettings
     steps: int
-    """Optimizer steps of the whole training."""
     steps_per_epoch: int
     passes_per_step: int
-    """Forward passes that a rank does for an optimizer step, at least: it depends on which conversations come
-    together."""
+    """Forward passes per optimizer step and rank, at least."""
     evaluations: int
     checkpoints: int
     memory: MemoryEstimate
-    """Estimated, of one device."""
+    """Of one device."""
     room: HostUsage
-    """Estimated, of the machine and its disk."""
+    """Of the machine and its disk."""
     host: Host = field(compare=False)
-    """What these have now: no part of what is planned."""
+    """Resources of the machine now."""
     remarks: tuple[str, ...] = ()
-    """What the user should know before the first step."""
+    """Remarks for the user before the first step."""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything in it, as it stands in `plan.json`."""
+        """All fields, as in `plan.json`."""
         return asdict(self)
 
 
@@ -133,11 +123,7 @@ def make_plan(
     means: ComputeSettings,
     host: Host | None = None,
 ) -> Plan:
-    """The plan of a training.
-
-    Raises:
-        InputError: It cannot work; the message says why, and what to change.
-    """
+    """Plan a training. Raises `InputError` if it cannot work."""
     _refuse(config, sizes, model, devices)
     steps_per_epoch = math.ceil(sizes.counts.records / config.batch_size)
     steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
@@ -187,16 +173,15 @@ def make_plan(
 
 
 def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -> ComputeSettings:
-    """The settings of these names with `auto` decided, before the data is read.
+    """Decide every `auto`, before the data is read.
 
-    bf16 on GPUs that have it (T4 and V100 only emulate it, more slowly than they compute in fp32), else fp32. A copy of
-    the model on each device where one fits into 9 tenths of it, if activations are computed again where they may be,
-    else everything split: a copy that computes a third more sends less than weights that are split. Then on GPUs
-    gradient checkpointing, where keeping all activations would take more than that.
+    Precision: bf16 on GPUs that have it (T4 and V100 only emulate it, slower than fp32), else fp32. Parallel: copies
+    (ddp) where one fits into 90 % of a device, if need be with checkpointing, since it computes a third more but sends
+    less; else fsdp. Checkpointing: on GPUs, if all activations would take more than that.
 
     Raises:
-        InputError: Several processes, and `parallel` is `none`; FSDP on CPUs; quantized weights that would be split; or
-            a DeepSpeed file that cannot be used, or asks for another stage than `parallel`.
+        InputError: `parallel` is `none` with several processes, `fsdp` on CPUs, or would split quantized weights; or
+            the DeepSpeed file cannot be used, or has another stage than `parallel`.
     """
     gpu = devices.kind == "gpu"
     precision = config.precision if config.precision != "auto" else "bf16" if gpu and devices.bf16 else "fp32"
@@ -217,7 +202,7 @@ def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -
 
 
 def _parallel(config: TrainConfig, devices: Devices) -> Parallel | None:
-    """The way the work is shared; None: copies if they fit, else everything split."""
+    """The way to share the work; None: ddp or fsdp, by memory."""
     if config.parallel == "none" and devices.ranks > 1:
         raise InputError(
             f"parallel is 'none', and there are {devices.ranks} processes; give ddp, zero2, zero3, fsdp or auto"
@@ -283,9 +268,7 @@ def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
 
 
 def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
-    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see
-    `memory.py`.
-    """
+    """Raises: InputError: Weights, gradients and optimizer do not fit into a GPU."""
     # An optimizer of the user's own may keep less than AdamW does.
     sure = memory.fixed - (memory.optimizer if config.trainer.optim else 0)
     if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
@@ -299,10 +282,7 @@ def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSe
 
 
 def _refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsage, host: Host) -> None:
-    """Raises: InputError: The machine's memory or its disk cannot hold what the training takes.
-
-    With an optimizer of the user's own, which may keep less than AdamW does, the disk is left to them.
-    """
+    """Raises: InputError: The machine's memory or disk is too small. Other optimizers than AdamW may need less disk."""
     lora = "" if config.lora else "--lora, "
     if host.memory is not None and room.host > host.memory:
         once = "parallel fsdp on GPUs (one process alone loads the model), " if model.read_once else ""
@@ -318,13 +298,6 @@ def _refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsa
             f"{in_bytes(room.model)} need {in_bytes(needed)} more, and {config.output!r} has {in_bytes(host.disk)} free. Use {smaller}"
             f"{lora}--set save_every=never (only the model is written) or another -o"
         )
-
-
-def _one_name(source: str) -> str:
-    """The same for every way to write a path that exists, and for every weight; a name of the Hub stays as it is."""
-    name, _, _ = source.rpartition(":")
-    path = Path(name if name and Path(name).exists() and not Path(source).exists() else source)
-    return str(path.resolve()) if path.exists() else source
 
 
 def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
@@ -345,8 +318,6 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
             "no turn of the data is marked as a mistake. Exports with masking `split` are so: their earlier turns are context, right or "
             "wrong; from one with masking `drop` no refinement is learned"
         )
-    if len(config.data) > len({_one_name(name) for name in config.data}):
-        yield "the same data is named twice and counts twice"
 
 
 def _remarks_on_means(

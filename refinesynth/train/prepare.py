@@ -1,4 +1,4 @@
-"""Conversations to training examples, with an account of everything that is cut or left out."""
+"""Conversations to training examples, with counts of everything that is cut or left out."""
 
 import hashlib
 from collections import Counter, deque
@@ -18,33 +18,30 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the conversations. Nothing is cut or left out that is not counted here."""
+    """Counts of conversations and tokens. Nothing is cut or left out that is not counted here."""
 
     conversations: int = 0
-    """Read."""
+    """Conversations read."""
     records: int = 0
-    """Examples made of them and kept: as many, unless some were left out, or expanded for a template that rewrites
-    history."""
+    """Examples kept. Expanded conversations give several."""
     tokens: int = 0
-    """In the kept examples."""
+    """Tokens of the kept examples."""
     trained_tokens: int = 0
-    """Of these, tokens that give loss."""
+    """Tokens that give loss."""
     mistake_tokens: int = 0
-    """Of these, tokens of mistakes that are kept out of the loss."""
+    """Tokens of mistakes that are kept out of the loss."""
     truncated: int = 0
     """Longer than `max_length`, and cut behind the last trained turn that fits."""
     dropped_long: int = 0
-    """Longer than `max_length`, and left out: by choice, or because not even the first trained turn fits."""
+    """Longer than `max_length` and left out, by choice or because not even the first trained turn fits."""
     dropped_untrained: int = 0
     """Without a trained token, and left out."""
     cut_turns: int = 0
-    """Assistant turns that were cut off the truncated ones."""
+    """Assistant turns cut off the truncated ones."""
     repeated: int = 0
-    """Conversations that say the same as an earlier one, as where a run is given twice; kept, so they count double. Not
-    those that a weight above 1 repeats."""
+    """Conversations that equal an earlier one; kept, so they count double. Repeats by weight are not counted."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Ids of the first few, by `truncated`, `dropped_long`, `dropped_untrained` and `repeated`; a kind without any has
-    no entry."""
+    """First ids of `truncated`, `dropped_long`, `dropped_untrained` and `repeated`, if there are any."""
 
     @property
     def trained_share(self) -> float:
@@ -66,12 +63,9 @@ def prepare(
     max_length: int,
     over_length: Literal["truncate", "drop"] = "truncate",
 ) -> Prepared:
-    """Render all conversations, in order, and fit them into `max_length` tokens.
+    """Render all conversations, in order, and fit them into `max_length` tokens. Every example has a trained token.
 
-    An iterator is consumed some dozens at a time. Every example that is kept has at least one trained token.
-
-    Raises:
-        InputError: A conversation cannot be rendered; see `Renderer.render`.
+    Raises `InputError` if a conversation cannot be rendered; see `Renderer.render`.
     """
     account = Account()
     store = TokenStore.of(examples(conversations, renderer, max_length, over_length, account))
@@ -79,11 +73,11 @@ def prepare(
 
 
 class Account:
-    """Numbers of what is read, kept, cut and left out, while rendering goes on."""
+    """Counts while rendering goes on."""
 
     def __init__(self) -> None:
         self.numbers = Counter[str]()
-        """By field of `Counts`, and `trained_turns`, `other_turns` of the kept examples."""
+        """By field of `Counts`; also `trained_turns` and `other_turns` of the kept examples."""
         self.longest = 0
         """Tokens of the longest kept example."""
         self._named: dict[str, list[str]] = {}
@@ -116,7 +110,6 @@ class Account:
         )
 
     def counts(self) -> Counts:
-        """Of all that came so far."""
         named = {kind: tuple(names) for kind, names in self._named.items()}
         numbers = {each.name: self.numbers[each.name] for each in fields(Counts) if each.name != "named"}
         return Counts(**numbers, named=named)
@@ -129,7 +122,7 @@ def examples(
     over_length: Literal["truncate", "drop"],
     account: Account,
 ) -> Iterator[Rendered]:
-    """What `prepare` keeps, one example after the other; `account` is whole at the end."""
+    """Yield the examples that `prepare` keeps; `account` is complete at the end."""
     ahead: deque[tuple[str, str]] = deque()  # Ids and sources of what the renderer has read and not given back.
 
     def noted() -> Iterator[Conversation]:
@@ -158,8 +151,7 @@ def examples(
 def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "drop"]) -> Rendered | None:
     """The example, or its longest beginning of at most `max_length` tokens that ends with a trained turn.
 
-    A turn is never cut through: its end-of-turn token is what it is cut behind. None where `over_length` is `drop`, or
-    where not even the first trained turn fits in.
+    Turns are never cut through. None if `over_length` is `drop`, or the first trained turn does not fit.
     """
     if len(rendered) <= max_length:
         return rendered

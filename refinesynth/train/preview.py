@@ -1,6 +1,4 @@
-"""Examples as the model sees them, in pieces to colour: what is trained on, what is context, what is a masked
-mistake.
-"""
+"""Examples as the model sees them, in labelled pieces: trained, context, masked mistake."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -12,7 +10,7 @@ import numpy as np
 
 from refinesynth.extras import check_installed
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.data import read_conversations
+from refinesynth.train.data import read_configured
 from refinesynth.train.engine.launching import choose_accelerator
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.prepare import fit
@@ -20,21 +18,21 @@ from refinesynth.train.tokens import Label, Rendered
 
 
 class Segment(NamedTuple):
-    """Tokens of one label that follow each other."""
+    """Consecutive tokens of one label."""
 
     text: str
-    """Decoded from the tokens themselves, control tokens written out; may hold untrusted control characters."""
+    """Decoded from the tokens, control tokens included; may hold untrusted control characters."""
     label: Label
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One example, whole."""
+    """One example in pieces."""
 
     id: str
     segments: tuple[Segment, ...]
-    """In order; two that follow each other have different labels. Their texts together are the example's text."""
+    """In order, neighbours with different labels; their texts together are the example's text."""
     tokens: int
     trained: int
     """Tokens that give loss."""
@@ -48,9 +46,7 @@ class Preview:
 
 
 def preview(rendered: Rendered, tokenizer: Any) -> Preview:
-    """What `rendered` looks like to the model. Takes a decoding for each change of label, so it is for a few
-    examples.
-    """
+    """Split `rendered` into pieces. Decodes once per change of label: for a few examples."""
     labels = rendered.labels
     edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(rendered)] if len(rendered) else [0]
     texts = _decoded(tokenizer, rendered.input_ids.tolist(), edges)
@@ -64,10 +60,7 @@ def preview(rendered: Rendered, tokenizer: Any) -> Preview:
 
 
 def _decoded(tokenizer: Any, ids: Sequence[int], edges: Sequence[int]) -> list[str]:
-    """The text between each two edges: what the later adds to the text up to the earlier one.
-
-    Not each piece by itself, or a tokenizer that makes blanks part of words would lose the blank before every piece.
-    """
+    """The text between two edges each: what the later edge adds, since tokenizers make blanks part of words."""
     texts: list[str] = []
     before = ""
     for start, stop in pairwise(edges):
@@ -81,10 +74,7 @@ def _decoded(tokenizer: Any, ids: Sequence[int], edges: Sequence[int]) -> list[s
 
 
 def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | None = None) -> list[Preview]:
-    """The first `number` examples, cut to `max_length` as they would be; fewer where there are not so many. No weights
-    are loaded, nothing is written.
-
-    What would be left out is left out here too. No more of the data is read than that takes.
+    """The first `number` examples that a training would keep, cut to `max_length`. Loads no weights and writes nothing.
 
     Raises:
         InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
@@ -101,10 +91,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
 def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Generator[Preview]:
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
 
-    reading = read_conversations(
-        sources or config.data, without_refinement=config.without_refinement, seed=config.seed, form=config.form
-    ).open()
-    with closing(reading):
+    with closing(read_configured(config, sources).open()) as reading:
         conversations = list(reading) if config.model == SCRATCH else reading
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)

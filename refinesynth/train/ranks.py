@@ -1,6 +1,6 @@
-"""This process among those of a training: its rank, its signals, and the outcome for the process that launched it. No torch.
+"""This process among the ranks of a training: rank, signals, and outcome for the launcher. Imports no torch.
 
-A process ends with an exit code alone; a file of the launcher's gets the outcome: the result, or the error and its text.
+The outcome is a file of the launcher's with the result, or the error and its text.
 """
 
 import os
@@ -20,17 +20,17 @@ from refinesynth.train.events import TrainResult
 
 
 def rank() -> int:
-    """This process's number over all machines; 0 alone writes and prints."""
+    """Number of this process over all machines; only 0 writes and prints."""
     return int(os.environ.get("RANK", "0"))
 
 
 def is_launched() -> bool:
-    """Whether this process was started as one of several, by torchrun for one."""
+    """Return True if this process is one of several, started by torchrun for one."""
     return "RANK" in os.environ
 
 
 def free_port() -> int:
-    """A port of this machine, for ranks to meet at."""
+    """A free port of this machine, for ranks to meet at."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -40,9 +40,9 @@ def free_port() -> int:
 def signals_handled(
     handler: Callable[[int, FrameType | None], None], *, hangup: bool = False
 ) -> Generator[Callable[[], None]]:
-    """Within, SIGTERM and SIGINT go to `handler`, in the main thread, which alone may set handlers; gives what ends that.
+    """Within, SIGTERM and SIGINT (and SIGHUP with `hangup`, unless ignored) go to `handler`; yields what ends that.
 
-    With `hangup` so does SIGHUP, unless it is ignored, as under nohup.
+    Only the main thread may set handlers; elsewhere this does nothing.
     """
     numbers = [signal.SIGTERM, signal.SIGINT]
     if hangup and hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -62,18 +62,16 @@ def signals_handled(
 
 
 OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
-"""Environment variable that names the file. Where it is set, the launcher reports errors to the user."""
+"""Environment variable with the file's path; if set, the launcher reports errors."""
 
 
 def is_reported_by_launcher() -> bool:
-    """Whether a launcher waits for the outcome and reports errors."""
     return OUTCOME in os.environ
 
 
 def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bool = True) -> None:
-    """Write the outcome for the process that waits for it; nothing where none does.
-
-    An outcome of a rank that is not the main one counts if it is the first.
+    """Write the outcome, if a launcher waits for it. One of a rank that is not the main one counts only if it is the
+    first.
     """
     path = os.environ.get(OUTCOME)
     if path is None or (not is_main and Path(path).exists()):
@@ -87,11 +85,7 @@ def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bo
 
 
 def read_outcome(path: Path) -> TrainResult | None:
-    """The result that was written to `path`; None where the processes ended without an outcome.
-
-    Raises:
-        RefinesynthError: What ended the training there.
-    """
+    """Read the result at `path`; None if there is none. Raises the `RefinesynthError` that ended the training."""
     if not path.exists():
         return None
     written = cast("dict[str, Any]", orjson.loads(path.read_bytes()))

@@ -1,7 +1,7 @@
-"""The examples of a training as a file: token ids and labels, for other trainers.
+"""File with the token ids and labels of a training, for other trainers.
 
-A row is `{"input_ids": [...], "labels": [...]}`, where a label is the token's own id, or -100 where nothing is learned.
-That is what TRL's SFTTrainer takes as it is, and what transformers' own Trainer does.
+A row is `{"input_ids": [...], "labels": [...]}`; a label is the token's own id, or -100 where nothing is trained. TRL's
+SFTTrainer and transformers' Trainer take such rows as they are.
 """
 
 from collections.abc import Sequence
@@ -16,24 +16,24 @@ from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.config import SCRATCH
-from refinesynth.train.data import read_conversations
+from refinesynth.train.data import read_configured
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.layers import layered
 from refinesynth.train.prepare import Account, Counts, examples
 from refinesynth.train.tokens import Label, Rendered
 
 IGNORED: Final = -100
-"""The label of a token that gives no loss."""
+"""Label of a token that gives no loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """What was written."""
+    """Counts of a written file."""
 
     path: Path
     counts: Counts
     trained_turns: int
-    """Assistant turns that are learned, over all rows."""
+    """Trained assistant turns, over all rows."""
     other_turns: int
     """Assistant turns that are context."""
     longest: int
@@ -43,23 +43,21 @@ class TokenFile:
 def write_tokens(
     data: Any, path: str | Path, *, model: str | Path, overwrite: bool = False, **fields: Any
 ) -> TokenFile:
-    """Write the examples that a training with these settings would see, nothing held out, one row a line.
+    """Write the examples of a training with these settings, nothing held out, one row per line.
 
-    The file appears whole or not at all; `.gz` and `.zst` compress it. Memory does not grow with the data, but for
+    The file appears whole or not at all; `.gz` and `.zst` compress it. Memory does not grow with the data, except for
     sources with a weight.
 
     Args:
-        data: As `read_conversations` takes it: a run folder, a file, a dataset, several with weights, or trajectories,
-            read once.
+        data: A run folder, a file, a dataset, several with weights, or trajectories; as for `read_conversations`.
         path: The file.
         model: Hub name or folder; only its tokenizer is loaded.
-        overwrite: Whether a file may be replaced.
-        fields: Those of `TrainConfig` that say what the model sees: `max_length`, `over_length`, `loss_on`,
-            `chat_template`, `tokenizer`, `on_rewrite`, `seed`, ...
+        overwrite: Replace an existing file.
+        fields: Fields of `TrainConfig` for data and rendering: `max_length`, `over_length`, `loss_on`, `chat_template`,
+            `tokenizer`, `on_rewrite`, `seed`, ...
 
     Raises:
-        InputError: Data or tokenizer cannot be read, nothing is to be learned, or the file exists and may not be
-            replaced.
+        InputError: Data or tokenizer cannot be read, nothing is trained, or the file exists.
     """
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
@@ -79,9 +77,7 @@ def write_tokens(
         )
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
-    reading = read_conversations(
-        sources, without_refinement=config.without_refinement, seed=config.seed, form=config.form
-    )
+    reading = read_configured(config, sources)
     account = Account()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):

@@ -1,7 +1,4 @@
-"""A conversation as the model sees it: token ids, and for every token whether it gives loss.
-
-Ids and labels live in one value and are made by one function (`render.Renderer`), so that they cannot diverge.
-"""
+"""Token ids of a conversation with a loss label for each, made together by `render.Renderer`."""
 
 import hashlib
 from array import array
@@ -18,19 +15,17 @@ from refinesynth.train.conversation import TurnLabel
 
 
 class Label(IntEnum):
-    """What a token is to the loss."""
+    """Role of a token in the loss."""
 
     CONTEXT = 0
-    """Read, never written: prompts, observations, headers, and assistant turns that give no loss though they are
-    right."""
+    """Not trained: prompts, observations, headers, and right turns that give no loss."""
     TRAINED = 1
-    """Gives loss."""
     MISTAKE = 2
-    """Of a turn that was flagged as wrong: read, and kept out of the loss."""
+    """Part of a turn that was flagged as wrong: context, kept out of the loss."""
 
 
 class Span(NamedTuple):
-    """The tokens that one assistant turn writes: `input_ids[start:stop]`, its end-of-turn token included."""
+    """Tokens of one assistant turn, `input_ids[start:stop]`, with its end-of-turn token."""
 
     start: int
     stop: int
@@ -42,22 +37,19 @@ class Rendered:
     """One training example, not padded."""
 
     id: str
-    """Of its conversation; a conversation that was expanded gives `id@1`, `id@2`, ..."""
-    group: str
-    """Of its conversation; see there."""
+    """Id of its conversation; an expanded conversation gives `id@1`, `id@2`, ..."""
     input_ids: NDArray[np.int32]
     """(tokens,)"""
     labels: NDArray[np.int8]
-    """(tokens,) of `Label`. A token's own label: `labels[k]` says whether the model learns to predict
-    `input_ids[k]`."""
+    """(tokens,) `Label` of each token itself: `labels[k]` belongs to the prediction of `input_ids[k]`."""
     spans: tuple[Span, ...]
     """Assistant turns, in order, not overlapping."""
     source: str = ""
-    """Of its conversation."""
+    """Label of its conversation's source."""
 
     @property
     def trained(self) -> int:
-        """Tokens that give loss."""
+        """Number of tokens that give loss."""
         return int(np.count_nonzero(self.labels == Label.TRAINED))
 
     def __len__(self) -> int:
@@ -67,7 +59,6 @@ class Rendered:
         """The first `tokens` tokens; a turn that is cut through loses its span but not its labels."""
         return type(self)(
             self.id,
-            self.group,
             self.input_ids[:tokens],
             self.labels[:tokens],
             tuple(span for span in self.spans if span.stop <= tokens),
@@ -81,19 +72,15 @@ _NUMBER = {turn_label: number for number, turn_label in enumerate(_TURN_LABELS)}
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """Many examples in a few flat arrays: 5 bytes a token, whatever their number.
-
-    Cheap to pickle and to share between forked workers, which a list of objects is not.
-    """
+    """Many examples in a few flat arrays: 5 bytes per token, cheap to pickle and to share between forked workers."""
 
     ids: tuple[str, ...]
-    groups: tuple[str, ...]
     input_ids: NDArray[np.int32]
     """(all tokens,)"""
     labels: NDArray[np.int8]
     """(all tokens,)"""
     spans: NDArray[np.int32]
-    """(all spans, 3): start and stop within the example, and which `TurnLabel` in its order of definition."""
+    """(all spans, 3) Start and stop within the example, and the position of its `TurnLabel`."""
     offsets: NDArray[np.int64]
     """(examples + 1,) Example k has the tokens `offsets[k]:offsets[k + 1]`."""
     span_offsets: NDArray[np.int64]
@@ -103,15 +90,13 @@ class TokenStore:
 
     @classmethod
     def of(cls, examples: Iterable[Rendered]) -> Self:
-        """All examples, in their order; an iterator is consumed one at a time."""
+        """Store examples in their order; an iterator is consumed one at a time."""
         ids: list[str] = []
-        groups: list[str] = []
         sources: list[str] = []
         input_ids, labels, spans = array("i"), array("b"), array("i")
         offsets, span_offsets = array("q", [0]), array("q", [0])
         for one in examples:
             ids.append(one.id)
-            groups.append(one.group)
             sources.append(one.source)
             input_ids.frombytes(one.input_ids.astype(np.intc, copy=False).tobytes())
             labels.frombytes(one.labels.tobytes())
@@ -121,7 +106,6 @@ class TokenStore:
             span_offsets.append(len(spans) // 3)
         return cls(
             tuple(ids),
-            tuple(groups),
             np.frombuffer(input_ids.tobytes(), np.int32),
             np.frombuffer(labels.tobytes(), np.int8),
             np.frombuffer(spans.tobytes(), np.int32).reshape(-1, 3),
@@ -134,11 +118,7 @@ class TokenStore:
         return len(self.ids)
 
     def __getitem__(self, at: int) -> Rendered:
-        """Example `at`, as views of the store's arrays; negative numbers count from the end.
-
-        Raises:
-            IndexError: There is none.
-        """
+        """Example `at`, as views of the store's arrays; negative numbers count from the end."""
         k = at + len(self) if at < 0 else at
         if not 0 <= k < len(self):
             raise IndexError(f"example {at} of {len(self)}")
@@ -146,7 +126,6 @@ class TokenStore:
         spans = self.spans[self.span_offsets[k] : self.span_offsets[k + 1]].tolist()
         return Rendered(
             self.ids[k],
-            self.groups[k],
             self.input_ids[tokens],
             self.labels[tokens],
             tuple(Span(start, stop, _TURN_LABELS[turn_label]) for start, stop, turn_label in spans),
@@ -163,9 +142,7 @@ class TokenStore:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over tokens, labels and spans, in order: the same for the same training data, wherever it was
-        read.
-        """
+        """SHA-256 of tokens, labels and spans in order, independent of where the data was read."""
         total = hashlib.sha256()
         for part in (self.offsets, self.input_ids, self.labels, self.span_offsets, self.spans):
             total.update(part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes())

@@ -54,7 +54,7 @@ def counts(conversations: int = 1000) -> Counts:
 
 
 def a_plan(config: TrainConfig, devices: Devices = Devices("cpu", "CPU")) -> Plan:  # noqa: B008 - frozen
-    sizes = Sizes(counts(), counts(20), largest_id=999, longest=3000, digest="d" * 64, rendering="generation markers")
+    sizes = Sizes(counts(), counts(20), largest_id=999, longest=3000, digest="d" * 64)
     means = ComputeSettings("fp32", "none", gradient_checkpointing=False, attention="sdpa")
     return make_plan(config, sizes=sizes, model=MODEL, devices=devices, means=means)
 
@@ -89,7 +89,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
         monkeypatch.delenv(name, raising=False)
 
     def put(double: Engine) -> None:
-        def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+        def launch(config: TrainConfig, *, events: Events | None = None, sources: object = None) -> TrainResult:
             assert events is not None
             return double(config, events)
 
@@ -293,7 +293,6 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
         "1,000 conversations",
         "4 cut at the end of a turn, 9 assistant turns lost (a, b, c, ...); 1 left out without a turn to learn (e\\u001b)",
         "1,000,000, of which 400,000 trained (40%), 100,000 in mistakes (10%)",
-        "generation markers",
         "20 (250 an epoch)",
         "weights 38 MiB, gradients 38 MiB, optimizer 76 MiB",
         "Hello \\u001b[31m from the engine.",
@@ -449,7 +448,7 @@ def test_only_rank_0_speaks_and_writes(
 ) -> None:
     told: list[Events] = []
 
-    def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+    def launch(config: TrainConfig, *, events: Events | None = None, sources: object = None) -> TrainResult:
         assert events is None
         return TrainResult(Path(config.output), 4, 4, 1.0, 0.5)
 

@@ -77,8 +77,8 @@ async def test_what_was_paid_for_is_not_asked_for_again_and_counts_once() -> Non
     again = Session("e1", seed=7, memory=memory)
     assert [await say(again, model, text) for text in ("a", "b")] == said == ["one", "two"]
     assert len(call.requests) == 2
-    assert again.ledger == first.ledger
-    assert again.ledger.total.cost_usd == 1.0
+    assert again.spent == first.spent
+    assert again.spent.cost_usd == 1.0
 
 
 async def test_after_what_is_remembered_the_next_request_is_the_same_as_without_interruption() -> None:
@@ -100,7 +100,7 @@ async def test_thrown_away_answers_are_remembered_too() -> None:
     for _ in range(2):
         session = Session("e1", seed=7, memory=memory)
         assert await say(session, model, "a") == "at last"
-        assert session.ledger.total.usage.requests == 2
+        assert session.spent.usage.requests == 2
     assert len(call.requests) == 2
 
 

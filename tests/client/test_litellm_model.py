@@ -472,8 +472,8 @@ async def test_the_rehearsal_opens_with_its_faults_and_costs_nothing() -> None:
     session = Session("e1", seed=7)
     for name in ("rehearsal", "rehearsal:invalid_json=0.5"):
         await Agent(session.model(Role.PLAYER, open_model(resolve(name)))).run("hi")
-    assert session.ledger.total.usage.requests == 2
-    assert session.ledger.total.cost_usd == 0.0
+    assert session.spent.usage.requests == 2
+    assert session.spent.cost_usd == 0.0
 
 
 def test_a_missing_key_is_said_before_anything_is_imported_or_sent() -> None:

@@ -72,7 +72,7 @@ async def test_an_answer_comes_back_with_its_bill(model: str, server: ChatServer
     session = Session("e1", seed=7)
     result = await Agent(session.model(Role.PLAYER, asking(server, model, waits))).run("hi")
     assert result.output == "hello"
-    assert session.ledger.total.usage == Usage(requests=1, input_tokens=10, cached_tokens=4, output_tokens=2)
+    assert session.spent.usage == Usage(requests=1, input_tokens=10, cached_tokens=4, output_tokens=2)
 
 
 @pytest.mark.parametrize("model", MODELS)

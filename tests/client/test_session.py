@@ -1,4 +1,4 @@
-"""One episode's view of its models: session, seeds, ledger."""
+"""One episode's view of its models: session, seeds, cost."""
 
 from decimal import Decimal
 
@@ -14,7 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
-from refinesynth.client.session import Account, Ledger, Session, charged_to, current_account
+from refinesynth.client.session import Account, Session, charged_to, current_account
 from refinesynth.cost import Cost
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.trajectory import Usage
@@ -61,13 +61,12 @@ def test_seeds_fit_every_provider(seed: int, role: Role, skipped: int) -> None:
     assert seeds == [Session("e", seed=seed).next_seed(role), *seeds[1:]]
 
 
-async def test_the_ledger_knows_each_role_and_the_whole() -> None:
+async def test_a_session_knows_the_cost_of_all_its_roles() -> None:
     model, _ = answering(*[completion(usage=USAGE)] * 3, price=lambda usage: usage.output_tokens / 4)
     session = Session("e1", seed=7)
     for role in (Role.PLAYER, Role.DUNGEON_MASTER, Role.PLAYER):
         await Agent(session.model(role, model)).run("hi")
-    assert session.ledger.by_role[Role.PLAYER] == Cost(usage=ONE + ONE, cost_usd=1.0)
-    assert (session.ledger.total.usage, session.ledger.total.cost_usd) == (ONE + ONE + ONE, 1.5)
+    assert session.spent == Cost(usage=ONE + ONE + ONE, cost_usd=1.5)
 
 
 async def test_answers_that_were_thrown_away_are_paid_for() -> None:
@@ -75,17 +74,17 @@ async def test_answers_that_were_thrown_away_are_paid_for() -> None:
     model, _ = answering(empty, completion(usage=USAGE), empty, empty, empty)
     session = Session("e1", seed=7)
     await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.ledger.total.usage == ONE + ONE
+    assert session.spent.usage == ONE + ONE
     with pytest.raises(EpisodeAbandoned):
         await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.ledger.total.usage.requests == 5
+    assert session.spent.usage.requests == 5
 
 
 async def test_requests_that_were_not_answered_cost_nothing() -> None:
     model, _ = answering(OSError(), completion(usage=USAGE))
     session = Session("e1", seed=7)
     await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.ledger.total.usage == ONE
+    assert session.spent.usage == ONE
 
 
 async def test_one_unknown_price_makes_the_whole_unknown() -> None:
@@ -93,10 +92,9 @@ async def test_one_unknown_price_makes_the_whole_unknown() -> None:
     unknown, _ = answering(price=lambda _usage: None)
     session = Session("e1", seed=7)
     await Agent(session.model(Role.PLAYER, known)).run("hi")
-    assert session.ledger.total.cost_usd == 0.0
+    assert session.spent.cost_usd == 0.0
     await Agent(session.model(Role.DUNGEON_MASTER, unknown)).run("hi")
-    assert session.ledger.total.cost_usd is None
-    assert session.ledger.by_role[Role.PLAYER].cost_usd == 0.0
+    assert session.spent.cost_usd is None
 
 
 @pytest.mark.parametrize(("cost", "expected"), [(None, None), (Decimal("0.25"), 0.25)])
@@ -106,12 +104,12 @@ async def test_a_model_that_is_not_ours_is_taken_at_its_word(cost: Decimal | Non
 
     session = Session("e1", seed=7)
     await Agent(session.model(Role.PLAYER, FunctionModel(answer))).run("hi")
-    assert session.ledger.total.usage == Usage(requests=1, input_tokens=3, output_tokens=1)
-    assert session.ledger.total.cost_usd == expected
+    assert session.spent.usage == Usage(requests=1, input_tokens=3, output_tokens=1)
+    assert session.spent.cost_usd == expected
 
 
-def test_an_empty_ledger_cost_nothing() -> None:
-    assert (Ledger().total.usage, Ledger().total.cost_usd) == (Usage(), 0.0)
+def test_an_empty_session_cost_nothing() -> None:
+    assert Session("e1", seed=7).spent == Cost(usage=Usage(), cost_usd=0.0)
 
 
 def test_accounts_nest_and_end() -> None:

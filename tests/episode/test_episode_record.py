@@ -33,7 +33,7 @@ class ByHand:
 
     def pay(self, tokens: int) -> None:
         usage = RequestUsage(input_tokens=tokens, output_tokens=0)
-        self.session.ledger.enter(Role.PLAYER, usage, tokens / 1_000)
+        self.session.enter(Role.PLAYER, usage, tokens / 1_000)
 
     def script(self, tokens: int, *rules: str) -> None:
         self.record.begin_script()
@@ -127,7 +127,7 @@ def test_nothing_is_charged_twice_and_nothing_that_was_refused_is_free(
         kept = min(keep, kept + new)
     if accepted is not None:
         episode.draft(accepted, kept + 1, after=kept)
-    total, charged = episode.session.ledger.total.usage.input_tokens, sum(episode.charged())
+    total, charged = episode.session.spent.usage.input_tokens, sum(episode.charged())
     assert charged <= total - 7 - (accepted or 0)
     if accepted is None:
         # Nobody went on: all but the script that passed was in vain.

@@ -99,7 +99,7 @@ class TestPaidCompletions:
             with anyio.CancelScope() as scope:
                 scope.cancel()
                 await journal.keep(paid(0))
-            await journal.flush()
+            await journal.enter([])
             assert scope.cancelled_caught
             assert list(journal.recorded(episode(0))) == [paid(0)]
 
@@ -165,7 +165,7 @@ class TestEntries:
             for index in range(4):
                 journal.enter([held(3)] if index == 3 else [], totals=b"%d" % index)
                 journal.enter([committed(index)])
-            await journal.flush()
+            await journal.enter([])
             assert journal.held() == []
             assert list(journal.entries()) == [committed(index) for index in range(4)]
             assert journal.totals == b"3"

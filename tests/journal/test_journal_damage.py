@@ -25,6 +25,11 @@ def closed() -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
 
+async def last_words(journal: Journal) -> None:
+    await journal.keep(paid(20, answer=b"y" * 3_000))
+    await journal.enter([committed(6), held(9)], totals=b"more")
+
+
 @functools.cache
 def killed() -> dict[str, bytes]:
     """A journal's files as a killed process leaves them: the last that was committed is in the log only."""
@@ -32,9 +37,7 @@ def killed() -> dict[str, bytes]:
         path = Path(folder) / "journal.sqlite"
         asyncio.run(fill(path))
         with Journal.open(path) as journal:
-            asyncio.run(journal.keep(paid(20, answer=b"y" * 3_000)))
-            journal.enter([committed(6), held(9)], totals=b"more")
-            asyncio.run(journal.flush())
+            asyncio.run(last_words(journal))
             return {name: (Path(folder) / name).read_bytes() for name in ("journal.sqlite", "journal.sqlite-wal")}
 
 

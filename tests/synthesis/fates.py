@@ -15,14 +15,14 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import Finished, RunConfig, RunWriter
-from refinesynth.synthesis.pool import Curate, Pool
+from refinesynth.synthesis.concurrency import EpisodeLimit
+from refinesynth.synthesis.pool import Curate, Pool, RunParts
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Draft, Persona, Usage
 
 
-def config(*, n: int = 1, concurrency: int = 1, seed: int = 0) -> RunConfig:
-    return CONFIG.model_copy(update={"n": n, "concurrency": concurrency, "seed": seed})
+def config(**settings: int) -> RunConfig:
+    return CONFIG.model_copy(update={"n": 1, "concurrency": 1, "seed": 0, **settings})
 
 
 class Interruption:
@@ -132,7 +132,7 @@ async def run(
     stage: Fates,
     *,
     n: int,
-    concurrency: int | Room = 1,
+    concurrency: int | EpisodeLimit = 1,
     count: int = 100,
     personas: Personas | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -140,21 +140,16 @@ async def run(
     per_episode: int = 1,
     early_stop: int = 0,
 ) -> Pool:
-    folder = RunWriter.claim(where, config(n=n)) if isinstance(where, Path) else where
+    asked = config(n=n, early_stop=early_stop, branches=per_episode)
+    folder = RunWriter.claim(where, asked) if isinstance(where, Path) else where
+    limit = concurrency if isinstance(concurrency, EpisodeLimit) else EpisodeLimit(concurrency, concurrency)
     source = personas or open_personas(people(count))
     try:
         async with source:
-            pool = Pool(
-                play=stage.play,
-                personas=source,
-                folder=folder,
-                n=n,
-                concurrency=concurrency,
-                on_progress=on_progress,
-                curate=curate,
-                per_episode=per_episode,
-                early_stop=early_stop,
+            parts = RunParts(
+                play=stage.play, personas=source, folder=folder, limit=limit, on_progress=on_progress, curate=curate
             )
+            pool = Pool(parts)
             await pool.run()
             return pool
     finally:

@@ -12,8 +12,7 @@ from run_records import FEWER, contents, kept, scratch
 from refinesynth.personas import open_personas
 from refinesynth.run import RunConfig, RunFolder, RunStats
 from refinesynth.synthesis import SynthesisResult, stream, synthesize
-from refinesynth.synthesis.early_stop import stops_early
-from refinesynth.synthesis.pool import Pool
+from refinesynth.synthesis.pool import Pool, stops_early
 from refinesynth.trajectory import Persona
 
 NOTHING = "rehearsal:no_success=1.0"

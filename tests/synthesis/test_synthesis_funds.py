@@ -14,7 +14,8 @@ from run_records import FEWER, contents, scratch
 from refinesynth.errors import BudgetSpent
 from refinesynth.personas import open_personas
 from refinesynth.run import Finished, RunWriter
-from refinesynth.synthesis.pool import Pool
+from refinesynth.synthesis.concurrency import EpisodeLimit
+from refinesynth.synthesis.pool import Pool, RunParts
 from refinesynth.trajectory import Persona
 
 fates = st.lists(st.builds(Fate, steps=st.integers(0, 4), accepted=st.booleans()), min_size=1, max_size=8)
@@ -54,14 +55,14 @@ async def play(
     async with open_personas(people(60)) as personas:
         writer = RunWriter.claim(folder, config(n=n))
         try:
-            pool = Pool(
+            parts = RunParts(
                 play=stage.play if tracker is None else tracker.play,
                 personas=personas,
                 folder=writer,
-                n=n,
-                concurrency=8,
+                limit=EpisodeLimit(8, 8),
                 may_start=may_start,
             )
+            pool = Pool(parts)
             await pool.run()
             return pool
         finally:

@@ -17,7 +17,8 @@ from run_records import FEWER, contents, kept, scratch
 from refinesynth.errors import InputError, RunFolderError, RunStopped, StorageError
 from refinesynth.personas import open_personas
 from refinesynth.run import Finished, RunFolder, RunWriter
-from refinesynth.synthesis.pool import Pool, window
+from refinesynth.synthesis.concurrency import EpisodeLimit
+from refinesynth.synthesis.pool import Pool, RunParts, window
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import Persona
 
@@ -122,9 +123,9 @@ async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path)
         assert index <= last_of_window or let_go.is_set()
         return await stage.play(index, persona)
 
-    folder = RunWriter.claim(tmp_path / "run", config())
+    folder = RunWriter.claim(tmp_path / "run", config(n=200))
     async with open_personas(people(200)) as personas:
-        await Pool(play=play, personas=personas, folder=folder, n=200, concurrency=4).run()
+        await Pool(RunParts(play=play, personas=personas, folder=folder, limit=EpisodeLimit(4, 4))).run()
     folder.close()
     assert accepted_ids(tmp_path / "run") == [f"{index:06d}" for index in range(200)]
 
@@ -170,10 +171,10 @@ async def test_a_full_disk_is_said_and_hides_no_other_error(tmp_path: Path, monk
     def no_room(*_: object, **__: object) -> None:
         raise StorageError("no room")
 
-    folder = RunWriter.claim(tmp_path, config())
+    folder = RunWriter.claim(tmp_path, config(n=50))
     stage = Fates([Fate()], stop_at=3)
     async with open_personas(people(9)) as personas:
-        pool = Pool(play=stage.play, personas=personas, folder=folder, n=50, concurrency=1)
+        pool = Pool(RunParts(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(1, 1)))
         monkeypatch.setattr(pool, "_end", no_room)
         with pytest.raises(RunStopped) as caught:
             await pool.run()
@@ -184,7 +185,7 @@ async def test_a_full_disk_is_said_and_hides_no_other_error(tmp_path: Path, monk
 async def test_a_disk_that_is_full_ends_the_run_with_what_was_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = RunWriter.claim(tmp_path / "parts", config())
+    folder = RunWriter.claim(tmp_path / "parts", config(n=9))
     append = folder.append
 
     async def full(*episodes: Finished) -> None:

@@ -1,4 +1,4 @@
-"""How a run's backends are, in words."""
+"""State of a run's backends, in words."""
 
 import pytest
 

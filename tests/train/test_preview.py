@@ -39,7 +39,7 @@ def test_a_character_across_an_edge_and_an_empty_example_are_shown_all_the_same(
     tokenizer = tiny.tokenizer()
     ids = np.array(tokenizer("試")["input_ids"], np.int32)
     labels = np.array([Label.TRAINED] + [Label.CONTEXT] * (len(ids) - 1), np.int8)
-    shown = preview(Rendered("x", "g", ids, labels, ()), tokenizer)
+    shown = preview(Rendered("x", ids, labels, ()), tokenizer)
     assert [segment.tokens for segment in shown.segments] == [1, len(ids) - 1]
-    empty = preview(Rendered("x", "g", ids[:0], labels[:0], ()), tokenizer)
+    empty = preview(Rendered("x", ids[:0], labels[:0], ()), tokenizer)
     assert (empty.segments, empty.trained_share) == ((), 0.0)

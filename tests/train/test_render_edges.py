@@ -8,7 +8,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, normalizers
-from transformers import PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, Turn, TurnLabel
@@ -168,3 +168,9 @@ def test_turns_that_say_the_same_are_told_apart(family: str | None, text: str) -
     renderer = Renderer(tiny.tokenizer(family))
     told = [part.strip() for part in written(renderer, saying(*[text] * 6))]
     assert told == [text + renderer.tokenizer.eos_token] * 3
+
+
+def test_a_slow_tokenizer_is_refused_with_a_way_out() -> None:
+    slow: Any = ByT5Tokenizer
+    with pytest.raises(TemplateError, match=r"fast one.*tokenizer\.json"):
+        Renderer(slow(extra_ids=0))

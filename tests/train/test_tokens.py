@@ -18,13 +18,13 @@ def examples(draw: st.DrawFn) -> Rendered:
     edges = sorted(draw(st.sets(st.integers(0, len(ids)), max_size=6)))
     pairs = list(zip(edges[::2], edges[1::2], strict=False))
     spans = tuple(Span(a, b, draw(st.sampled_from(TurnLabel))) for a, b in pairs)
-    name, group = draw(st.text(max_size=4)), draw(st.text(max_size=4))
-    return Rendered(name, group, np.array(ids, np.int32), np.array(labels, np.int8), spans)
+    name = draw(st.text(max_size=4))
+    return Rendered(name, np.array(ids, np.int32), np.array(labels, np.int8), spans)
 
 
 def same(one: Rendered, other: Rendered) -> bool:
     return (
-        (one.id, one.group, one.spans) == (other.id, other.group, other.spans)
+        (one.id, one.spans) == (other.id, other.spans)
         and one.input_ids.tolist() == other.input_ids.tolist()
         and one.labels.tolist() == other.labels.tolist()
     )
@@ -54,13 +54,13 @@ def test_the_digest_changes_with_any_token_label_span_or_order(many: list[Render
     at = data.draw(st.integers(0, len(many) - 1))
     one = many[at]
     longer = np.append(one.input_ids, np.int32(1)), np.append(one.labels, np.int8(0))
-    assert changed(at, Rendered(one.id, one.group, *longer, one.spans)) != before
-    assert changed(at, Rendered("other", "other", one.input_ids, one.labels, one.spans)) == before
+    assert changed(at, Rendered(one.id, *longer, one.spans)) != before
+    assert changed(at, Rendered("other", one.input_ids, one.labels, one.spans)) == before
     if len(one):
         assert (
-            changed(at, Rendered("", "", (one.input_ids + 1) % 7 + 8, one.labels, one.spans)) != before
+            changed(at, Rendered("", (one.input_ids + 1) % 7 + 8, one.labels, one.spans)) != before
             or (((one.input_ids + 1) % 7 + 8) == one.input_ids).all()
         )
-        assert changed(at, Rendered("", "", one.input_ids, (one.labels + 1) % 3, one.spans)) != before
+        assert changed(at, Rendered("", one.input_ids, (one.labels + 1) % 3, one.spans)) != before
     if one.spans:
-        assert changed(at, Rendered("", "", one.input_ids, one.labels, one.spans[:-1])) != before
+        assert changed(at, Rendered("", one.input_ids, one.labels, one.spans[:-1])) != before

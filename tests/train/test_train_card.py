@@ -38,7 +38,6 @@ def test_it_names_data_recipe_counts_loss_and_results() -> None:
         "d" * 64,
         "Recipe: `paper-8b`.",
         "Refinement loss (equation 1",
-        "by `generation markers`",
         "| learning_rate | `5e-06` |",
         "| trainer.neftune_noise_alpha | `5.0` |",
         "160 of 160 optimizer steps, 10.00 epochs; training loss 0.5123",

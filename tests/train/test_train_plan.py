@@ -275,15 +275,12 @@ def test_what_text_does_not_reach_is_remarked_and_needs_no_optimizer() -> None:
     assert less.optimizer == 8 * frozen.trainable
 
 
-def test_data_without_mistakes_or_named_twice_is_remarked() -> None:
+def test_data_without_mistakes_is_remarked() -> None:
     flawless = sizes(counts(mistake_tokens=0))
     assert any("no turn of the data is marked as a mistake" in remark for remark in a_plan(of=flawless).remarks)
     assert not any(
         "marked as a mistake" in remark for remark in a_plan(a_config(without_refinement=True), of=flawless).remarks
     )
-    for again in ("tests", "./tests/", str(Path("tests").resolve())):
-        assert any("named twice" in remark for remark in a_plan(a_config(data=["tests", again])).remarks)
-    assert not any("named twice" in remark for remark in a_plan(a_config(data=["tests", "org/tests"])).remarks)
 
 
 def test_a_plan_is_json() -> None:

@@ -49,16 +49,19 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
     """What the engine was asked for."""
     asked: list[TrainConfig] = []
 
-    def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+    def launch(config: TrainConfig, *, events: Events | None = None, sources: object = None) -> TrainResult:
         asked.append(config)
         if events is not None:
             tell(events, Path(config.output), a_plan(config))
         return a_result(Path(config.output))
 
+    def plan(config: TrainConfig, *, sources: object = None) -> Plan:
+        return a_plan(config)
+
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("refinesynth.train.engine.launch", launch)
-    monkeypatch.setattr("refinesynth.train.engine.plan", a_plan)
+    monkeypatch.setattr("refinesynth.train.engine.plan", plan)
     return asked
 
 

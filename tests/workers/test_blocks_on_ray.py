@@ -237,7 +237,7 @@ async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_tempo
         report_every=0.01,
     )
     episodes = tuple(ToPlay(index, Persona(text=f"A clerk with {index} keys.")) for index in (4, 5, 9))
-    block = Block(number=1, episodes=episodes, budget=None, lacks=b"{}")
+    block = Block(number=1, episodes=episodes, budget=None)
 
     async def play(mailbox: Reports, version: str = __version__) -> Exception | None:
         sent = (pickle.dumps(settings), pickle.dumps(block), mailbox)

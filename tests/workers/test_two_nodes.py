@@ -153,9 +153,7 @@ async def test_workers_without_a_place_are_said_and_begin_when_there_is_one(two_
         with run(two_nodes, address, folder, workers=3) as started:
             until(lambda: (folder / "events.jsonl").exists() and events(folder, "workers_wait"), started)
             said = events(folder, "workers_wait")[0]["text"]
-            assert (
-                " of 3 workers wait for a place: each takes 1 CPU, and the cluster has 2, of which 0 are free" in said
-            )
+            assert " of 3 workers wait for a place: each takes 1 CPU" in said
             third = two_nodes.add(cpus=1)
             until(third.workers, started)
             gate.open.set()

@@ -1,7 +1,7 @@
-"""Anthropic's batch API, through its own SDK: litellm reads its batches and cannot make them.
+"""Anthropic's batch API, through its own SDK: litellm reads its batches and cannot create them.
 
-Bodies and answers are litellm's all the same: it posts into a transport that hands the body over, and answers with what
-the batch says of it, hours later.
+Bodies and answers are litellm's: it posts into a transport that hands the body over, and gets the batch's answer hours
+later.
 """
 
 from collections.abc import Mapping
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 _PATH = "/v1/messages"
 _BETA = "anthropic-beta"
 _CLOCKS = timedelta(minutes=10)
-"""How far Anthropic's clock may be behind."""
+"""Greatest lag of Anthropic's clock."""
 
 
 class AnthropicBatches:
-    """The batches of a backend at Anthropic, or at a server with the same endpoints; see `BatchApi`."""
+    """Batches of a backend at Anthropic, or at a server with the same endpoints; see `BatchApi`."""
 
     keyed = False
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._server: str | None = None
-        """Where litellm would post the requests."""
+        """Server to which litellm would post the requests."""
         self._opened: AsyncAnthropic | None = None
 
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:

@@ -10,67 +10,67 @@ from refinesynth.client.batch.record import Batch
 from refinesynth.client.http.reply import HttpError
 
 NOT_IN_TIME, BUSY, REJECTED, BROKEN = 504, 429, 400, 500
-"""What it would have been if the request had been sent by itself."""
+"""Equivalent HTTP statuses of a single request."""
 
 Body: TypeAlias = dict[str, Any]
-"""What is sent for one request."""
+"""Body of one request."""
 Outcome: TypeAlias = dict[str, Any] | Exception
-"""A completion, or what came instead."""
+"""A completion, or the error in its place."""
 Answer: TypeAlias = Callable[[Body], Awaitable[Outcome]]
 """Waits until a batch has answered a body."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A batch that is worked on no longer."""
+    """A batch that is no longer processed."""
 
     status: str
     files: tuple[str, ...] = ()
-    """By what the provider gives its answers and its errors out."""
+    """Ids of the files with its answers and its errors."""
     errors: str = ""
-    """Why it was not begun."""
+    """Reason why it was not begun."""
 
 
 class BatchApi(Protocol):
-    """The batches of one backend.
+    """Batches of one backend.
 
-    Everything raises what the provider's SDK does; none of its errors holds a key.
+    All methods raise the errors of the provider's SDK, which hold no key.
     """
 
     keyed: bool
-    """Whether a candidate is known by its key. If not, it is this batch if it has outcomes for the key."""
+    """True if candidates are identified by their key; else a candidate is this batch if it has outcomes for the key."""
 
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
-        """The completion for a request, which `answer` gets for its body.
+        """Return the completion for a request, whose body is given to `answer`.
 
         Raises:
-            Exception: What came instead, or the request cannot be written as a body.
+            Exception: The outcome, or the request has no body.
         """
         ...
 
     async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
-        """Send bodies, each by its id; the id of the batch."""
+        """Send bodies by their ids; return the id of the batch."""
         ...
 
     async def candidates(self, batch: Batch) -> list[str]:
-        """The ids of batches that may be this one, if it was sent."""
+        """Return the ids of batches that may be this one, if it was sent."""
         ...
 
     async def look(self, batch: str) -> Ended | None:
-        """What has become of a batch; None while it is worked on."""
+        """Return the end of a batch; None while it is processed."""
         ...
 
     async def outcomes(self, ended: Ended, key: str) -> dict[str, Outcome]:
-        """What became of the requests that were sent with this key, by their ids, as far as its files say."""
+        """Return the outcomes of the requests that were sent with this key, by their ids, as far as its files have
+        them.
+        """
         ...
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 def missing(ended: Ended) -> HttpError:
-    """Why a request of a batch that has ended has no outcome."""
+    """Return the error of a request without an outcome in an ended batch."""
     if ended.status == "expired":
         return HttpError(NOT_IN_TIME, "the batch has expired before it came to this request")
     if ended.status == "failed":
@@ -79,7 +79,7 @@ def missing(ended: Ended) -> HttpError:
 
 
 def results(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The ids of requests, each with the line about it in a file of results; what is cut off counts as missing."""
+    """Yield the ids of requests, each with its line in a file of results; a line that is cut off counts as missing."""
     for line in content.splitlines():
         try:
             said: object = orjson.loads(line)

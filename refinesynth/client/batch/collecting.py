@@ -1,7 +1,7 @@
-"""Collects the requests of a run into batches, sends them, and hands out what comes back.
+"""Collection of a run's requests into batches, their sending, and the delivery of the answers.
 
-A request is known by its episode, role, step and digest, as it is in the journal. In which batch it is, is committed
-there before the batch is sent. So after a crash the same request, made again, waits for the batch that has it.
+A request is identified by its episode, role, step and digest, as in the journal, where its batch is committed before it
+is sent. After a crash the same request waits for the batch that has it.
 """
 
 import logging
@@ -21,9 +21,9 @@ from pydantic_ai.models import check_allow_model_requests
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
+from refinesynth.client.background import background_tasks
 from refinesynth.client.batch.api import BatchApi, Body, Ended, Outcome, missing
 from refinesynth.client.batch.record import Batch, BatchRecord
-from refinesynth.client.beside import beside
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.http.choosing import why_not_direct
 from refinesynth.client.session import current_account, current_deadline
@@ -33,29 +33,29 @@ from refinesynth.extras import check_installed
 _LOG = logging.getLogger("refinesynth.backends")
 
 QUIET = 2.0
-"""Seconds without another request after which those that are there are sent."""
+"""Seconds without another request after which the collected ones are sent."""
 LONGEST = 30.0
-"""Seconds that the first waits for others."""
+"""Longest wait of the first request for others, in seconds."""
 POLL = (1.0, 60.0)
-"""Seconds between two looks at a batch, at first and at most; they grow by a third each time."""
+"""First and longest seconds between two looks at a batch; they grow by a third each time."""
 _MOST = 10_000
 """Requests of one batch: OpenAI takes 50,000, Anthropic 100,000."""
 _MOST_BYTES = 150_000_000
-"""Of the bodies of one batch: OpenAI takes a file of 200 MB, Anthropic a request of 256 MB."""
+"""Bytes of the bodies of one batch: OpenAI takes a file of 200 MB, Anthropic a request of 256 MB."""
 DAY = 26 * 3600.0
-"""Seconds that a request may take: providers give a batch up after 24 hours."""
+"""Timeout of a request in seconds: providers give a batch up after 24 hours."""
 
 BATCHED = frozenset({Role.SCRIPT_WRITER, Role.NARRATOR})
-"""Roles that are asked a few times in an episode; a turn of a conversation would wait for hours each time."""
+"""Roles with a few requests per episode; a turn of a conversation would wait for hours each time."""
 
 _Result = TypeVar("_Result")
 
 
 def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
-    """Check that the roles to be asked in batches can be.
+    """Refuse batches for backends that cannot use them.
 
     Raises:
-        ConfigurationError: None of them is, the provider of one is asked otherwise, or its SDK is not installed.
+        ConfigurationError: No role uses batches, a provider has none here, or its SDK is not installed.
     """
     asked = {role: backend for role, backend in backends.items() if role in BATCHED}
     if not asked:
@@ -77,19 +77,19 @@ def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
 
 @dataclass
 class Batches:
-    """The batches of a run: what is noted of them, and the tasks that see to them."""
+    """Batches of a run: their record, and their tasks."""
 
     record: BatchRecord = field(default_factory=BatchRecord)
     _tasks: anyio.abc.TaskGroup | None = field(default=None, init=False)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Batches are sent and followed while the block runs; what is under way then goes on at the provider."""
-        async with beside() as self._tasks:
+        """Send and follow batches while the context lasts; unfinished ones continue at the provider."""
+        async with background_tasks() as self._tasks:
             yield
 
     def start(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        """Do this beside the run; it must see to its own errors."""
+        """Start a background task; it must handle its own errors."""
         if self._tasks is None:
             raise RuntimeError("batches are sent by a run alone")
         self._tasks.start_soon(work, *args)
@@ -97,8 +97,6 @@ class Batches:
 
 @dataclass(eq=False)
 class _Waiting:
-    """A request without its outcome."""
-
     body: Body
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: Outcome = field(default_factory=lambda: RuntimeError("its batch is not known any more"))
@@ -109,12 +107,12 @@ class _Waiting:
 
 
 class BatchedCompletion:
-    """A completion function whose requests travel in batches.
+    """Completion function whose requests travel in batches.
 
-    Guarantees: a request that is in a batch is in no other one as long as that may still answer it, also after a crash
-    between any two steps. What fails, of one request or of a whole batch, is raised as if it had been sent by itself.
+    Guarantees: a request in a batch is in no other one as long as that may still answer it, also after a crash between
+    any two steps. Faults of a request or of a whole batch are raised as for a single request.
 
-    Not promised: that a batch is found whose sending was broken off, if the provider lists it later than a retry takes.
+    Not promised: to find a batch whose sending was interrupted, if the provider lists it later than a retry takes.
     """
 
     def __init__(self, backend: Backend, batches: Batches) -> None:
@@ -123,25 +121,25 @@ class BatchedCompletion:
         self._record = batches.record
         self._api = _api_of(backend)
         self._waiting: dict[str, _Waiting] = {}
-        """By id: all that wait, whether sent or not."""
+        """Waiting requests by id, sent or not."""
         self._queue: list[str] = []
-        """Those that are not sent."""
+        """Requests that are not sent."""
         self._arrived = 0.0
         self._collecting = False
         self._followed: set[int] = set()
         self._ready: dict[str, Outcome] = {}
-        """What came for requests that are not made yet since the process began."""
+        """Answers to requests that were not made yet since the process began."""
 
     async def aclose(self) -> None:
-        """Close the connections; batches go on at the provider."""
+        """Close the connections; batches continue at the provider."""
         await self._api.aclose()
 
     async def __call__(self, **request: Any) -> object:
-        """One completion, in hours.
+        """Return one completion, hours later.
 
         Raises:
             EpisodeAbandoned: The request belongs to no episode.
-            Exception: As if it had been sent by itself.
+            Exception: As for a single request.
         """
         check_allow_model_requests()
         return await self._api.ask(request, partial(self._outcome, _id_of_current_request()))
@@ -214,7 +212,7 @@ class BatchedCompletion:
         await self._follow(number)
 
     async def _follow(self, number: int) -> None:
-        """Hand out what becomes of a batch's requests, when it has ended; if it was not sent, they are queued again."""
+        """Deliver the answers of a batch when it has ended; queue the requests of an unsent batch again."""
         batch = self._record[number]
         try:
             found = batch.id or await self._find(batch)
@@ -261,11 +259,11 @@ class BatchedCompletion:
         return ended
 
     async def _patiently(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
-        """What `ask` gives, which may be asked again.
+        """Return the result of `ask`, which may be called again.
 
         Raises:
             RunStopped: The server stays down.
-            Exception: It does not take what is asked.
+            Exception: It refuses the request.
         """
         gives_up_at = anyio.current_time() + self._backend.outage
         while True:
@@ -312,7 +310,7 @@ def _id_of_current_request() -> str:
 
 @contextmanager
 def clock_stopped() -> Generator[None]:
-    """The time that a batch takes does not count for the episode's deadline."""
+    """Stop the episode's deadline while a batch is processed."""
     if (limit := current_deadline()) is not None:
         limit.stop()
     try:

@@ -1,7 +1,7 @@
 """OpenAI's batch API, through its own SDK.
 
-litellm's functions for it are this SDK's, with a client for each call that is never closed: with a look a minute for a
-day, a thousand open sockets.
+litellm's functions for it open a client of this SDK for each call and never close it: with one poll a minute for a day,
+a thousand open sockets.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _KEY = "refinesynth"
-"""Under which a batch's key is among its metadata."""
+"""Name of a batch's key in its metadata."""
 _LATEST = 1_000
-"""Batches, the latest first, among which one is looked for that was just sent."""
+"""Latest batches among which an interrupted one is looked for."""
 _ENDPOINT: Final = "/v1/chat/completions"
 _ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
 _SUCCESS = 200
 
 
 class OpenAIBatches:
-    """The batches of a backend at OpenAI, or at a server with the same endpoints; see `BatchApi`."""
+    """Batches of a backend at OpenAI, or at a server with the same endpoints; see `BatchApi`."""
 
     keyed = True
 

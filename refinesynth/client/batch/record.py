@@ -1,4 +1,4 @@
-"""Record of the batches of a run: committed to the journal before a batch is sent, so that no request is sent twice."""
+"""Record of the batches of a run: committed to the journal before a batch is sent, so no request is sent twice."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,28 +10,26 @@ from refinesynth.journal import BATCHES, Journal
 
 
 class Batch(BaseModel, frozen=True, extra="forbid"):
-    """A batch, from before it is sent."""
+    """A batch, recorded before it is sent."""
 
     key: str
-    """Sent along with the batch: by it one is found that was sent, whose id was not noted."""
+    """Sent with the batch; identifies a batch whose id was not recorded."""
     made: AwareDatetime | None = None
-    """When it was noted, before it was sent; None where an earlier version did that."""
+    """Time of the record; None in earlier versions."""
     id: str | None = None
-    """The provider's; None where it may not have been sent."""
+    """The provider's id; None if it may not have been sent."""
     requests: tuple[str, ...] = ()
-    """The ids of its requests."""
+    """Ids of its requests."""
 
 
 class BatchRecord:
-    """The batches of a run."""
-
     def __init__(self) -> None:
         self._journal: Journal | None = None
         self._batches: list[Batch] = []
         self._sent_in: dict[str, int] = {}
 
     def open(self, journal: Journal) -> None:
-        """Take over what earlier processes of the run have sent.
+        """Read the batches of earlier processes of the run.
 
         Raises:
             StorageError: The journal cannot be read.
@@ -45,39 +43,31 @@ class BatchRecord:
 
     @property
     def ids(self) -> set[str | None]:
-        """The provider's ids of all batches, as far as they are known."""
+        """Known provider's ids of all batches."""
         return {batch.id for batch in self._batches}
 
     def __getitem__(self, number: int) -> Batch:
         return self._batches[number]
 
     def batch_of(self, request: str) -> int | None:
-        """The number of the batch that has this request, as far as its answers were not read; None if there is none."""
+        """Return the number of the batch with this request, if its answers were not read yet."""
         return self._sent_in.get(request)
 
     async def begin(self, key: str, requests: Sequence[str]) -> int:
-        """Note a batch that is sent now; its number.
-
-        Raises:
-            StorageError: It could not be committed.
-        """
+        """Record a batch that is sent now; return its number. Raises StorageError: it could not be committed."""
         number = len(self._batches)
         await self.change(number, Batch(key=key, made=datetime.now(UTC), requests=tuple(requests)))
         return number
 
     async def change(self, number: int, batch: Batch) -> None:
-        """Note what has become of a batch.
-
-        Raises:
-            StorageError: It could not be committed.
-        """
+        """Record a change of a batch. Raises StorageError: it could not be committed."""
         self._learn(number, batch)
         if self._journal is not None:
             await self._journal.keep_note(_name(number), batch.model_dump_json().encode())
             await self._journal.keep_note(BATCHES, str(len(self._batches)).encode())
 
     def read(self, number: int) -> None:
-        """Its answers were read in this process: a request that is made again is another one."""
+        """Note that its answers were read in this process: a repeated request is a new one."""
         for request in self._batches[number].requests:
             if self._sent_in.get(request) == number:
                 del self._sent_in[request]

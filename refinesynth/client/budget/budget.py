@@ -1,4 +1,4 @@
-"""The budget of a run in US dollars, tokens, or both; and how much of such a limit is spent and reserved."""
+"""Budget of a run in US dollars, tokens, or both; amounts spent and reserved of a limit."""
 
 import math
 import re
@@ -16,12 +16,12 @@ _HOW = "write for example 50usd, 20Mtok, 800ktok, or 50usd,20Mtok for both"
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """A hard stop. Whichever limit is reached first counts; without one, nothing is limited."""
+    """Hard limits on spending; the first that is reached counts."""
 
     usd: float | None = None
     """US dollars."""
     tokens: float | None = None
-    """Of prompts, cached ones included, and answers together."""
+    """Tokens of prompts, cached ones included, and answers together."""
 
     def __post_init__(self) -> None:
         for name, value in (("usd", self.usd), ("tokens", self.tokens)):
@@ -39,10 +39,10 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """`50usd`, `$0.50`, `20Mtok`, `1e6 tokens`, or one of each with a comma between.
+        """Parse `50usd`, `$0.50`, `20Mtok`, `1e6 tokens`, or one of each with a comma between.
 
         Raises:
-            InputError: It is nothing of the kind, not above 0, or names one limit twice.
+            InputError: It is no budget, not above 0, or names one limit twice.
         """
         limits: dict[str, float] = {}
         for part in text.split(","):
@@ -54,11 +54,7 @@ class Budget:
 
     @classmethod
     def of(cls, given: "Budget | str | None") -> "Budget | None":
-        """What was given for a budget, as one.
-
-        Raises:
-            InputError: It is none.
-        """
+        """Return a budget from an argument. Raises InputError: it is none."""
         if given is None or isinstance(given, Budget):
             return given
         if not isinstance(cast("object", given), str):
@@ -75,51 +71,50 @@ def _limit(part: str, text: str) -> tuple[str, float]:
 
 
 _CAUTION = 8
-"""An episode that has cost more than an average one is taken to need an eighth of one more."""
+"""An episode that has exceeded the mean cost is expected to need this fraction of it more."""
 
 
 @dataclass(slots=True)
 class Average:
-    """Mean and spread of what was seen so far (Welford's method)."""
+    """Mean and spread of a series (Welford's method)."""
 
     count: int = 0
     mean: float = 0.0
     _squares: float = 0.0
 
     def add(self, value: float) -> None:
-        """One more."""
         self.count += 1
         step = value - self.mean
         self.mean += step / self.count
         self._squares += step * (value - self.mean)
 
     def know(self, total: float, count: int) -> None:
-        """Begin with so many, of which only the sum is known."""
+        """Begin with `count` values of which only the sum is known."""
         self.count, self.mean = count, total / count if count else 0.0
 
     @property
     def deviation(self) -> float:
-        """The standard deviation; 0 for fewer than two."""
+        """Standard deviation; 0 for fewer than two values."""
         return math.sqrt(self._squares / (self.count - 1)) if self.count > 1 else 0.0
 
 
 @dataclass(slots=True)
 class BudgetLimit:
-    """What may still be spent of one limit. Amounts are in its unit."""
+    """One limit of a budget. Amounts are in its unit."""
 
     limit: float
     guess: float
-    """What an episode is taken to need before the first has ended; afterwards it counts as one of them."""
+    """Expected cost of an episode before the first has ended; afterwards it counts as one of them."""
     spent: float = 0.0
-    """Settled, that of earlier processes included."""
+    """Settled amount, earlier processes included."""
     at_worst: float = 0.0
-    """What is put aside may come to so much."""
+    """Reserved amount in the worst case."""
     expected: float = 0.0
-    """What is put aside will probably come to so much."""
+    """Reserved amount as expected."""
     episode: Average = field(default_factory=Average)
-    """What an episode takes from its beginning to its end."""
+    """Cost of whole episodes."""
     in_flight: float = 0.0
-    """Cost by episodes that have not ended."""
+    """Cost so far of episodes that have not ended."""
 
     @property
     def mean(self) -> float:
@@ -127,18 +122,17 @@ class BudgetLimit:
         return (self.guess + self.episode.mean * self.episode.count) / (1 + self.episode.count)
 
     def admits(self, expected: float) -> bool:
-        """Whether a request may be sent that probably takes `expected`.
+        """Return True if a request of this `expected` cost may be sent.
 
-        So the total passes the limit by less than the worst case of the request that was let in last, even if
-        everything else in flight comes to its worst; and it is expected not to pass it at all.
+        The total then passes the limit by less than the worst case of the last admitted request, even if everything
+        else in flight comes to its worst, and is expected not to pass it.
         """
         return self.spent + self.at_worst < self.limit and self.spent + self.expected + expected <= self.limit
 
     def covers_another(self, in_flight: int) -> bool:
-        """Whether one more episode is expected to be paid for to its end, and before it all that are in flight.
+        """Return True if one more episode, and before it all in flight, are expected to be paid to their end.
 
-        Spread is allowed for as if episodes were independent. Nothing in flight and nothing known: then it must be
-        tried.
+        The spread is estimated as for independent episodes. With nothing in flight and nothing known, one is tried.
         """
         if not in_flight and not self.episode.count:
             return self.spent < self.limit

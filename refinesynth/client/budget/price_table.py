@@ -1,6 +1,6 @@
-"""Prices of completions: the backend's own prices where they are given, else those of litellm's price map.
+"""Prices of completions: the backend's own, else those of litellm's price map.
 
-The map is read from its file: the import of litellm would take seconds, and asking it a third of a millisecond a call.
+The map is read from its file: importing litellm takes seconds, and asking it a third of a millisecond per call.
 """
 
 from collections.abc import Mapping
@@ -28,21 +28,20 @@ _BILLED_BY_OTHER_RULES = frozenset({"perplexity"})
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """US dollars for one token of each kind.
+    """US dollars per token of each kind: a provider's usual prices, of short prompts, by day.
 
-    Where a provider has several, these are its usual ones: those of short prompts, by day. An episode's prompts stay
-    below the tens of thousands of tokens from which some are dearer; hours in which some are cheaper are not counted
-    on.
+    An episode's prompts stay below the tens of thousands of tokens from which some prices rise; cheaper hours are
+    ignored.
     """
 
     input: float
-    """Of the prompt, neither read from the provider's cache nor written to it."""
+    """Prompt tokens that are neither read from the provider's cache nor written to it."""
     cached: float
-    """Of the prompt, read from the cache."""
+    """Prompt tokens read from the cache."""
     written: float
-    """Of the prompt, written to the cache."""
+    """Prompt tokens written to the cache."""
     output: float
-    """Of the answer, reasoning included."""
+    """Tokens of the answer, reasoning included."""
 
     def __call__(self, usage: "RequestUsage") -> float:
         cached, written = usage.cache_read_tokens, usage.cache_write_tokens
@@ -51,21 +50,20 @@ class Rates:
 
 
 def free(_usage: "RequestUsage") -> float | None:
-    """The price of completions that cost nothing."""
+    """Return the price of free completions."""
     return 0.0
 
 
 def unknown(_usage: "RequestUsage") -> float | None:
-    """The price where it is unknown."""
+    """Return the unknown price."""
     return None
 
 
 def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) -> "Price":
-    """What this backend's completions cost; `unknown` where its own prices and litellm's map do not say.
+    """Return the price function of a backend; `unknown` if neither its own prices nor litellm's map say.
 
-    Each of the backend's own prices takes the place of the listed one. Cached tokens without a price cost what the
-    others of the prompt do. The rehearsal and a replay are free. With `listings=False` only its own prices count; with
-    `batch`, the listed ones are those of the provider's batches.
+    Each own price replaces the listed one. Cached tokens without a price cost like other prompt tokens. The rehearsal
+    and a replay are free. Without `listings` only own prices count; with `batch`, listed ones are those of batches.
     """
     if backend.rehearses or backend.model.startswith("replay:"):
         return free
@@ -77,7 +75,7 @@ def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) ->
 
 
 def is_known(price: "Price") -> bool:
-    """Whether completions have a price, be it nothing."""
+    """Return True if completions have a price, including 0."""
     from pydantic_ai.usage import RequestUsage
 
     return price(RequestUsage(input_tokens=1, output_tokens=1)) is not None
@@ -85,10 +83,9 @@ def is_known(price: "Price") -> bool:
 
 @cache
 def listed(model: str, *, batch: bool = False) -> Rates | None:
-    """What litellm's map says of a model string; None where it lists no price by the token, or none that we
-    understand.
+    """Return litellm's prices of a model string; None if it lists no price per token, or none that we understand.
 
-    In a `batch` what has no price of its own there costs half.
+    In a `batch`, entries without a price of their own cost half.
     """
     provider, name = split(model)
     if provider in _BILLED_BY_OTHER_RULES:

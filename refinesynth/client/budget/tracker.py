@@ -1,4 +1,4 @@
-"""The tracker of a run: asked before every request, informed after it."""
+"""Tracker of a run's budget: reserves before every request and settles after it."""
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -17,29 +17,29 @@ from refinesynth.errors import BudgetSpent
 from refinesynth.trajectory import Usage
 
 Price: TypeAlias = Callable[[RequestUsage], float | None]
-"""Price of a completion in US dollars; None where it is unknown."""
+"""Returns the price of a completion in US dollars; None if unknown."""
 
 _AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
-"""What one is taken to need before the first has ended."""
+"""Expected usage of an episode before the first has ended."""
 _A_THOUSAND = RequestUsage(output_tokens=1_000)
 _ASKED = RequestUsage()
-"""Written to before each question for a price; prices keep nothing."""
+"""Reused for each price request; prices keep nothing."""
 
 _FRAME = 200
-"""Tokens that every prompt has beside its text: the chat's own marks, a schema."""
+"""Tokens of a prompt beside its text: the chat's own marks, a schema."""
 _UNSEEN_ANSWER = 1_000
-"""Tokens of the answer that is expected before there was one."""
+"""Expected tokens of the first answer."""
 _UNBOUNDED_ANSWER = 8_192
 """Worst case of an answer without `max_tokens`, at least."""
 _UNSEEN_PROMPT = 2.0
-"""Factor by which a prompt may exceed its estimate, before a server has counted one."""
+"""Factor by which a prompt may exceed its estimate before a server has counted one."""
 _LONGER = 1.25
-"""Factor by which the next one may exceed the longest so far."""
+"""Factor by which the next prompt may exceed the longest so far."""
 
 
 @dataclass(slots=True)
 class Count:
-    """Sums that are changed in place, because every completion is entered."""
+    """Sums, updated in place for every completion."""
 
     requests: int = 0
     input: int = 0
@@ -49,7 +49,6 @@ class Count:
     unpriced: int = 0
 
     def enter(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Add one completion."""
         self.requests += 1
         self.input += usage.input_tokens
         self.cached += usage.cache_read_tokens
@@ -60,7 +59,7 @@ class Count:
             self.cost_usd += cost_usd
 
     def spent(self) -> Cost:
-        """These sums, as a value."""
+        """Return these sums as a value."""
         usage = Usage(
             requests=self.requests, input_tokens=self.input, cached_tokens=self.cached, output_tokens=self.output
         )
@@ -77,11 +76,11 @@ class Forecast(NamedTuple):
     answer: float
 
     def tokens(self) -> tuple[float, float]:
-        """At worst, and as expected."""
+        """Return the worst and the expected number of tokens."""
         return self.worst_prompt + self.worst_answer, self.prompt + self.answer
 
     def dollars(self, price: Price) -> tuple[float, float]:
-        """At worst, and as expected."""
+        """Return the worst and the expected price."""
         # One object for all: making it costs more than asking the price.
         _ASKED.input_tokens = int(self.worst_prompt) + 1
         _ASKED.cache_read_tokens = 0
@@ -95,18 +94,18 @@ class Forecast(NamedTuple):
 
 @dataclass(slots=True)
 class Estimates:
-    """Averages of one backend's requests. Prompts are given as a rough guess, and learned is how far off it is."""
+    """Averages of one backend's requests; also learns by how far prompt estimates are off."""
 
     answers: Average = field(default_factory=Average)
     prompts: Average = field(default_factory=Average)
-    """Tokens that were billed for each that was guessed."""
+    """Billed tokens per estimated token."""
     cached: Average = field(default_factory=Average)
-    """Share of a prompt that came from the provider's cache."""
+    """Share of a prompt from the provider's cache."""
     longest_answer: float = 0.0
     longest_prompt: float = 0.0
 
     def forecast(self, prompt_tokens: float, max_tokens: int | None) -> Forecast:
-        """For a prompt of about so many tokens: the probable answer is an average one and the spread on top."""
+        """Forecast a prompt of about so many tokens; the expected answer is the mean plus one deviation."""
         guess = prompt_tokens + _FRAME
         if not self.answers.count:
             most = max_tokens or _UNBOUNDED_ANSWER
@@ -122,7 +121,6 @@ class Estimates:
         )
 
     def learn(self, prompt_tokens: float, usage: RequestUsage) -> None:
-        """One more request was answered."""
         ratio = usage.input_tokens / (prompt_tokens + _FRAME)
         self.prompts.add(ratio)
         self.longest_prompt = max(self.longest_prompt, ratio)
@@ -133,42 +131,40 @@ class Estimates:
 
 @dataclass(slots=True, eq=False)
 class BudgetReservation:
-    """Put aside for one request."""
+    """Amount reserved for one request."""
 
     tracker: "BudgetTracker"
     episode: "EpisodeTracker | None" = None
     amounts: tuple[tuple[float, float], ...] = ()
-    """For every limit: at worst, and as expected."""
+    """Worst and expected case, for every limit."""
     estimates: Estimates | None = None
     prompt_tokens: float = 0.0
     decided: anyio.Event | None = None
-    """Set when it is, of one that cannot be paid before others have been settled."""
+    """Set on the decision about a reservation that has to wait for others to be settled."""
     granted: bool = False
     gone: bool = False
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count what the request has cost."""
+        """Count the cost of the request."""
         self.tracker.settle(self, usage, cost_usd)
 
     def release(self) -> None:
-        """The request was not answered; nothing was paid."""
+        """Release the reservation of an unanswered request."""
         self.tracker.put_back(self)
 
 
 class BudgetTracker:
-    """Pays for requests until the budget is spent; counts what is paid, with or without a budget.
+    """Admits requests until the budget is spent; counts what is paid, with or without a budget.
 
-    Guarantees, for everything in flight and every way in which it ends:
-        - The total passes the budget by less than the worst case of one request, and is expected not to pass it at all.
-          The worst case is `max_tokens` of an answer; without that, 8,192 or twice the longest answer so far are taken
-          for it.
-        - A request that cannot be paid now, but perhaps once others are settled, waits; those of earlier episodes go
-          first.
-        - Once a request is refused, episodes after its own get nothing more: the money goes to what was begun first.
+    Guarantees, for everything in flight and every way in which it ends: (1) the total passes the budget by less than
+    the worst case of one request, and is expected not to pass it. The worst case is `max_tokens` of an answer, or else
+    8,192 or twice the longest answer so far. (2) A request that cannot be paid now, but perhaps once others are
+    settled, waits; earlier episodes go first. (3) Once a request is refused, later episodes get nothing more: the money
+    goes to what was begun first.
 
-    Not promised: anything about requests that a provider bills though no answer came.
+    Not promised: anything about requests that a provider bills without an answer.
 
-    Belongs to one event loop; other processes of the run are given shares of what is left.
+    Belongs to one event loop; other processes of the run get shares of the rest.
     """
 
     def __init__(
@@ -180,26 +176,22 @@ class BudgetTracker:
         episodes: int = 0,
         prices: Iterable[Price] = (),
     ) -> None:
-        """A tracker for a run.
+        """Make a tracker for a run; None sets no limit.
 
-        Args:
-            budget: What may be spent in all, by earlier processes too; None sets no limit.
-            spent: By earlier processes.
-            ended: Of that, by the episodes that have ended.
-            episodes: How many these are.
-            prices: Of the backends, for a first guess at what an episode costs.
+        Earlier processes have `spent` an amount, of which `ended` is the part of `episodes` that have ended. `prices`
+        of the backends give a first guess of an episode's cost.
         """
         self.budget = budget or Budget()
         self._before = spent or Cost()
         self._paid = Count()
         self._limits: list[tuple[BudgetLimit, bool]] = []
-        """Each with whether it counts tokens, and not US dollars."""
+        """Each with True if it counts tokens, False for US dollars."""
         self._estimates: dict[object, Estimates] = {}
         self._waiting: list[tuple[float, int, BudgetReservation]] = []
         self._order = count()
         self._holds = 0
         self._refused_from = inf
-        """Priority of the first episode that was refused something."""
+        """Priority of the first episode that was refused a request."""
         self._counts_alone = BudgetReservation(self)
         before, known = self._before, ended or Cost()
         if self.budget.usd is not None:
@@ -214,26 +206,26 @@ class BudgetTracker:
 
     @property
     def spent(self) -> Cost:
-        """By this process and earlier ones, episodes in flight included."""
+        """Cost of this process and earlier ones, episodes in flight included."""
         return self._before + self._paid.spent()
 
     @property
     def limits(self) -> list[BudgetLimit]:
-        """The limits of the budget, US dollars first."""
+        """Limits of the budget, US dollars first."""
         return [limit for limit, _ in self._limits]
 
     @property
     def refused(self) -> bool:
-        """Whether a request was refused."""
+        """True if a request was refused."""
         return self._refused_from < inf
 
     def may_start(self, in_flight: int) -> bool:
-        """Whether one more episode is expected to be paid to its end, beside so many that have begun."""
+        """Return True if one more episode beside so many in flight is expected to be paid to its end."""
         return not self.refused and all(limit.covers_another(in_flight) for limit, _ in self._limits)
 
     @contextmanager
     def episode(self, index: int) -> Generator["EpisodeTracker"]:
-        """This tracker for one episode; those with a smaller index go first."""
+        """Yield this tracker for one episode; those with a smaller index go first."""
         episode = EpisodeTracker(self, index, [0.0] * len(self._limits))
         try:
             yield episode
@@ -242,7 +234,7 @@ class BudgetTracker:
                 limit.in_flight -= spent
 
     def ended(self, spent: Cost) -> None:
-        """An episode has ended, and this is what it took in all: from now on others are expected to take the like."""
+        """Count the whole cost of an ended episode, from which later ones are estimated."""
         for limit, of_tokens in self._limits:
             limit.episode.add(spent.tokens if of_tokens else spent.cost_usd or 0.0)
 
@@ -255,10 +247,10 @@ class BudgetTracker:
         priority: float = 0.0,
         episode: "EpisodeTracker | None" = None,
     ) -> BudgetReservation:
-        """Wait until a request can be paid at its worst, and put that aside; for an `episode`, by its priority.
+        """Wait until a request can be paid in the worst case, and reserve that, by the priority of its episode.
 
         Raises:
-            BudgetSpent: What is left does not pay for it, and nothing is in flight that could turn out cheaper.
+            BudgetSpent: The rest does not pay for it, and nothing in flight could turn out cheaper.
         """
         if not self._limits:
             return self._counts_alone
@@ -284,7 +276,7 @@ class BudgetTracker:
         return reserved
 
     def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count what the request has cost, and release what was set aside for it."""
+        """Count the cost of the request, and release its reservation."""
         self._paid.enter(usage, cost_usd)
         if reserved.estimates is None:
             return
@@ -299,7 +291,7 @@ class BudgetTracker:
         self.put_back(reserved)
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
-        """Count what another process has paid, from a share of the budget that it was given."""
+        """Count what another process has paid from its share of the budget."""
         for at, (limit, of_tokens) in enumerate(self._limits):
             amount = usage.total_tokens if of_tokens else self._about(usage, limit) if cost_usd is None else cost_usd
             limit.spent += amount
@@ -309,18 +301,18 @@ class BudgetTracker:
         self._paid.enter(usage, cost_usd)
 
     def _about(self, usage: RequestUsage, limit: BudgetLimit) -> float:
-        """US dollars for a completion whose price is unknown all of a sudden, at what tokens have cost so far."""
+        """Return estimated US dollars of a completion without a price, at the mean price of tokens so far."""
         paid = self._paid
         if not paid.cost_usd:
             return limit.mean
         return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output)
 
     def refuse(self) -> None:
-        """Begin no more episodes: what is left pays for no request of one in another process."""
+        """Begin no more episodes: the rest pays for no request of another process."""
         self._refused_from = min(self._refused_from, 0.0)
 
     def put_back(self, reserved: BudgetReservation) -> None:
-        """Nothing is put aside for this request any more."""
+        """Release a reservation."""
         if reserved.estimates is None:
             return
         self._holds -= 1
@@ -342,7 +334,7 @@ class BudgetTracker:
         )
 
     def _decide(self) -> None:
-        """Let in who is first in line as long as there is money, and refuse whom nothing can help any more."""
+        """Admit the first in line as long as there is money; refuse those that nothing in flight can help."""
         while self._waiting:
             priority, _, first = self._waiting[0]
             if not first.gone and priority <= self._refused_from:
@@ -372,12 +364,10 @@ class BudgetTracker:
 
 @dataclass(slots=True, eq=False)
 class EpisodeTracker:
-    """The run's tracker, for one episode."""
-
     tracker: BudgetTracker
     index: int
     spent: list[float]
-    """In this process, for every limit."""
+    """Amounts of this process, for every limit."""
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> BudgetReservation:
         return await self.tracker.reserve(

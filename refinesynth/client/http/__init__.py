@@ -1,6 +1,5 @@
-"""The short way to OpenAI-compatible servers: one aiohttp session and orjson, with litellm's knowledge but without its
-calls.
+"""Direct client for OpenAI-compatible servers: one aiohttp session and orjson, with litellm's knowledge of models.
 
-`completion.direct_completion` opens a backend that goes this way, `choosing.path_of` says which do. Nothing is handed on
-here: a listing of backends loads neither aiohttp nor pydantic-ai.
+`completion.direct_completion` opens a backend, `choosing.path_of` decides its path. Nothing is re-exported, so a
+listing of backends loads neither aiohttp nor pydantic-ai.
 """

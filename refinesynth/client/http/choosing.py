@@ -19,34 +19,34 @@ _ONLY_LITELLM_READS = (
     "OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "SSL_VERIFY", "SSL_CERTIFICATE", "SSL_SECURITY_LEVEL",
     "SSL_ECDH_CURVE", "USE_LITELLM_PROXY",
 )  # fmt: skip
-"""Variables that change what litellm sends or trusts; where one is set, litellm is left to it."""
+"""Variables that change what litellm sends or trusts; if one is set, litellm is used."""
 
 
 MANY = 128
-"""Requests in flight from which litellm's CPU counts: 3 ms a request, eight times that of the direct client."""
+"""Requests in flight from which litellm's CPU time matters: 3 ms per request, eight times the direct client's."""
 
 _PROXIES = ("http", "https")
 """Kinds of proxies that the direct client can use."""
 
 _SERVERS = {"openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "hosted_vllm": ("HOSTED_VLLM_API_BASE",)}
-"""Providers that the direct client asks, with the environment variables that name the server, the first that is set."""
+"""Providers of the direct client, with the environment variables that may name the server, in order."""
 _OPENAI = "https://api.openai.com/v1"
 
 Path: TypeAlias = Literal["direct", "litellm", "built in"]
-"""How requests travel: over our own HTTP client, through litellm's SDK, or not at all."""
+"""Way of a request: our own HTTP client, litellm's SDK, or none."""
 
 
 class Chosen(NamedTuple):
-    """A path, and why it is taken."""
+    """A path with its reason."""
 
     path: Path
     why: str
 
 
 def path_of(backend: Backend, *, in_flight: int) -> Chosen:
-    """The path of one backend in the present environment, in a run that may have so many requests in flight.
+    """Return the path of one backend in the present environment, in a run with so many requests in flight.
 
-    For `path=direct` that is the direct client even where it cannot be used; opening it says why.
+    `path=direct` gives the direct client even if it cannot be used; opening it says why.
     """
     if backend.rehearses or replayed_folder(backend):
         return Chosen("built in", "no server is asked")
@@ -61,13 +61,13 @@ def path_of(backend: Backend, *, in_flight: int) -> Chosen:
 
 
 def routed(backend: Backend, *, in_flight: int) -> Backend:
-    """The same backend with `auto` replaced by the path that is taken; each of a mixture for itself."""
+    """Return the backend with `auto` replaced by the chosen path; each of a mixture for itself."""
     paths = [(one, path_of(one, in_flight=in_flight).path) for one in backend.each]
     return Mixed.of([one if path == "built in" else one.model_copy(update={"path": path}) for one, path in paths])
 
 
 def why_not_direct(backend: Backend) -> str | None:
-    """Why a backend cannot be asked over the direct client, to stand after a colon; None if it can. Opens nothing."""
+    """Return why a backend cannot use the direct client, to follow a colon; None if it can. Opens nothing."""
     provider, model = split(backend.model)
     if provider not in _SERVERS:
         return f"only litellm knows how {provider or 'its provider'} is asked"
@@ -93,14 +93,14 @@ def _unknown(backend: Backend, provider: str, model: str) -> str | None:
 
 
 def base_url_of(backend: Backend) -> str:
-    """The server to ask."""
+    """Return the server's base URL."""
     variables = _SERVERS[split(backend.model)[0]]
     named = next((value for name in variables if (value := os.environ.get(name))), None)
     return server_of(backend) or named or _OPENAI
 
 
 def proxy_of(url: str) -> str | None:
-    """The URL of the proxy that the environment names for this one; None where there is none or none is needed."""
+    """Return the URL of the environment's proxy for this one; None if there is none or none is needed."""
     from urllib.request import getproxies, proxy_bypass
 
     address, proxies = urlsplit(url), getproxies()
@@ -114,22 +114,22 @@ _NO_BOUND = 1_000_000
 
 
 class BackendRow(BaseModel, frozen=True, extra="forbid"):
-    """One preset and whether it can be used now."""
+    """One preset, and whether it can be used now."""
 
     name: str
     model: str
     """litellm model string."""
     path: Path
-    """With as many requests in flight as may be."""
+    """With as many requests in flight as possible."""
     key_variable: str | None
     """Environment variable that must hold the key; None if none is needed."""
     key_set: bool
-    """Whether that variable holds anything; True if none is needed."""
+    """True if that variable is set, or none is needed."""
     note: str
 
 
 def describe() -> list[BackendRow]:
-    """All presets, in the table's order, against the present environment."""
+    """Return all presets, in the table's order, with the state of the present environment."""
     return [
         BackendRow(
             name=name,

@@ -1,5 +1,5 @@
-"""The direct HTTP client: from a backend to its completion function over connections that stay open, for as long as an
-event loop runs.
+"""The direct HTTP client: the completion function of a backend, over connections that stay open while an event loop
+runs.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
 from refinesynth.errors import ConfigurationError
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Longest answer that is read, unpacked; the longest that a model can give is about a tenth of it."""
+"""Longest answer that is read, unpacked; about ten times the longest that a model can give."""
 
 _CONNECTIONS = 4096
-"""Upper bound; only as many are opened as are needed."""
+"""Most connections; only needed ones are opened."""
 _IDLE = 4.0
-"""Seconds that a connection is kept unused: less than the five after which uvicorn, and with it vLLM, drops it."""
+"""Seconds that an unused connection is kept: less than the five after which uvicorn, and so vLLM, drops it."""
 _CONNECTING = 30.0
-"""Seconds for a connection to come about; the caller limits the time of the whole request."""
+"""Seconds to connect; the caller limits the time of the whole request."""
 _RESOLVED = 60
 """Seconds that an address is remembered."""
 
@@ -42,35 +42,29 @@ _SUCCESSES = range(200, 300)
 
 
 class DirectCompletion:
-    """What `litellm.acompletion` does for one model, with as little work per call as it takes.
+    """Replacement of `litellm.acompletion` for one model, with little work per call.
 
-    Guarantees: the body sent is the one that litellm sends; the answer is what `answers.read_answer` reads from
-    litellm's; faults are classified alike. Every answer is read up to a bound. Redirects are not followed. No key is in
-    its `repr`, nor in the errors it raises.
+    Guarantees: the body is litellm's; `answers.read_answer` reads the same from the answer; faults are classified
+    alike. Answers are read up to a bound. Redirects are not followed. No key is in its `repr` nor in its errors.
 
-    Not promised: streaming, and a time limit; the caller sets that. `api_base` and `api_key` of a request are not
-    looked at: both are settled when the backend is opened.
+    Not promised: streaming, and a time limit, which the caller sets. `api_base` and `api_key` of a request are ignored:
+    both are settled when the backend is opened.
 
-    The open connections belong to the running event loop. They are closed by `aclose`, or else when the loop ends or
-    this object is no longer referenced; what is asked after that, in this loop or another, opens new ones.
+    Connections belong to the running event loop. `aclose`, the end of the loop or the last reference closes them; a
+    later call, in any loop, opens new ones.
     """
 
     def __init__(self, provider: str, model: str, url: str, key: str) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            provider: In litellm's words.
-            model: The model's name, without the provider.
-            url: The address of its chat completions.
-            key: What it is given as a bearer token.
+        """Prepare requests: `provider` in litellm's words, `model` without it, the URL of the chat completions, and the
+        bearer token.
         """
         self.model = model
         self.url = URL(url)
         proxy = proxy_of(url)
         self.proxy = None if proxy is None else URL(proxy)
-        """From the environment, as for other programs; None goes straight there."""
+        """From the environment; None without a proxy."""
         self.tls = _trusted() if self.url.scheme == "https" else None
-        """Trusts the authorities in the file that SSL_CERT_FILE names, else certifi's; None for plain HTTP."""
+        """Trusts the authorities in the file of SSL_CERT_FILE, else certifi's; None for plain HTTP."""
         self._provider = provider
         self._headers = {
             "Authorization": f"Bearer {key}",
@@ -89,11 +83,11 @@ class DirectCompletion:
         return f"{type(self).__name__}({self.model!r}, {str(self.url)!r})"
 
     async def __call__(self, **request: object) -> Reply:
-        """One completion.
+        """Return one completion.
 
         Raises:
             UnsupportedParamsError: The provider does not take one of the arguments.
-            HttpError: The server answers with an error, with something that is no JSON object, or at too great length.
+            HttpError: The answer is an error, no JSON object, or too long.
             aiohttp.ClientError: The server cannot be reached, or breaks the connection off.
             OSError: Likewise.
         """
@@ -106,7 +100,7 @@ class DirectCompletion:
         return read_reply(said, received)
 
     async def _post(self, body: bytes, headers: Mapping[str, str] | None) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers with their names in lower case, and body of the answer, which may be anything."""
+        """Return status, headers with lower-case names, and body of the answer."""
         session = self._session
         if session is None or self._loop is not asyncio.get_running_loop():
             session = await self._begin()
@@ -123,9 +117,7 @@ class DirectCompletion:
         raise HttpError(200, f"its answer is no HTTP: {why}")
 
     async def aclose(self) -> None:
-        """Close the connections that are open; those of a loop that has ended are closed already. A later call opens new
-        ones.
-        """
+        """Close the open connections; a later call opens new ones."""
         self._session = None
         kept = None if self._forgotten is None else self._forgotten.detach()
         if kept is not None and self._loop is asyncio.get_running_loop():
@@ -155,7 +147,7 @@ class DirectCompletion:
 
 
 async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[None]:
-    """Close a session when this generator is closed: an event loop that ends does that to all that it has begun."""
+    """Close a session when this generator is closed: an ending event loop closes all of its generators."""
     try:
         yield
     finally:
@@ -163,7 +155,7 @@ async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[N
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) -> None:
-    """Close a generator in its loop, from any thread that collects the garbage; a loop that ended has closed it."""
+    """Close a generator in its loop, from any thread that collects garbage; a loop that ended has closed it."""
 
     async def close() -> None:
         await guard.aclose()
@@ -200,7 +192,7 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def _word_for(proxy: URL) -> dict[str, str]:
-    """Name and password for a proxy that asks for them; aiohttp makes a Proxy-Authorization of it."""
+    """Return the name and password for a proxy, from which aiohttp makes a Proxy-Authorization."""
     if proxy.user is None:
         return {}
     word = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
@@ -214,14 +206,14 @@ def _trusted() -> ssl.SSLContext:
 
 _ENDPOINT = "chat/completions"
 _NO_KEY = "none"
-"""What servers that look at no key are given, as on the other path."""
+"""Key for servers that need none, as litellm sends it."""
 
 
 def direct_completion(backend: Backend) -> DirectCompletion:
-    """The completion function for a backend that is asked directly. Imports nothing of litellm.
+    """Return the completion function of a backend that is used directly. Imports nothing of litellm.
 
     Raises:
-        ConfigurationError: It cannot be.
+        ConfigurationError: It cannot be used directly.
     """
     why_not = why_not_direct(backend)
     if why_not is not None:

@@ -1,6 +1,6 @@
-"""Requests in the form that vLLM and OpenAI take, compared with what litellm sends (tests/client/test_direct_requests.py).
+"""Requests in the form that vLLM and OpenAI take, compared with litellm's in tests/client/test_direct_requests.py.
 
-Facts about OpenAI's models come from litellm's price map, read from its file: the import would take seconds and 177 MiB.
+Facts about OpenAI's models are read from litellm's price map: the import would take seconds and 177 MiB.
 """
 
 import os
@@ -20,16 +20,16 @@ COMMON = frozenset(
         "stop", "temperature", "tool_choice", "tools", "top_p",
     }
 )  # fmt: skip
-"""OpenAI's parameters that any server of its protocol takes."""
+"""OpenAI's parameters that any compatible server takes."""
 _EFFORT = frozenset({"reasoning_effort"})
 _REASONING = frozenset({"max_tokens", "response_format", "seed", "tool_choice", "tools"}) | _EFFORT
-"""Parameters of every reasoning model of OpenAI's. Those of some of them alone are left to litellm."""
+"""Parameters of all OpenAI's reasoning models. Those of some models alone are left to litellm."""
 _EFFORTS = (None, "low", "medium", "high")
-"""Those that each of them takes."""
+"""Efforts that each of them takes."""
 _O_SERIES = re.compile(r"o\d")
 _SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?=[.-]|$)")
 _RESPONSES_FOR_TOOLS = (5, 4)
-"""From this series on OpenAI takes tools on another endpoint alone, unless thinking is off."""
+"""First series with tools on another endpoint alone, unless thinking is off."""
 
 PASSED_ON = frozenset(
     {
@@ -39,7 +39,7 @@ PASSED_ON = frozenset(
         "skip_special_tokens", "stop_token_ids", "structured_outputs", "thinking_budget", "top_a", "top_k",
     }
 )  # fmt: skip
-"""Arguments that OpenAI does not know and litellm hands on as they are. Others may be meant for litellm itself."""
+"""Arguments unknown to OpenAI that litellm passes on unchanged. Others may be meant for litellm itself."""
 
 ELSEWHERE = frozenset({"model", "messages", "timeout", "api_base", "api_key", "extra_headers", "extra_body"})
 """Arguments that are no keys of the body."""
@@ -47,7 +47,7 @@ ELSEWHERE = frozenset({"model", "messages", "timeout", "api_base", "api_key", "e
 
 @lru_cache(maxsize=64)
 def _entry(model: str) -> Mapping[str, Any]:
-    """The entry of one of OpenAI's models; empty for a model that is not listed."""
+    """Return the entry of one of OpenAI's models; empty if it is not listed."""
     table = read_table("model_prices_and_context_window_backup.json")
     names = (f"openai/{model}", model, base_of(model))
     entries: list[dict[str, Any]] = [table[name] for name in names if name in table]
@@ -63,14 +63,14 @@ def _reasons(model: str) -> bool:
 
 
 def taken(provider: str, model: str) -> frozenset[str]:
-    """The parameters that a model takes; those of an unknown name are the server's business."""
+    """Return the parameters that a model takes; an unknown name is left to the server."""
     if provider == "openai" and _reasons(model):
         return _REASONING
     return COMMON if provider == "openai" and _entry(model) else COMMON | _EFFORT
 
 
 def asked_straight(backend: Backend, model: str) -> bool:
-    """Tell whether chat completions serve this backend's requests, and not OpenAI's other endpoint or voices."""
+    """Return True if chat completions serve this backend's requests, not OpenAI's other endpoint or voices."""
     entry, effort = _entry(model), backend.extra.get("reasoning_effort")
     if entry.get("mode", "chat") != "chat" or model.startswith("responses/") or model.endswith("-latest"):
         # litellm looks an alias up under the name of what it stands for.
@@ -86,7 +86,7 @@ def asked_straight(backend: Backend, model: str) -> bool:
 
 
 def is_openais(backend: Backend) -> bool:
-    """Tell whether OpenAI itself is asked, and not another server that speaks its language."""
+    """Return True for OpenAI itself, False for another compatible server."""
     server = backend.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
     host = urlsplit(server).hostname if server else None
     return host is None or host == "openai.com" or host.endswith(".openai.com")
@@ -123,7 +123,9 @@ def body_of(request: Mapping[str, Any], *, provider: str, model: str) -> dict[st
 
 
 def _without(value: Any, **unwanted: object) -> Any:
-    """A copy of a JSON value without these keys, at any depth; one with a value of its own goes only if it has that."""
+    """Return a copy of a JSON value without these keys, at any depth; a key given with a value goes only if it has
+    that.
+    """
     if isinstance(value, dict):
         named = cast("dict[str, Any]", value)
         return {
@@ -137,7 +139,7 @@ def _without(value: Any, **unwanted: object) -> Any:
 
 
 def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The conversation; an assistant that only calls tools says nothing rather than null."""
+    """Return the conversation; an assistant message with tool calls alone has no content instead of null."""
     if all(message.get("content", "") is not None for message in messages):
         return list(messages)
     return [{name: value for name, value in message.items() if value is not None} for message in messages]

@@ -1,5 +1,6 @@
-"""The answer of a server, which anyone may have written: a completion of the shape that litellm would have made of it, or
-an error that `classify_error` understands. No error holds a key.
+"""Answer of a server, which anyone may have written: a completion in litellm's shape, or an error for `classify_error`.
+
+No error holds a key.
 """
 
 import json
@@ -13,9 +14,9 @@ from refinesynth.backends.backend import NO_REASON
 from refinesynth.text.jsontext import scrub
 
 _READ = 20_000
-"""Characters of an error page that are kept: as many as are looked at when it is sorted."""
+"""Characters of an error page that are kept: as many as its classification examines."""
 _SHOWN = 300
-"""Bytes of what could not be read that are repeated; enough for a page's title."""
+"""Bytes of unreadable content that are repeated; enough for a page's title."""
 _SUCCESS = 200
 _ERRORS = range(400, 600)
 _DEPTH = 4
@@ -23,12 +24,12 @@ _DEPTH = 4
 _MESSAGES = (
     "error", "errors", "message", "msg", "detail", "error_msg", "error_message", "errorMessage", "status_msg", "Message",
 )  # fmt: skip
-"""Names under which servers say what went wrong, the usual ones first."""
+"""Servers' names for an error's message, the usual ones first."""
 _CODES = (
     "code", "status_code", "statusCode", "status", "error_code", "errorCode", "http_status", "type", "error_type", "__type",
     "reason", "error",
 )  # fmt: skip
-"""Names under which they give it a number or a name of its own, the most telling first."""
+"""Servers' names for an error's number or code, the most telling first."""
 _INSTEAD = (
     "error", "code", "error_code", "status_code", "promptFeedback", "prompt_filter_results", "content_filter_results",
     "contentFilter",
@@ -61,36 +62,33 @@ class HttpError(Exception):
     ) -> None:
         super().__init__(message)
         self.status_code = status_code
-        """Its HTTP status; 200 for an answer that could not be read."""
+        """HTTP status; 200 for an answer that could not be read."""
         self.headers: Mapping[str, str] = {} if headers is None else headers
-        """Of the answer, their names in lower case."""
+        """Headers of the answer, names in lower case."""
         self.within = within
-        """True if the HTTP status was that of a success and the body reported an error; `status_code` is then derived from the
-        error's code, 0 if it has none."""
+        """True if the body of a successful answer reported an error; `status_code` is then derived from the error's
+        code, or 0."""
 
 
 class UnsupportedParamsError(Exception):
-    """The provider does not take a setting; named as in litellm, where it means the same."""
+    """The provider does not take a setting; the name is litellm's."""
 
 
 class Reply(dict[str, Any]):
-    """A chat completion as a dict."""
+    """A chat completion as a dict, with the headers of the HTTP answer, names in lower case."""
 
     __slots__ = ("headers",)
 
     def __init__(self, completion: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         super().__init__(completion)
         self.headers = headers
-        """Of the HTTP answer, their names in lower case."""
 
 
 def read_reply(body: bytes, headers: Mapping[str, str]) -> Reply:
-    """The completion in the body of an answer that says it is a success.
-
-    A reason why the answer ended is always there.
+    """Read the completion in the body of a successful answer; it always has a finish reason.
 
     Raises:
-        HttpError: It is no JSON object, or it says that there was an error.
+        HttpError: It is no JSON object, or reports an error.
     """
     completion = _object(body, headers)
     if (error := error_within(completion, headers)) is not None:
@@ -106,10 +104,10 @@ def read_reply(body: bytes, headers: Mapping[str, str]) -> Reply:
 
 
 def refused(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
-    """The error for an answer whose status is no success.
+    """Return the error for an unsuccessful status.
 
-    Its message is what the server says of the error, everything that it says of it included: often only a code tells a
-    used-up quota from a rate limit.
+    Its message is everything that the server says of the error: often only a code tells a used-up quota from a rate
+    limit.
     """
     text = body.decode(errors="replace")
     try:
@@ -124,10 +122,10 @@ def refused(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
 
 
 def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> HttpError | None:
-    """The error in the body of an answer whose status is a success; None where there is none.
+    """Return the error in the body of a successful answer; None without one.
 
-    Gateways put it beside the choices, into the first of them, or in their place; some put an empty one there when
-    nothing went wrong.
+    Gateways put it beside the choices, into the first of them, or in their place; some put an empty one there without a
+    fault.
     """
     choices, base, error = page.get("choices"), page.get("base_resp"), page.get("error")
     first: object = cast("list[object]", choices)[0] if isinstance(choices, list) and choices else None
@@ -155,7 +153,7 @@ def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = No
 
 
 def status_meant(code: str) -> int | None:
-    """The HTTP status that a server would send for a code in words, such as `rate_limit_error`; None if unknown."""
+    """Return the HTTP status of an error code in words, such as `rate_limit_error`; None if unknown."""
     return next((status for status, words in _MEANT.items() if re.search(words, code, re.IGNORECASE)), None)
 
 
@@ -168,7 +166,7 @@ def _meant(code: object) -> int | None:
 
 
 def _told(page: object, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]] | None:
-    """The message in an error page, and what else is said of the error; None if there is no message."""
+    """Return the message in an error page, and the rest about the error; None without a message."""
     if isinstance(page, list) and page:
         page, *others = cast("list[object]", page)
         told = _told(page, depth)
@@ -205,7 +203,7 @@ def _object(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _laxly(body: bytes, headers: Mapping[str, str]) -> object:
-    """What Python's own reader takes and orjson does not: escaped lone surrogates, NaN, a byte order mark."""
+    """Read JSON that Python accepts and orjson does not: escaped lone surrogates, NaN, a byte order mark."""
     try:
         # Decoded here: given bytes, it would take surrogates that are in the UTF-8 itself.
         return json.loads(body.decode("utf-8-sig"))

@@ -1,33 +1,33 @@
-"""The number of requests that a server takes at once, found out by trying which of two limits brings more answers."""
+"""Adaptive limit of a server's concurrent requests, found by comparing which of two limits brings more answers."""
 
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
 UNBOUNDED = 2**31
-"""`ConcurrencyLimit.current` where there is none."""
+"""`ConcurrencyLimit.current` without a limit."""
 _START = 16
-"""Few enough for a small server, and four doublings below what most take."""
+"""Few enough for a small server, and four doublings below what most servers take."""
 _WORTH = 0.25
-"""Of two limits the larger is kept if it brings at least this share of proportion: 19 % more requests at once, 4.4 %
-more answers. Less, and answers would come later for next to nothing; more, and one that nearly pays would not be found
-among the noise."""
+"""Share of proportional gain from which the larger of two limits is kept: 19 % more requests at once must bring 4.4
+% more answers. A lower share would delay answers for next to nothing; a higher one would lose small gains in the
+noise."""
 _HALVINGS, _DOUBLINGS = 2, 4
-"""Trials in a row that did not pay: so many halve the step between two limits, in its logarithm (a factor of 2, 1.41,
-1.19), so that the search ends within a fifth of what is right, and steps stay larger than chance; those beyond double
-the rest between trials (8 and 16 rounds), so that trials cost next to nothing at last."""
+"""Failed trials in a row: the first `_HALVINGS` halve the step between two limits, in its logarithm (a factor of 2,
+1.41, 1.19), so the search ends within a fifth of the optimum and steps stay larger than chance. Further ones double
+the rest between trials (8 and 16 rounds), so trials cost next to nothing in the end."""
 _FEW = 8
-"""Fewest answers from which a long step is judged, fewest faults that say anything, and fewest requests at once that
-slowness alone leads to: a few requests too many do no harm."""
+"""Fewest answers to judge a long step, fewest faults that count, and fewest concurrent requests that slowness alone
+leads to: a few requests too many do no harm."""
 _ROUND = 32
-"""Fewest answers from which a short step is judged, so that chance weighs less than the step."""
+"""Fewest answers to judge a short step, so chance weighs less than the step."""
 _TIMES = 3
-"""Times the faults that luck brings, and one more, that end a trial before its round is over: four refusals do. Where
-luck breaks a sixth of all requests, it takes half of them, which end it anyway: there nothing is to be gained."""
+"""Multiple of the expected random faults, plus one more, that ends a trial early: four refusals do. At a random
+fault rate of one sixth, half of all requests must fail, which ends the trial anyway."""
 _SUDDENLY = 1.5
-"""Slowness beside what it was that ends a rest."""
+"""Relative slowness that ends a rest."""
 _IN_USE = 0.8
-"""Share of the limit in use from which it is the limit that binds, and not the demand."""
+"""Share of the limit in use from which the limit binds, and not the demand."""
 
 
 @dataclass
@@ -40,20 +40,20 @@ class _Sum:
 
 @dataclass
 class _Measured:
-    """A limit, and what was measured there."""
+    """A limit with its measurements."""
 
     size: int
     used: float
-    """Logarithm of the places in use, on average."""
+    """Logarithm of the mean number of places in use."""
     gain: float
-    """Logarithm of the requests in flight, on average, times the share of them that were answered."""
+    """Logarithm of the mean number of requests in flight, times the answered share of them."""
     lost: float
-    """Share of those begun that were not answered."""
+    """Unanswered share of the begun requests."""
     pace: dict[Hashable, float]
     """Logarithm of the seconds per output token of each kind of request."""
 
     def mix(self, new: "_Measured") -> None:
-        """Measured once more; the last rounds weigh most."""
+        """Average with a new measurement; the last rounds weigh most."""
         self.used += (new.used - self.used) / 3
         self.gain += (new.gain - self.gain) / 3
         self.lost += (new.lost - self.lost) / 3
@@ -63,31 +63,29 @@ class _Measured:
 
 
 class ConcurrencyLimit:
-    """The most requests that may be in flight. Pure arithmetic: no clock, no waiting.
+    """Limit of the requests in flight. Pure arithmetic: no clock, no waiting.
 
-    Only one thing is asked of a limit: how many answers it brings. By Little's law that is, per second, the requests in
-    flight, times the share of them that are answered, over the time that an answer takes per output token (kinds of
-    requests are compared each with itself). So faults that come whatever the load speak against no limit, for they take
-    the same share of a small one; refusals and slowness beyond what a server can take do, because there more requests
-    bring no more answers.
+    A limit is judged by the answers that it brings. By Little's law these are, per second, the requests in flight,
+    times the answered share, over the time of an answer per output token (each kind of request is compared with
+    itself). Faults at any load speak against no limit, since they take the same share of a small one. Refusals and
+    slowness beyond the server's capacity do, because more requests then bring no more answers.
 
-    It is measured in rounds of as many answers as requests are in flight, of requests that were begun at this limit. Of
-    two limits the larger is kept if it brings clearly more, else the smaller. A trial that did not pay is followed by a
-    shorter step or, at last, a longer rest; two that paid, by longer steps again. A larger limit whose faults say before
-    the round is over that it cannot pay is given up at once, and the next rest is twice as long. Where most of what is
-    begun fails at the limit that was good, it is halved.
+    A round is as many answers as requests in flight, of requests begun at this limit. Of two limits the larger is kept
+    if it brings clearly more, else the smaller. A failed trial leads to a shorter step or a longer rest; two successful
+    ones to longer steps again. A larger limit is given up at once if its faults show that it cannot pay, and the next
+    rest doubles. If most requests fail at the limit that was good, it is halved.
 
-    Guarantees: 1 <= `current` <= ceiling. A server that takes C requests at once, and queues or refuses the rest, is
-    left, without noise, at 0.84 C to 1.14 C (8 at least where it queues). Not promised: anything while demand is below the limit, or
-    where luck alone breaks half of the requests.
+    Guarantees: 1 <= `current` <= ceiling. Without noise, a server that takes C requests at once and queues or refuses
+    the rest ends at 0.84 C to 1.14 C (at least 8 where it queues). Not promised: anything while demand is below the
+    limit, or if random faults break half of the requests.
     """
 
     def __init__(self, *, start: int | None = _START, ceiling: int | None = None) -> None:
-        """Begins with `start` requests in flight; None sets no limit and tries none."""
+        """Begin with `start` requests in flight; None sets no limit and tries none."""
         self._ceiling = float("inf") if ceiling is None else float(ceiling)
         self._start = self._ceiling if start is None else min(float(start), self._ceiling)
         self._work: dict[Hashable, float] = {}
-        """Seconds that all requests of a kind have taken so far: how much it weighs."""
+        """Kind of request to the seconds of all its requests so far, its weight."""
         self._begun = 0
         self.restart()
 
@@ -97,30 +95,22 @@ class ConcurrencyLimit:
         return UNBOUNDED if math.isinf(self._size) else max(1, int(self._size))
 
     def restart(self) -> None:
-        """Forget what this server took: it was gone, and may be another one."""
+        """Forget this server's limit: it was gone, and may be another one."""
         self._search_from(self._start)
 
     def begin(self) -> int:
-        """A request is begun.
-
-        Returns:
-            Its number, to be handed back with its outcome; `ended` comes last, and always.
-        """
+        """Begin a request; return its number, for the report of its end. `ended` comes last, and always."""
         self._begun += 1
         return self._begun
 
     def answered(
         self, number: int, *, seconds: float, tokens: float, kind: Hashable, in_flight: int, held: int = 0
     ) -> None:
-        """A request was answered.
+        """Report an answer to request `number`.
 
-        Args:
-            number: The request's, from `begin`.
-            seconds: What it took.
-            tokens: Output tokens.
-            kind: Requests of one kind are expected to take alike per token, such as those of one role of one model.
-            in_flight: Requests in flight, this one included.
-            held: Places that are kept free, as the server wishes.
+        `seconds` and output `tokens` are its own. Requests of one `kind`, such as of one role and model, are expected
+        to take similar time per token. `in_flight` counts this request too; `held` places are kept free at the server's
+        wish.
         """
         if number < self._first:
             return
@@ -132,9 +122,9 @@ class ConcurrencyLimit:
         self._in_use += in_flight + held
 
     def failed(self, number: int) -> None:
-        """A request got no answer, for whatever reason that lies with the server or on the way to it.
+        """Report a request without an answer, for reasons of the server or the network.
 
-        Requests that were begun before the limit last changed do not count: they say nothing of the present one.
+        Requests begun before the limit last changed do not count.
         """
         if number < self._first:
             return
@@ -152,7 +142,7 @@ class ConcurrencyLimit:
             self._rest *= 2
 
     def ended(self, number: int) -> None:
-        """A request is not in flight any more, however it ended."""
+        """Report the end of a request, after `answered` or `failed`."""
         if number < self._first:
             return
         self._left -= 1
@@ -162,7 +152,7 @@ class ConcurrencyLimit:
             self._open()
 
     def _refuted(self, begun: int) -> bool:
-        """Whether a larger limit has lost more already than it could bring, and several times what luck takes."""
+        """Return True if a larger limit has lost more than it could bring, and several times the random faults."""
         if self._settled is None or self._faults <= _TIMES * (1 + self._settled.lost * begun) or self._faults >= begun:
             return False
         loss = math.log((1 - self._settled.lost) / (1 - self._faults / begun))
@@ -203,7 +193,7 @@ class ConcurrencyLimit:
         return _Measured(self.current, math.log(used), math.log(in_flight * answered), 1 - answered, pace)
 
     def _slower(self, here: _Measured, there: _Measured) -> float:
-        """How much slower it is here than there, as a logarithm; kinds weigh by the work that they are."""
+        """Return the logarithm of the slowdown from `there` to `here`; kinds weigh by their work."""
         both = here.pace.keys() & there.pace.keys()
         work = sum(self._work[kind] for kind in both)
         return sum(self._work[kind] * (here.pace[kind] - there.pace[kind]) for kind in both) / work if work else 0.0

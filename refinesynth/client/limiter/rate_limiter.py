@@ -1,4 +1,4 @@
-"""Permits for requests to a backend: one limiter for everyone who asks the same server with the same key."""
+"""Permits for requests to a backend: one limiter for all requests to one server with one key."""
 
 import asyncio
 import logging
@@ -22,36 +22,36 @@ from refinesynth.errors import RunStopped
 
 _LOG = logging.getLogger("refinesynth.backends")
 _UNANSWERED = DOWN | {FaultKind.RATE_LIMIT}
-"""Faults that say something of how many requests the server takes; after any other one, it took the request."""
+"""Faults that count against the server's capacity; with any other, it took the request."""
 
 
 @dataclass(eq=False, slots=True)
 class Permit:
-    """One request's leave to be in flight. Report to it how the request ended; one without a report was cancelled."""
+    """Permission for one request to be in flight. Report its end; a permit without a report was cancelled."""
 
     limiter: "RateLimiter"
     priority: float
     buckets: TokenBuckets
     tokens: float
-    """Of the prompt, roughly."""
+    """Approximate tokens of the prompt."""
     kind: Hashable
     order: int = 0
     charged: float = 0.0
     number: int = 0
-    """Among all that had their turn."""
+    """Number among all granted permits."""
     since: float = 0.0
     held_until: float = float("-inf")
-    """How long its place is left empty when it has ended."""
+    """Time until which its place stays empty after its end."""
     trial: bool = False
     granted: bool = False
     waits: bool = False
-    """Whether it is in the queue."""
+    """True while it is in the queue."""
     turn: anyio.Event | None = None
     refusal: str | None = None
-    """Why there is no turn for it."""
+    """Reason why it gets no turn."""
     deadline: Deadline | None = None
     stopped: bool = False
-    """Whether it has stopped the deadline's clock."""
+    """True if it has stopped the deadline's clock."""
 
     def answered(
         self,
@@ -61,22 +61,19 @@ class Permit:
         billed: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """The request was answered.
+        """Report an answer.
 
-        Args:
-            output_tokens: Tokens of the answer.
-            seconds: What it took; since the permit was given if None.
-            billed: Tokens of prompt and answer together, for a limit on tokens; taken to be as estimated if None.
-            headers: The answer's HTTP headers, with names in lower case.
+        `seconds` counts from the grant if None, `billed` tokens of prompt and answer are the estimate if None, and the
+        names of `headers` are in lower case.
         """
         self.limiter.note_answer(self, output_tokens, seconds, billed, read_rate_headers(headers))
 
     def failed(self, fault: Fault, *, headers: Mapping[str, str] | None = None) -> None:
-        """The request met a fault."""
+        """Report a fault."""
         self.limiter.note_fault(self, fault, read_rate_headers(headers))
 
     def stop_clock(self) -> None:
-        """The episode does not pay with its time for a backend that is down."""
+        """Stop the episode's deadline while the backend is down."""
         if self.deadline is not None and not self.stopped:
             self.stopped = True
             self.deadline.stop()
@@ -91,8 +88,8 @@ class Permit:
 class Queue:
     """Requests that wait for a turn: smaller priorities first, first come first served among equals.
 
-    Those that share token buckets share a lane, so that one that waits for them stops no request in another lane. What
-    leaves out of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
+    Requests with the same token buckets share a lane, so one that waits for its buckets does not block other lanes.
+    Entries that leave out of turn are dropped when the queue reaches them, in constant time.
     """
 
     def __init__(self) -> None:
@@ -104,11 +101,10 @@ class Queue:
         return self._waiting
 
     def __iter__(self) -> Iterator[Permit]:
-        """All that wait, in no order; they may be removed meanwhile."""
+        """All waiting permits, in no order; they may be removed meanwhile."""
         return iter([permit for lane in self._lanes.values() for _, _, permit in lane if permit.waits])
 
     def add(self, permit: Permit) -> None:
-        """The request waits from now on."""
         self._arrived += 1
         permit.waits = True
         permit.order = self._arrived
@@ -116,12 +112,11 @@ class Queue:
         self._waiting += 1
 
     def remove(self, permit: Permit) -> None:
-        """It has its turn, or goes without."""
         permit.waits = False
         self._waiting -= 1
 
     def next(self, now: float) -> tuple[Permit | None, float]:
-        """Whose turn it is; or None, and when the buckets of one of them lets it go."""
+        """Return whose turn it is; or None, and when the first lane's buckets are ready."""
         first: Permit | None = None
         soonest = float("inf")
         for buckets, lane in self._lanes.items():
@@ -140,38 +135,35 @@ class Queue:
 
 @dataclass(frozen=True)
 class RateLimiterState:
-    """A limiter at one moment, for displays of a run."""
+    """Snapshot of a limiter, for displays of a run."""
 
     name: str
     limit: int | None
-    """Requests that may be in flight; None without bound."""
+    """Limit of the requests in flight; None without one."""
     in_flight: int
     waiting: int
     held_until: float | None
-    """Until when no request may go, because the server asked for that, on the event loop's clock (`time.monotonic`); None
-    if one may."""
+    """Time until which the server wants no request, on the event loop's clock (`time.monotonic`); None if one may
+    go."""
     down_since: float | None
     """On the same clock; None while the backend is up."""
     fault: str | None
-    """What the backend failed with last, if it has not answered since."""
+    """Last fault, if the backend has not answered since."""
     waits: bool = True
-    """Whether requests wait for the end of an outage; False where they go elsewhere."""
+    """True if requests wait for the end of an outage; False if they go elsewhere."""
     met: bool = True
-    """Whether the backend has ever answered anything."""
+    """True if the backend has ever answered."""
 
 
 class RateLimiter:
-    """Lets requests through one by one: as many at once as the server takes, no faster than its limits, none while it
-    is down.
+    """Admits requests: as many at once as the server takes, no faster than its limits, none while it is down.
 
-    Guarantees:
-        - No more than `limit.current` slots are reserved; a permit that is left is free again at once, but for Retry-After.
-        - Smaller priorities first, first come first served among equals. A request that waits for the buckets of its
-          own model holds no permit, and does not hold up requests to other models.
-        - A request that was answered with Retry-After leaves its place empty until that is over, as far as it is no
-          longer than `longest_wait`: one among many holds its own share of the requests, many hold them all.
-        - While the backend is down, one request at a time is let through; all others wait, as long as the breaker says.
-        - No request waits for ever, if requests in flight end (they have a timeout) and buckets are finite.
+    Guarantees: (1) at most `limit.current` places are taken; a place is free at once after its request, except for a
+    Retry-After. (2) Smaller priorities first, first come first served among equals. A request that waits for its
+    model's buckets holds no place and does not block other models. (3) A request answered with Retry-After leaves its
+    place empty until then, at most `longest_wait`: one such request holds its own share, many hold all. (4) While the
+    backend is down, one trial request at a time is admitted; all others wait, as long as the breaker says. (5) No
+    request waits forever, if requests in flight end (they have a timeout) and buckets are finite.
 
     Belongs to one event loop at a time, and may serve another one after that. Not safe for threads.
     """
@@ -184,13 +176,8 @@ class RateLimiter:
         breaker: CircuitBreaker | None = None,
         longest_wait: float = 60.0,
     ) -> None:
-        """Nothing is in flight.
-
-        Args:
-            name: What messages call the backend.
-            limit: How many requests at once; an adaptive one without ceiling if None.
-            breaker: When the backend counts as down, and how long requests wait for it; the usual one if None.
-            longest_wait: Most seconds that a server's wish is honoured for.
+        """Make a limiter; `name` is the backend's in messages. By default the limit is adaptive without ceiling. A
+        server's wish to wait is honoured for at most `longest_wait` seconds.
         """
         self.name = name
         self._limit = limit or ConcurrencyLimit()
@@ -200,23 +187,22 @@ class RateLimiter:
         self._any_buckets = TokenBuckets()
         self._in_flight = 0
         self._held: list[float] = []
-        """A heap: until when each of the places is empty that a Retry-After holds."""
+        """Heap of the times until which places are empty because of a Retry-After."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def met(self) -> bool:
-        """Whether the backend has ever answered anything."""
+        """True if the backend has ever answered."""
         return self._breaker.met
 
     @property
     def down(self) -> bool:
-        """Whether the backend is taken to be down."""
+        """True if the backend counts as down."""
         return not self._breaker.closed
 
     @property
     def state(self) -> RateLimiterState:
-        """This moment's."""
         fault = self._breaker.fault
         self._let_go(self._now())
         return RateLimiterState(
@@ -232,20 +218,18 @@ class RateLimiter:
         )
 
     def excuses(self, fault: Fault) -> bool:
-        """Whether a fault is part of an outage, and none of the request's own retries is spent on it."""
+        """Return True if a fault is part of an outage, so the request spends no retry on it."""
         return self.down and fault.kind in DOWN
 
     @asynccontextmanager
     async def permit(
         self, *, priority: float = 0.0, buckets: TokenBuckets | None = None, tokens: float = 0.0, kind: Hashable = None
     ) -> AsyncGenerator[Permit]:
-        """Wait for a turn, and hold it for the block.
+        """Wait for a turn, and hold it while the context lasts.
 
-        Args:
-            priority: Smaller goes first. The episode's number: what was begun first is finished first.
-            buckets: The rate limits that this request falls under.
-            tokens: Of the prompt, roughly.
-            kind: Requests of one kind take alike per output token, see `ConcurrencyLimit.answered`.
+        `priority`: smaller goes first; the episode's number, so the first begun is the first finished. `buckets`: rate
+        limits of this request. `tokens`: approximate tokens of the prompt. `kind`: requests of one kind take similar
+        time per output token, see `ConcurrencyLimit.answered`.
 
         Raises:
             RunStopped: The backend has been down for too long.
@@ -329,7 +313,7 @@ class RateLimiter:
         self._advance()
 
     def _advance(self) -> None:
-        """Let through the requests that may go now; set a timer where time alone lets more through."""
+        """Admit the requests that may go now; set a timer where time alone admits more."""
         now = self._now()
         if not self._breaker.closed:
             self._advance_trials(now)
@@ -432,19 +416,19 @@ class RateLimiter:
 
 
 Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
-"""A server, and the variables that may hold its key."""
+"""Server, and the variables of its key."""
 
 
 def endpoint(backend: Backend) -> Endpoint:
-    """The server and where its key is looked for; backends that agree in this are one to the server."""
+    """Return the endpoint of a backend; backends with the same one are the same to the server."""
     return server_of(backend) or split(backend.model)[0], key_variables(backend)
 
 
 def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: bool = False) -> RateLimiter:
-    """A limiter for backends of one endpoint; where they ask for different bounds, it keeps the strictest.
+    """Return a limiter for backends of one endpoint, with the strictest of their bounds.
 
-    Unless it `waits`, requests do not wait for the end of an outage; if they are `batched`,
-    all go that there are, and what comes of them says nothing of the server.
+    Without `waits`, requests do not wait for the end of an outage. With `batched`, all requests go at once, and their
+    faults say nothing of the server.
     """
     backends = (backend, *others)
     ceilings = [one.max_in_flight for one in backends if one.max_in_flight is not None]
@@ -463,7 +447,7 @@ def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: 
 
 
 def limiters_of(backends: Iterable[Backend], *, fallback: Backend | None = None) -> dict[Endpoint, RateLimiter]:
-    """One limiter for each endpoint among `backends`; where there is a `fallback`, only its own waits for an outage."""
+    """Return one limiter for each endpoint; with a `fallback`, only the fallback's endpoint waits for an outage."""
     grouped: dict[Endpoint, list[Backend]] = {}
     for backend in backends:
         grouped.setdefault(endpoint(backend), []).append(backend)

@@ -1,12 +1,11 @@
-"""Requests and tokens per minute: what the user allows, smoothly and without bursts, and what a server's headers say is
-left. Pure arithmetic: no clock, no waiting.
+"""Limits of requests and tokens per minute: the user's, without bursts, and the rest that a server's headers report.
 
-Read are Retry-After, the headers of OpenAI and those that follow it (`x-ratelimit-remaining-requests: 99`,
-`x-ratelimit-reset-requests: 6m0s`), Anthropic's (`anthropic-ratelimit-requests-remaining`, with the time of the reset in
-RFC 3339), and litellm's copies of either.
+Pure arithmetic: no clock, no waiting. Headers: Retry-After, OpenAI's (`x-ratelimit-remaining-requests: 99`,
+`x-ratelimit-reset-requests: 6m0s`), Anthropic's (`anthropic-ratelimit-requests-remaining`, with a reset time in RFC
+3339), and litellm's copies of either.
 
-The buckets are ours because of who waits: a limiter with a queue of its own, such as aiolimiter's, lets small requests
-overtake large ones for ever, and knows nothing of the priorities that the limiter's queue keeps.
+The buckets are ours because a limiter with its own queue, such as aiolimiter's, lets small requests overtake large ones
+forever, and ignores the priorities of the limiter's queue.
 """
 
 import math
@@ -18,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import cast
 
 _COPY = "llm_provider-"
-"""What litellm puts before a provider's headers."""
+"""litellm's prefix of a provider's headers."""
 _AMOUNT = r"(?:\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})"
 _UNIT = r"(?:milliseconds?|[muµn]s|seconds?|secs?|s|minutes?|mins?|m|hours?|h|days?|d)(?![a-z])"
 _PART = re.compile(rf"({_AMOUNT}) ?({_UNIT})", re.IGNORECASE)
@@ -40,30 +39,30 @@ _WAIT = re.compile(
     re.IGNORECASE,
 )
 _EPOCH = 1e9
-"""A wait of so many seconds, 30 years, is no wait."""
+"""Larger numbers of seconds, 30 years, are a time of day."""
 _LONGEST = 100
-"""Characters of a header that are looked at."""
+"""Characters of a header that are read."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """What is left of a limit."""
+    """Rest of a limit."""
 
     remaining: float
-    """Requests, or tokens."""
+    """Requests or tokens."""
     reset: float
-    """Seconds until all of it is there again."""
+    """Seconds until it is whole again."""
 
 
 @dataclass(frozen=True)
 class RateHeaders:
-    """What one answer's headers said of rate limits; None where they said nothing that can be read."""
+    """Rate limits in an answer's headers; None where nothing can be read."""
 
     retry_after: float | None = None
-    """Seconds in which the server wants no further request."""
+    """Seconds in which the server wants no request."""
     requests: Quota | None = None
     tokens: Quota | None = None
-    """Where there are several kinds of tokens, the one that runs out first if each is spent evenly."""
+    """Of several kinds of tokens, the one that runs out first if spent evenly."""
 
 
 NOTHING = RateHeaders()
@@ -88,9 +87,9 @@ def _wall_clock() -> datetime:
 
 
 def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], datetime] = _wall_clock) -> RateHeaders:
-    """What `headers` say; header names in lower case, or in a mapping that ignores case. Never raises over a value.
+    """Read headers with lower-case names, or in a mapping that ignores case; never raises over a value.
 
-    `clock` gives the present time, for headers that name a time of day.
+    `clock` gives the present time, for headers with a time of day.
     """
     if not headers:
         return NOTHING
@@ -103,7 +102,7 @@ def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], 
 
 
 def headers_of(source: object) -> Mapping[str, str]:
-    """The HTTP headers that an answer or an error carries, with names in lower case; empty if there are none."""
+    """Return the HTTP headers of an answer or an error, with names in lower case; empty if there are none."""
     response = getattr(source, "response", None)
     hidden = getattr(source, "_hidden_params", None)
     carried = (
@@ -121,11 +120,9 @@ def headers_of(source: object) -> Mapping[str, str]:
 
 
 def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float | None:
-    """A wait as servers write it: `20`, `0.5`, `20ms`, `6m0s`, `2024-05-01T12:00:00Z`, `Wed, 01 May 2024 12:00:00 GMT`,
-    `1714564800`.
+    """Return a wait in seconds, 0 for a past time, None for anything else.
 
-    Returns:
-        Seconds from now, 0 for a time that has passed, None for anything else.
+    Forms: `20`, `0.5`, `20ms`, `6m0s`, `2024-05-01T12:00:00Z`, `Wed, 01 May 2024 12:00:00 GMT`, `1714564800`.
     """
     text = text.strip()[:_LONGEST]
     try:
@@ -146,7 +143,7 @@ def _duration(text: str) -> float | None:
 
 
 def wait_in_words(text: str) -> float | None:
-    """Seconds that words ask to wait, such as `Please try again in 6m0s` or `"retryDelay":"12s"`; None if they do not."""
+    """Return the seconds that words ask to wait, as in `Please try again in 6m0s` or `"retryDelay":"12s"`; else None."""
     found = _WAIT.search(text)
     if found is None:
         return None
@@ -206,47 +203,46 @@ _MINUTE = 60.0
 _WINDOW = 6.0
 """Seconds of tokens that may be spent at once."""
 _FIRST_GUESS = 500.0
-"""Tokens that the first answer is taken to have."""
+"""Expected tokens of the first answer."""
 _UNNOTICED = 1e-3
 """Seconds between requests that are not worth a wait."""
 
 
 class TokenBucket:
-    """Fills at a steady rate up to its size; what is taken beyond that is owed, and has to fill up first."""
+    """Fills at a steady rate up to its size; what is taken beyond that is owed."""
 
     def __init__(self, *, rate: float, size: float) -> None:
-        """Full at first. `rate` is per second."""
+        """Begin full. `rate` is per second."""
         self._rate = rate
         self._size = size
         self._full_at = float("-inf")
 
     def ready_at(self, amount: float) -> float:
-        """When this much may be taken; an amount larger than the bucket, once it is full."""
+        """Return when this amount may be taken; more than the size, once it is full."""
         return self._full_at - (self._size - min(amount, self._size)) / self._rate
 
     def take(self, now: float, amount: float) -> None:
-        """Take it, there or not; a negative amount is given back."""
+        """Take an amount, whether it is there or not; a negative one is given back."""
         self._full_at = max(self._full_at, now) + amount / self._rate
 
 
 class Allowance:
-    """The rest of a limit as a server reports it, spread evenly over the time until the limit is whole again."""
+    """Rest of a limit as a server reports it, spread evenly over the time until its reset."""
 
     def __init__(self) -> None:
         self._remaining = float("inf")
         self._until = float("-inf")
         self.ready_at = float("-inf")
-        """When the next request may go."""
+        """Time of the next request."""
 
     def learn(self, now: float, quota: Quota, *, longest: float) -> None:
-        """The server's word on what is left; it is asked again after `longest` seconds in any case."""
+        """Note a quota; the next request goes after at most `longest` seconds."""
         self._remaining = quota.remaining
         self._until = now + quota.reset
         limit = now + min(quota.reset, longest)
         self.ready_at = limit if quota.remaining < 1 else min(self.ready_at, limit)
 
     def take(self, now: float, amount: float) -> None:
-        """One request of this many."""
         if now >= self._until:
             self._remaining = float("inf")
             return
@@ -256,11 +252,11 @@ class Allowance:
 
 
 class TokenBuckets:
-    """The rate limits of one model: those that the user set, and those that the server reports.
+    """Rate limits of one model: the user's, and those that the server reports.
 
-    Tokens are charged before a request by an estimate, and the difference to what was billed is charged to (or given
-    back with) the next one, so that the limit holds on average over a few requests. A request that waits asks
-    `ready_at`, waits until then, and calls `charge`; whose turn it is, is decided elsewhere.
+    Tokens are charged before a request by an estimate, and the difference to the bill with the next one, so the limit
+    holds on average over a few requests. A waiting request asks `ready_at`, waits until then, and calls `charge`; turns
+    are decided elsewhere.
     """
 
     def __init__(
@@ -282,7 +278,7 @@ class TokenBuckets:
         self._answer = _FIRST_GUESS
 
     def ready_at(self, prompt_tokens: float) -> float:
-        """When a request with such a prompt may go; in the past if it may go now."""
+        """Return when a request with such a prompt may go; in the past if it may go now."""
         ready = max(self._left_requests.ready_at, self._left_tokens.ready_at)
         if self._requests is not None:
             ready = max(ready, self._requests.ready_at(1.0))
@@ -291,11 +287,7 @@ class TokenBuckets:
         return ready
 
     def charge(self, now: float, prompt_tokens: float) -> float:
-        """A request goes.
-
-        Returns:
-            What was charged for it, in tokens; give it to `settle`.
-        """
+        """Charge a request; return the charged tokens, for `settle`."""
         charged = prompt_tokens + self._answer
         for limit in (self._requests, self._left_requests):
             if limit is not None:
@@ -306,14 +298,13 @@ class TokenBuckets:
         return charged
 
     def settle(self, now: float, charged: float, *, billed: float, answer: float | None = None) -> None:
-        """Correct what `charge` charged once it is known, in tokens; `answer` is None where there was none."""
+        """Correct a charge to the `billed` tokens; `answer` is None without an answer."""
         if self._tokens is not None:
             self._tokens.take(now, billed - charged)
         if answer is not None:
             self._answer += (answer - self._answer) / 8
 
     def learn(self, now: float, rate_headers: RateHeaders) -> None:
-        """Take note of the limits that the server sent with an answer."""
         if rate_headers.requests is not None:
             self._left_requests.learn(now, rate_headers.requests, longest=self._longest_wait)
         if rate_headers.tokens is not None:

@@ -1,6 +1,6 @@
-"""One run on several cores or machines: blocks of its personas are played by tasks on Ray.
+"""One run on several cores or machines: Ray tasks play blocks of its personas.
 
-The run itself stays in one place: the driver feeds personas, commits outcomes and completions, and holds the budget.
+The driver feeds personas, commits outcomes and completions, and holds the budget.
 """
 
 from refinesynth.synthesis.workers.blocks import Blocks, open_blocks

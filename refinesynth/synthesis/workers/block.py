@@ -1,8 +1,8 @@
-"""A block of personas: a Ray task that plays it, wherever Ray starts that, and reports to the driver.
+"""Ray task that plays a block of personas and reports to the driver.
 
-Each completion is committed to a journal in the block's own folder before it is used, and reported a moment later. The
-folder is below the run's on the machine that has the run, so nothing that was paid for is lost with a task that is
-killed there; elsewhere it is a temporary one, and what was not reported is lost with the task.
+Each completion is committed to a journal in the block's own folder before it is used, and reported a moment later. On the
+machine of the run, that folder is inside the run folder and outlives a killed task. Elsewhere it is a temporary folder,
+and completions that were not reported are lost with the task.
 """
 
 import logging
@@ -23,10 +23,9 @@ import anyio.to_thread
 from refinesynth._version import __version__
 from refinesynth.backends import Backend, Completion, Role
 from refinesynth.client import close_models, open_models
-from refinesynth.client.beside import beside
+from refinesynth.client.background import background_tasks
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
-from refinesynth.client.lacks import Lacks
 from refinesynth.client.several import limiters_in
 from refinesynth.client.tracing import Tracing, traced
 from refinesynth.client.watch import Calls, watch
@@ -39,15 +38,15 @@ from refinesynth.run.blocks import blocks_of
 from refinesynth.run.folder import JOURNAL
 from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.collector import calm_collector
-from refinesynth.synthesis.progress import How, room_of, troubles_of
-from refinesynth.synthesis.room import Room
+from refinesynth.synthesis.concurrency import EpisodeLimit
+from refinesynth.synthesis.progress import BackendsState, room_of, troubles_of
 from refinesynth.synthesis.workers.mailbox import Mailbox, Report
 from refinesynth.trajectory import Persona
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSettings:
-    """Settings that all blocks of a run share; can be pickled if its rules and its completion function can."""
+    """Settings that all blocks of a run share; picklable if the rules and the completion function are."""
 
     settings: EpisodeSettings
     backends: Mapping[Role, Backend]
@@ -57,15 +56,14 @@ class BlockSettings:
     most: int
     """Most episodes of a block in flight."""
     fewest: int
-    """Fewest: as many as `most`, unless the servers decide."""
+    """Fewest; as many as `most`, unless the servers decide."""
     folder: Path
     """The run's folder, absolute."""
     host: str
-    """The machine that has it."""
+    """Name of the machine with the run's folder."""
     report_every: float
     """Seconds between two reports."""
     log_level: int = logging.INFO
-    """Least severity of what is reported."""
     tracing: Tracing | None = None
 
     @property
@@ -81,9 +79,9 @@ class ToPlay:
     index: int
     persona: Persona
     known: tuple[Paid, ...] = ()
-    """Completions that it has paid for before."""
+    """Completions that were paid for before."""
     ended: bool = False
-    """True if it had ended, and is made again; as `EpisodeMemory.ended`."""
+    """As `EpisodeMemory.ended`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +89,10 @@ class Block:
     """Work of one task."""
 
     number: int
-    """Of the block, in this process of the run."""
+    """Number of the block, counted by the driver's process."""
     episodes: tuple[ToPlay, ...]
     budget: Budget | None
-    """A share of the run's; None without a limit."""
-    lacks: bytes
-    """Features that servers are known not to have, from `Lacks.to_json`."""
+    """Share of the run's budget; None without a limit."""
 
 
 def play_block(
@@ -108,42 +104,31 @@ def play_block(
     environment: Mapping[str, str],
     paths: Sequence[str],
 ) -> Exception | None:
-    """Play a block, and put a `Report` into `mailbox` before, now and then, and at the end; it says if the block is to end.
+    """Play a block; put a `Report` into `mailbox` at the start, regularly, and at the end.
 
-    Of the driver's `environment` it takes over what its own has not, such as keys, and so with the `paths` on which
-    modules are looked for.
+    Variables of the driver's `environment` that are missing here, such as keys, are set; likewise the module `paths`.
 
     Returns:
-        The error because of which no episode can go on, if there is one. Episodes that are not reported as finished
-        could not be paid from the block's share of the budget.
+        The error that keeps all episodes from going on, if any. Without one, episodes that are not reported as finished
+        exceeded the block's share of the budget.
     """
+    if version != __version__:
+        return ConfigurationError(
+            f"a worker has refinesynth {__version__}, and the run {version}: install the same one on all machines of the cluster"
+        )
     for name, value in environment.items():
         os.environ.setdefault(name, value)
     sys.path += [path for path in paths if path not in sys.path]
     try:
-        playing = _Playing(*_read(settings, block, version=version), mailbox)
+        playing = _Playing(pickle.loads(settings), pickle.loads(block), mailbox)  # noqa: S301 - of the same user
         anyio.run(playing.run)
     except Exception as error:  # noqa: BLE001 - raised by the driver
         return _portable(error)
     return None
 
 
-def _read(settings: bytes, block: bytes, *, version: str) -> tuple[BlockSettings, Block]:
-    if version != __version__:
-        raise ConfigurationError(
-            f"a worker has refinesynth {__version__}, and the run {version}: install the same one on all machines of the cluster"
-        )
-    try:
-        return pickle.loads(settings), pickle.loads(block)  # noqa: S301 - of the same program and user
-    except Exception as error:
-        raise ConfigurationError(
-            f"the settings cannot be read by a worker ({''.join(format_exception_only(error)).strip()}): the modules with your "
-            f"rules and completion functions must be installed on all machines of the cluster"
-        ) from error
-
-
 def _portable(error: Exception) -> Exception:
-    """An error that arrives: one with arguments of its own may be written, and not be read again."""
+    """Return an error that can be unpickled; one with arguments of its own often cannot."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     except Exception:  # noqa: BLE001 - its class may raise anything
@@ -160,10 +145,7 @@ class _Playing(logging.Handler):
         self._block = block
         self._mailbox = mailbox
         self._calls = Calls()
-        self._lacks = Lacks()
-        self._models = open_models(
-            settings.backends, call=settings.call, fallback=settings.fallback, calls=self._calls, lacks=self._lacks
-        )
+        self._models = open_models(settings.backends, call=settings.call, fallback=settings.fallback, calls=self._calls)
         self._tracker = BudgetTracker(block.budget)
         self._folder = ""
         self._report = Report()
@@ -176,11 +158,7 @@ class _Playing(logging.Handler):
         self._report.said.append((record.levelno, facts_of(record)))
 
     async def run(self) -> None:
-        """Play it.
-
-        Raises:
-            RefinesynthError: No episode can go on.
-        """
+        """Play it. Raises RefinesynthError: no episode can go on."""
         if not await self._send():
             await close_models(self._models.values())
             return
@@ -193,9 +171,8 @@ class _Playing(logging.Handler):
             logger.setLevel(self._settings.log_level)
             until.enter_context(traced(self._settings.tracing))
             journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
-            await self._lacks.learn(self._block.lacks)
             try:
-                async with beside() as tasks:
+                async with background_tasks() as tasks:
                     tasks.start_soon(watch, self._calls)
                     with anyio.CancelScope() as playing:
                         tasks.start_soon(self._send_often, playing)
@@ -210,10 +187,10 @@ class _Playing(logging.Handler):
             raise self._failure
 
     def _own_folder(self, until: ExitStack) -> Path:
-        """A new folder, locked, which the driver removes, or on another machine the end of the block.
+        """Make and lock the block's folder; the driver removes it, on another machine the end of the block.
 
         Raises:
-            StorageError: There can be none.
+            StorageError: The folder cannot be made.
         """
         try:
             if not self._settings.here:
@@ -222,14 +199,14 @@ class _Playing(logging.Handler):
             parent.mkdir(exist_ok=True)
             new = Path(tempfile.mkdtemp(prefix="new-", dir=parent))
             until.enter_context(FolderLock(new))
-            # Under this name the driver looks for blocks that died; from the beginning it is locked.
+            # The driver looks for dead blocks under this name, so it is locked before.
             self._folder = new.name.replace("new-", "block-")
             return new.rename(parent / self._folder)
         except OSError as error:
             raise StorageError(f"{socket.gethostname()} cannot keep the journal of a block: {error}") from error
 
     async def _play_all(self, journal: Journal) -> None:
-        room = Room(self._settings.most, self._settings.fewest, lambda: limiters_in(self._models.values()))
+        room = EpisodeLimit(self._settings.most, self._settings.fewest, lambda: limiters_in(self._models.values()))
         async with anyio.create_task_group() as tasks:
 
             async def play(episode: ToPlay) -> None:
@@ -282,9 +259,11 @@ class _Playing(logging.Handler):
         """Report; False if the block is to end."""
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report()
-        report.block, report.folder, report.lacks = self._block.number, self._folder, self._lacks.to_json()
-        report.how = How(self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight)
-        # Not to be broken off: what was paid is in no other report.
+        report.block, report.folder = self._block.number, self._folder
+        report.how = BackendsState(
+            self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight
+        )
+        # Shielded: these completions are in no other report.
         with anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(self._mailbox.put, report)
         raise AssertionError("a shield was broken off")

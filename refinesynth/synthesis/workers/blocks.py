@@ -1,4 +1,4 @@
-"""The driver's side of many machines: personas are gathered to blocks, and each block is played by a task on Ray."""
+"""Driver of a run on Ray: gathers personas into blocks and has a Ray task play each block."""
 
 import logging
 import math
@@ -6,29 +6,28 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
-from pydantic_ai.usage import RequestUsage
 
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Mixed
-from refinesynth.client.beside import beside
+from refinesynth.client.answers import usage_of
+from refinesynth.client.background import background_tasks
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
-from refinesynth.client.lacks import Lacks
 from refinesynth.episode import episode_id
 from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import Paid
 from refinesynth.run import Finished, RunWriter
 from refinesynth.run.blocks import blocks_of, collect
-from refinesynth.synthesis.progress import How
-from refinesynth.synthesis.room import FEWEST
+from refinesynth.synthesis.concurrency import FEWEST
+from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.block import Block, BlockSettings, ToPlay, play_block
-from refinesynth.synthesis.workers.cluster import answered, connected, number_of, ray
+from refinesynth.synthesis.workers.cluster import answered, connected, first_line, number_of, ray
 from refinesynth.synthesis.workers.mailbox import Mailbox, Report
 from refinesynth.synthesis.workers.shares import Share, Shares
 from refinesynth.trajectory import Persona
@@ -37,32 +36,30 @@ if TYPE_CHECKING:
     from refinesynth.backends import Backend
 
 _BLOCKS_OF_EACH = 2
-"""Blocks for each worker into which what waits is cut, so a slow worker is helped."""
+"""Blocks per worker into which waiting episodes are cut; a slow worker then gets fewer."""
 _LONGEST = 4
-"""Episodes of a block for each that it may have in flight."""
+"""Episodes of a block per episode that it may have in flight."""
 _GATHER = 0.02
-"""Seconds in which personas that come one after the other get into one block."""
+"""Seconds in which arriving personas join one block."""
 _LISTEN_EVERY = 0.05
-"""Seconds between two looks for reports while there are none."""
+"""Seconds until the next look for reports when there were none."""
 REPORTS = 500
-"""Reports of all blocks together in a second, roughly, at most."""
+"""Approximate limit of the reports per second of all blocks."""
 _LIVES = 5
-"""Tasks that may die one after the other without finishing an episode; then something is wrong with all."""
+"""Tasks that may die in a row without finishing an episode before the run stops."""
 _PATIENCE = 10.0
-"""Seconds until a block without a place is reported, and until a task is killed that was told to end."""
+"""Seconds that a task has for its end before it is killed; twice that, a block may wait for a CPU without a warning."""
 
 _LOG = logging.getLogger("refinesynth.workers")
 
 
 @dataclass(eq=False)
 class _Episode:
-    """An episode that is to be played in another process."""
-
     index: int
     persona: Persona
     purse: EpisodeTracker
     tries: int = 0
-    """Times that it came back from a block, unpaid."""
+    """Blocks that gave it back unpaid."""
     begun: bool = False
     """True if a block may have begun it."""
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -76,12 +73,12 @@ class _Episode:
 
 @dataclass(eq=False)
 class _Out:
-    """A block that is out."""
+    """A block that was sent out."""
 
     number: int
     episodes: dict[int, _Episode]
     share: Share = field(init=False)
-    how: How = field(default_factory=How)
+    how: BackendsState = field(default_factory=BackendsState)
     begun: bool = False
     """True once there was a report."""
     folder: str = ""
@@ -93,7 +90,7 @@ class _Out:
 
 
 class Blocks:
-    """Plays episodes in other processes; `run` has to go on beside."""
+    """Plays episodes in other processes while `run` goes on in a task of its own."""
 
     def __init__(
         self,
@@ -101,7 +98,6 @@ class Blocks:
         *,
         folder: RunWriter,
         tracker: BudgetTracker,
-        lacks: Lacks,
         on_change: Callable[[], None],
         workers: int,
     ) -> None:
@@ -109,7 +105,6 @@ class Blocks:
         self._pickled = _pickled(settings)
         self._folder = folder
         self._tracker = tracker
-        self._lacks = lacks
         self._on_change = on_change
         self._workers = workers
         self._shares = Shares(tracker)
@@ -119,28 +114,25 @@ class Blocks:
         """Numbers of blocks that died."""
         self._number = 0
         self._retries = 0
-        """Of blocks that have ended."""
+        """Retries of blocks that have ended."""
         self._deaths = 0
-        """Tasks that died one after the other, without finishing an episode; those that were out together, as on a machine
-        that is lost, are one."""
+        """Deaths in a row without a finished episode; tasks that were out together, as on a lost machine, count once."""
         self._last_of_death = 0
         """Number of the last block that was out when a task died."""
         self._task: Any = None
-        """The function that plays a block, as Ray knows it."""
-        self._placed = False
-        """True once every block that was out had a place."""
+        """`play_block` as a remote function of Ray."""
         self._changed = anyio.Event()
         self._mailbox: Mailbox
         self._hearing = anyio.Lock()
         self._failure: Exception | None = None
         self._lost = False
-        """True once the cluster is, when Ray is asked nothing more: it may not answer."""
+        """True once the cluster is lost; Ray may answer no further call then."""
 
     async def play(self, index: int, persona: Persona) -> Finished:
-        """One episode, in some block.
+        """Play one episode in some block.
 
         Raises:
-            BudgetSpent: It cannot be paid.
+            BudgetSpent: The budget does not pay for it.
             RunStopped: No episode can go on, or tasks keep dying.
             StorageError: The cluster is lost, or the run's folder cannot be written.
         """
@@ -156,10 +148,10 @@ class Blocks:
         self._tracker.ended(episode.result.line.spent)
         return episode.result
 
-    def how(self) -> How:
-        """State of the backends, of all blocks together, each trouble once however many have it."""
+    def how(self) -> BackendsState:
+        """State of the backends over all blocks, each trouble once."""
         each = [out.how for out in self._out.values()]
-        return How(
+        return BackendsState(
             retries=self._retries + sum(one.retries for one in each),
             troubles=tuple(dict.fromkeys(trouble for one in each for trouble in one.troubles)),
             room=sum(one.room for one in each),
@@ -167,23 +159,23 @@ class Blocks:
         )
 
     def queued(self) -> int:
-        """Episodes that were handed over and are not in flight."""
+        """Number of episodes that were handed over and are not in flight."""
         left = len(self._waiting) + sum(len(out.left) for out in self._out.values())
         return max(0, left - self.how().in_flight)
 
     async def run(self) -> None:
-        """Send blocks out until it is cancelled; then blocks are told to end, and their last reports are heard."""
+        """Send blocks out until cancelled; then end the blocks and take their last reports."""
         await self._guarded(self._run)
 
     async def _run(self) -> None:
         self._mailbox = await anyio.to_thread.run_sync(Mailbox.open)
-        # Once for all blocks, since Ray sends a function and large arguments anew for each of them. A task that dies is
-        # replaced here and not by Ray, with what was paid for by then.
+        # Once for all blocks: Ray sends a function and large arguments anew for each task. A dead task is replaced here
+        # and not by Ray, with the completions that it had paid for.
         how: dict[str, Any] = {"num_cpus": _cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
         self._task, self._pickled = ray().remote(**how)(play_block), ray().put(self._pickled)
         try:
             async with anyio.create_task_group() as tasks:
-                for task in (self._listen, self._look_after, self._send_out):
+                for task in (self._listen, self._watch_waiting, self._send_out):
                     tasks.start_soon(self._guarded, task)
         finally:
             if not self._lost:
@@ -192,12 +184,12 @@ class Blocks:
             with suppress(OSError):
                 blocks_of(self._folder.path).rmdir()
 
-    async def _guarded(self, task: Any, *given: Any) -> None:
-        """Run a task of the group; an error ends all episodes."""
+    async def _guarded(self, task: Callable[..., Awaitable[None]], *given: Any) -> None:
+        """Run a task of the group; its error ends all episodes."""
         try:
             await task(*given)
         except Exception as error:  # noqa: BLE001 - raised by `play`
-            # Once a connection is lost, Ray raises errors of any class.
+            # After a lost connection, Ray raises errors of any class.
             lost = isinstance(error, ConnectionError | ray().exceptions.RayError) or not ray().is_initialized()
             self._lost = self._lost or lost
             self._fail(_lost() if lost else error)
@@ -214,7 +206,6 @@ class Blocks:
                 while not self._waiting or len(self._out) >= self._workers:
                     self._changed = anyio.Event()
                     await self._changed.wait()
-                # The pool hands over one persona after the other.
                 await anyio.sleep(_GATHER)
                 self._waiting.sort(key=lambda episode: (-episode.tries, episode.index))
                 chosen, self._waiting = self._waiting[: self._size()], self._waiting[self._size() :]
@@ -224,7 +215,7 @@ class Blocks:
                     tasks.start_soon(self._guarded, self._play_block, out)
 
     def _size(self) -> int:
-        """Episodes of the next block: a part of what waits, but enough for a worker."""
+        """Number of episodes of the next block: a part of the waiting ones, but enough for a worker."""
         waiting, free = len(self._waiting), self._workers - len(self._out)
         settings = self._settings
         at_once = min(settings.most, _LONGEST * FEWEST) if settings.fewest < settings.most else settings.most
@@ -232,7 +223,7 @@ class Blocks:
         return min(_LONGEST * at_once, max(enough, math.ceil(waiting / (_BLOCKS_OF_EACH * self._workers))))
 
     async def _play_block(self, out: _Out) -> None:
-        """One block from its beginning to its end, however that comes."""
+        """Play one block and take back its share of the budget, however it ends."""
         try:
             tries = max(episode.tries for episode in out.left)
             out.share = await self._shares.take(len(out.episodes), tries=tries)
@@ -243,7 +234,7 @@ class Blocks:
         except BudgetSpent as error:
             for episode in out.left:
                 episode.end(error)
-        # After any other error it is still out, so its episodes end with those of all others.
+        # After any other error the block stays in `_out`, and `_fail` ends its episodes.
         self._retries += out.how.retries
         del self._out[out.number]
         self._changed.set()
@@ -275,7 +266,7 @@ class Blocks:
         self._waiting += out.left
 
     async def _end(self, out: _Out, ref: Any) -> None:
-        """Wait until a block that plays has heard that it is to end; after a time its process is killed."""
+        """Tell a playing block to end and wait for it; kill its process after a time."""
         if not await anyio.to_thread.run_sync(self._mailbox.end, out.number):
             return
         patience = _PATIENCE + 2 * self._settings.report_every
@@ -287,29 +278,25 @@ class Blocks:
                 await answered(ref)
 
     async def _replace(self, out: _Out, death: Exception) -> None:
-        """Take over what a dead task has paid for.
-
-        Raises:
-            RunStopped: Too many have died one after the other.
-        """
+        """Take over the completions of a dead task. Raises RunStopped: too many tasks have died in a row."""
         await self._give_up(out)
         if out.number > self._last_of_death:
             self._deaths, self._last_of_death = self._deaths + 1, self._number
         if self._deaths >= _LIVES:
             raise RunStopped(
-                f"{_LIVES} workers died one after the other, the last one so: {_in_a_line(death)} Where it was killed for want of memory, "
-                f"give the run more, or lower concurrency or workers."
+                f"{_LIVES} workers died one after the other, the last one so: {first_line(death)[:500]} If it ran out of "
+                f"memory, give the run more, or lower concurrency or workers."
             ) from death
 
     def _submit(self, out: _Out) -> Any:
-        """Have a task play a block; its reference."""
+        """Start the task of a block; return its reference."""
         to_play: list[ToPlay] = []
         for one in out.left:
             name = episode_id(one.persona, index=one.index, settings=self._settings.settings)
             memory = self._folder.memory(name, one.index, again=one.begun)
             one.begun = True
             to_play.append(ToPlay(one.index, one.persona, memory.everything(), memory.ended))
-        block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget, lacks=self._lacks.to_json())
+        block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget)
         return self._task.remote(
             self._pickled,
             pickle.dumps(block),
@@ -320,7 +307,7 @@ class Blocks:
         )
 
     async def _give_up(self, out: _Out) -> None:
-        """Take over all that was paid for in a block that died, and in others that ended meanwhile."""
+        """Take over the completions of a block that died, and of others that ended meanwhile."""
         await self._hear()
         self._dead.add(out.number)
         await collect(blocks_of(self._folder.path), self._keep_unreported)
@@ -333,7 +320,7 @@ class Blocks:
                 await anyio.sleep(_LISTEN_EVERY)
 
     async def _hear(self) -> bool:
-        """Take all reports that are there; False if there were none. Not to be broken off: they come once."""
+        """Take all reports; False if there were none. Shielded, because a report is delivered once."""
         reports: list[Report] = []
         with anyio.CancelScope(shield=True):
             async with self._hearing:
@@ -346,8 +333,7 @@ class Blocks:
         out = None if report.block in self._dead else self._out.get(report.block)
         for level, facts in report.said:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
-        await self._lacks.learn(report.lacks)
-        # Of one that was given up as dead, what was in its journal is counted.
+        # The journal of a block that was given up as dead is counted already.
         paid = report.paid if out is not None else self._folder.unknown(report.paid)
         await self._folder.keep(paid)
         for one in paid:
@@ -363,8 +349,8 @@ class Blocks:
             self._on_change()
 
     async def _keep_unreported(self, found: Sequence[Paid]) -> None:
-        """Keep those completions of a block that has ended which it has not reported."""
-        # Its last report was sent before its folder was let go of.
+        """Keep the completions of an ended block that it has not reported."""
+        # The last report of a block precedes the release of its folder.
         await self._hear()
         new = self._folder.unknown(found)
         await self._folder.keep(new)
@@ -372,49 +358,31 @@ class Blocks:
             self._count(paid, None)
 
     def _count(self, paid: Paid, out: _Out | None) -> None:
-        usage = RequestUsage(
-            input_tokens=paid.input_tokens,
-            cache_read_tokens=paid.cached_tokens,
-            cache_write_tokens=paid.cache_write_tokens,
-            output_tokens=paid.output_tokens,
-        )
         if out is None:
-            self._tracker.count(usage, paid.cost_usd)
+            self._tracker.count(usage_of(paid), paid.cost_usd)
         else:
-            out.share.count(usage, paid.cost_usd, episode=out.episodes[paid.index].purse)
+            out.share.count(usage_of(paid), paid.cost_usd, episode=out.episodes[paid.index].purse)
 
-    # Places.
-
-    async def _look_after(self) -> None:
-        """Report blocks that find no place.
+    async def _watch_waiting(self) -> None:
+        """Warn of blocks that wait for a CPU of the cluster; Ray itself waits without a word.
 
         Raises:
-            ConfigurationError: At the beginning, one has waited for as long as the environment allows.
+            ConfigurationError: One has waited for longer than the environment allows.
         """
         limit = number_of("REFINESYNTH_CLUSTER_WAIT", math.inf)
         while True:
             await anyio.sleep(min(_PATIENCE, max(0.1, limit)))
-            self._placed = self._placed or (bool(self._out) and all(out.begun for out in self._out.values()))
-            since = min((out.since for out in self._out.values() if not out.begun), default=math.inf)
-            waited = anyio.current_time() - since
-            text = await anyio.to_thread.run_sync(self._no_room) if waited > min(2 * _PATIENCE, limit) else None
-            if text is None:
+            waiting = [out for out in self._out.values() if not out.begun]
+            waited = anyio.current_time() - min((out.since for out in waiting), default=math.inf)
+            if waited <= min(2 * _PATIENCE, limit):
                 continue
-            if waited > limit and not self._placed:
+            text = (
+                f"{len(waiting)} of {len(self._out)} workers wait for a place: each takes {_cpus_of_each():g} CPU (`ray status` "
+                f"shows which are free); add machines, or ask for fewer workers"
+            )
+            if waited > limit:
                 raise ConfigurationError(f"{text}; REFINESYNTH_CLUSTER_WAIT is {limit:g} seconds")
             _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})
-
-    def _no_room(self) -> str | None:
-        """Return what is missing; None where blocks have a place and are on their way."""
-        there, free = (one.get("CPU", 0.0) for one in (ray().cluster_resources(), ray().available_resources()))
-        each, waiting = _cpus_of_each(), sum(not out.begun for out in self._out.values())
-        if free >= each or (free == 0 and there == each * len(self._out)):
-            # There is a place; or they have taken all that there are, as on this machine.
-            return None
-        return (
-            f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {there:g}, "
-            f"of which {free:g} are free; add machines, or ask for fewer workers"
-        )
 
 
 def _lost() -> StorageError:
@@ -424,11 +392,6 @@ def _lost() -> StorageError:
 
 
 def _cpus_of_each() -> float:
-    """CPUs that a task takes, as Ray counts them.
-
-    Raises:
-        ConfigurationError: The environment says something else.
-    """
     return number_of("REFINESYNTH_WORKER_CPUS", 1.0)
 
 
@@ -437,21 +400,16 @@ def _pickled(settings: BlockSettings) -> bytes:
         return ray().cloudpickle.dumps(settings)
     except Exception as error:
         raise ConfigurationError(
-            f"the settings cannot be given to another process ({error}): what rules and completion functions hold must be such that it "
-            f"can be pickled. Or ask for one worker, in this process"
+            f"the settings cannot be given to another process ({error}): rules and completion functions must be such "
+            f"that they can be pickled. Or ask for one worker, in this process"
         ) from error
 
 
-def _in_a_line(error: Exception) -> str:
-    """Ray's words for a death, without the addresses."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:500]
-
-
 def share_of_limits(backend: "Backend", workers: int) -> "Backend":
-    """A backend with one worker's part of its limits; together they are what was asked for.
+    """Return a backend with one worker's part of its limits.
 
     Raises:
-        ConfigurationError: There are more workers than requests that may be made at once.
+        ConfigurationError: There are more workers than requests allowed in flight.
     """
     if workers == 1:
         return backend
@@ -482,18 +440,16 @@ async def open_blocks(
     *,
     folder: RunWriter,
     tracker: BudgetTracker,
-    lacks: Lacks,
     on_change: Callable[[], None],
     workers: int,
     cluster: str | None = None,
 ) -> AsyncGenerator[Blocks, None]:
-    """Blocks that are played on `cluster`, or on this machine, `workers` at once. They end with the block of the `with`
-    statement, even in the middle of an episode.
+    """Play blocks on `cluster`, or on this machine, `workers` at once, until the context ends.
 
     Raises:
-        ConfigurationError: There is no Ray, no such cluster, or the settings cannot be given to other processes.
+        ConfigurationError: There is no Ray, no such cluster, or the settings cannot be pickled.
     """
-    async with connected(cluster, workers=workers), beside() as tasks:
-        blocks = Blocks(settings, folder=folder, tracker=tracker, lacks=lacks, on_change=on_change, workers=workers)
+    async with connected(cluster, workers=workers), background_tasks() as tasks:
+        blocks = Blocks(settings, folder=folder, tracker=tracker, on_change=on_change, workers=workers)
         tasks.start_soon(blocks.run)
         yield blocks

@@ -1,4 +1,4 @@
-"""The cluster on which workers run: one that is there, or one on this machine, as long as a run lasts."""
+"""Ray cluster of the workers: an existing one, or one on this machine for the duration of a run."""
 
 import asyncio
 import os
@@ -21,42 +21,38 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.extras import require
 
 _SURROUNDINGS = {
-    # By itself Ray lets everything else on the machine go before its workers.
+    # By default Ray gives its workers a lower priority than all other processes.
     "RAY_worker_niceness": "0",
-    # Ray reports what it is used for unless told otherwise.
+    # No telemetry.
     "RAY_USAGE_STATS_ENABLED": "0",
-    # It keeps 3 kB of each of the last 100,000 calls for a dashboard, of which there is none.
+    # Ray keeps 3 kB of each of the last 100,000 calls for a dashboard that is not started.
     "RAY_task_events_report_interval_ms": "0",
-    # After a connection is lost, Ray would start another cluster, here.
+    # After a lost connection, Ray would start another cluster on this machine.
     "RAY_ENABLE_AUTO_CONNECT": "0",
-    # What the driver would print of other processes, in the middle of the board. What matters of it, the run says.
+    # The driver would print the output of other processes over the board.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
 _OBJECT_STORE = 80 * 2**20
-"""The least that Ray takes, in bytes: messages of this size never go there."""
+"""Ray's minimum, in bytes; messages of a run are too small for the object store."""
 
 _TRIES = 3
-"""Ray gives up if it has not started within 30 s, which happens where much else goes on."""
+"""Attempts to start Ray, which gives up after 30 s on a busy machine."""
 
 _ONE = Lock()
-"""Ray is one for a process."""
+"""A process has one connection to Ray."""
 
 
 def ray() -> Any:
-    """Ray, which says nothing and reports nothing.
-
-    Raises:
-        ConfigurationError: It is not installed.
-    """
+    """Import Ray, silenced. Raises ConfigurationError: Ray is not installed."""
     for name, value in _SURROUNDINGS.items():
         os.environ.setdefault(name, value)
     return require("ray", "cluster")
 
 
 async def answered(call: Any) -> Any:
-    """The result of a task or of a call to an actor; raises its error.
+    """Return the result of a Ray task, or raise its error.
 
-    To await it would pass a cancellation on to Ray, whose client then fails to answer, and prints a traceback.
+    Awaiting the call itself would pass a cancellation to Ray's client, which then fails and prints a traceback.
     """
     future, done, loop = call.future(), anyio.Event(), asyncio.get_running_loop()
 
@@ -70,10 +66,10 @@ async def answered(call: Any) -> Any:
 
 
 def number_of(name: str, default: float) -> float:
-    """A number from the environment.
+    """Return a number from the environment.
 
     Raises:
-        ConfigurationError: It is none, or negative.
+        ConfigurationError: The variable holds no number, or a negative one.
     """
     given = os.environ.get(name, str(default))
     with suppress(ValueError):
@@ -84,8 +80,9 @@ def number_of(name: str, default: float) -> float:
 
 @asynccontextmanager
 async def connected(cluster: str | None, *, workers: int) -> AsyncGenerator[None, None]:
-    """While the block runs, Ray is connected to a cluster: to that at the address `cluster`, or the one to which this
-    process is connected already, or one on this machine with a CPU for each worker, of which nothing is left afterwards.
+    """Connect to the cluster at this address, unless the process is connected already; None starts one on this machine.
+
+    A cluster on this machine has a CPU for each worker and ends with the context.
 
     Raises:
         ConfigurationError: Ray is not installed, or there is no such cluster.
@@ -105,15 +102,17 @@ async def connected(cluster: str | None, *, workers: int) -> AsyncGenerator[None
 
 
 class Session:
-    """Ray, connected in a thread of its own: what it starts on this machine ends with the thread that started it, also
-    if the process is killed, and it would set the main thread's signal handlers.
+    """Connection to Ray in a thread of its own.
+
+    Ray's processes on this machine end with the thread that started them, also if the process is killed. In the main
+    thread Ray would set signal handlers.
     """
 
     def __init__(self, cluster: str | None, *, workers: int) -> None:
-        """Begin; `up` tells when it is connected, and `over` is to be set for the end."""
+        """Begin to connect; `up` completes when connected, set `over` to end."""
         if cluster is None and "ray" not in sys.modules:
-            # Ray's processes listen on all interfaces, whatever address they are given: nobody else has this token. It
-            # is looked at when Ray is imported; where that was before, Ray has one in ~/.ray.
+            # Ray's processes listen on all interfaces whatever address they are given, so access needs this token. Ray
+            # reads it at its import; if Ray was imported before, its token is in ~/.ray.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         self.up = Future[None]()
@@ -149,14 +148,15 @@ def _start(workers: int, folder: Path) -> None:
             ray().shutdown()
             if tries == 1:
                 raise ConfigurationError(
-                    f"Ray cannot be started on this machine ({_first_line(error)}); try again when it has less to do, or play in "
-                    f"one process, without workers"
+                    f"Ray cannot be started on this machine ({first_line(error)}); try again when it has less to do, or "
+                    f"play in one process, without workers"
                 ) from error
         else:
             return
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of Ray's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
@@ -166,8 +166,7 @@ def _join(cluster: str) -> None:
         ray().init(cluster, log_to_driver=False, logging_level="ERROR")
     except Exception as error:
         raise ConfigurationError(
-            f"cluster is {cluster!r}, and no Ray cluster can be joined there ({_first_line(error)}). Expected auto, "
-            f"HOST:6379 from a machine of the cluster, or ray://HOST:10001 from elsewhere, where `ray start --head` has run "
-            f"with the same versions of Ray and Python. Where that said that it has token authentication: RAY_AUTH_MODE=token, and the "
-            f"token in ~/.ray/auth_token or RAY_AUTH_TOKEN"
+            f"cluster is {cluster!r}, and no Ray cluster can be joined there ({first_line(error)}). Expected auto, "
+            f"HOST:6379 from a machine of the cluster, or ray://HOST:10001 from elsewhere, with the same versions of Ray "
+            f"and Python; for a cluster with token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
         ) from error

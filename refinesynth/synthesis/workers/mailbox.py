@@ -1,7 +1,7 @@
-"""Reports of blocks on their way to the driver, and its word to a block that it is to end: an actor of Ray.
+"""Ray actor that carries reports of blocks to the driver, and the driver's request to end to a block.
 
-A task of Ray is not cancelled while it may end by itself: where both happen at once, Ray aborts the driver's process
-(its check "Tried to complete task that was not pending", up to Ray 2.60 at least).
+A Ray task is never cancelled while it may end by itself: if both happen at once, Ray aborts the driver's process (its
+check "Tried to complete task that was not pending", up to Ray 2.60 at least).
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 from refinesynth.journal import Paid
 from refinesynth.run import Finished
-from refinesynth.synthesis.progress import How
+from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.cluster import ray
 
 
@@ -20,19 +20,15 @@ class Report:
 
     block: int = 0
     folder: str = ""
-    """Name of the block's folder, to be removed by the driver; empty if it is not in the run's folder."""
-    how: How = field(default_factory=How)
-    """State of its backends now."""
-    lacks: bytes = b"{}"
+    """Name of the block's folder, for the driver to remove; empty outside the run's folder."""
+    how: BackendsState = field(default_factory=BackendsState)
     paid: list[Paid] = field(default_factory=list[Paid])
     finished: list[Finished] = field(default_factory=list[Finished])
     said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
-    """Level and facts of what was logged."""
+    """Level and facts of each logged event."""
 
 
 class _Actor:
-    """State of the actor; its methods run one after the other."""
-
     def __init__(self) -> None:
         self._reports: list[Report] = []
         self._begun = set[int]()
@@ -55,7 +51,7 @@ class _Actor:
 
 
 class Mailbox:
-    """A handle of the actor, for the driver and for its blocks; can be pickled. Calls wait for Ray.
+    """Handle of the actor for the driver and its blocks; picklable. Calls wait for Ray.
 
     Raises:
         ray.exceptions.RayError: The actor is gone.
@@ -66,21 +62,21 @@ class Mailbox:
 
     @classmethod
     def open(cls) -> "Mailbox":
-        """Start the actor beside this process, so it is lost with the run alone."""
+        """Start the actor on this process's node; it is lost only with the run."""
         node = ray().get_runtime_context().get_node_id()
         strategy = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
         return cls(ray().remote(num_cpus=0, scheduling_strategy=strategy)(_Actor).remote())
 
     def put(self, report: Report) -> bool:
-        """Leave a report; False if its block is to end."""
+        """Leave a report; return False if its block is to end."""
         return ray().get(self._actor.put.remote(report))
 
     def take(self) -> list[Report]:
-        """Reports that were left since the last call, in order."""
+        """Take the reports since the last call, in order."""
         return ray().get(self._actor.take.remote())
 
     def end(self, block: int) -> bool:
-        """Tell a block to end; False if it has left no report, as it then pays for nothing when it begins."""
+        """Tell a block to end; return False if it has left no report, in which case it will pay for nothing."""
         return ray().get(self._actor.end.remote(block))
 
     def close(self) -> None:

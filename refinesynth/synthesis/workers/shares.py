@@ -1,4 +1,4 @@
-"""Shares of a run's budget, which go out with blocks and come back with what is left of them."""
+"""Shares of a run's budget: each block takes one and gives back the remainder."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,13 @@ from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.errors import BudgetSpent
 
 _GENEROUS = 2
-"""Multiple of what a block is expected to take that it is given, twice as much after each time that it came back with
-episodes that it could not pay for."""
+"""Share of a block as a multiple of its expected cost; doubled each time that the block could not pay for all episodes."""
 
 
 class Shares:
-    """Gives out what is left of a budget: all shares and what was spent come to no more than it when one is given.
+    """Gives out the remainder of a budget. When a share is given, all shares and the money spent are within the budget.
 
-    A share may be passed by the answer to its last request, as a budget in one process may.
+    The answer to its last request may exceed a share, as it may exceed the budget of one process.
     """
 
     def __init__(self, tracker: BudgetTracker) -> None:
@@ -26,8 +25,9 @@ class Shares:
         self._changed = anyio.Event()
 
     async def take(self, episodes: int, *, tries: int) -> "Share":
-        """A share for so many episodes, which came back unpaid `tries` times; without a budget, one without limit. Waits
-        until others come back, if too little is left.
+        """Return a share for so many episodes that came back unpaid `tries` times; unlimited without a budget.
+
+        Waits for other shares to come back while too little is left.
 
         Raises:
             BudgetSpent: Nothing is left.
@@ -52,21 +52,21 @@ class Shares:
         return share
 
     def _part(self, left: float, need: float, tries: int) -> float:
-        """The amount of a limit that a block is given, above 0."""
+        """Return the part of one limit for a block, above 0."""
         if need:
             return min(left, _GENEROUS * 2**tries * need)
-        # Nothing is known to cost anything, as with a server of one's own.
+        # No known cost, as with a self-hosted server.
         return left if tries and not self._out else left / 2
 
     def spent(self) -> BudgetSpent:
-        """The error for an episode that cannot be paid for; no more are begun."""
+        """Begin no more episodes, and return the error for one that cannot be paid for."""
         self.tracker.refuse()
         return BudgetSpent(
             f"the budget of {self.tracker.budget} is spent: what is left of it does not pay for a request."
         )
 
     def returned(self) -> None:
-        """A share came back: all who wait look again."""
+        """Wake all blocks that wait for a share."""
         self._out -= 1
         self._changed.set()
         self._changed = anyio.Event()
@@ -78,20 +78,20 @@ class Share:
 
     shares: Shares
     amounts: list[float]
-    """Left of it, for every limit of the budget."""
+    """Remainder for every limit of the budget."""
     everything: bool
-    """True if nothing was left beside it, of one of the limits."""
+    """True if the share is all that was left of one of the limits."""
 
     @property
     def budget(self) -> Budget | None:
-        """The share, as the budget of another process; None without a limit."""
+        """The share as the budget of another process; None without a limit."""
         if not self.amounts:
             return None
         usd, tokens = self.shares.tracker.budget.usd, self.shares.tracker.budget.tokens
         return Budget(usd=None if usd is None else self.amounts[0], tokens=None if tokens is None else self.amounts[-1])
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: EpisodeTracker | None) -> None:
-        """Count a completion of the block."""
+        """Count a completion of the block against its share."""
         tracker = self.shares.tracker
         before = [limit.spent for limit in tracker.limits]
         tracker.count(usage, cost_usd, episode=episode)
@@ -99,7 +99,7 @@ class Share:
             self._put_back(at, min(self.amounts[at], limit.spent - spent))
 
     def give_back(self) -> None:
-        """The block is over."""
+        """Return the remainder to the budget."""
         for at, amount in enumerate(self.amounts):
             self._put_back(at, amount)
         self.shares.returned()

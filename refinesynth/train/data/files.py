@@ -1,4 +1,4 @@
-"""Records in files (one JSON object a line, or a list of them, compressed or not) and in Hugging Face datasets."""
+"""Reader of records: files with one JSON object per line or a list (compressed or not), and Hugging Face datasets."""
 
 import re
 import zlib
@@ -15,21 +15,16 @@ from refinesynth.files.lines import bounded_lines, read_document
 from refinesynth.text.jsontext import load_json
 
 TRAJECTORIES = "trajectories.jsonl"
-"""What a run folder keeps its accepted trajectories in."""
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Longest record on a line, in bytes."""
+"""Longest record of a JSON Lines file, in bytes."""
 
 COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 
 
 @contextmanager
 def opened(path: Path) -> Generator[BinaryIO]:
-    """A file to read, compressed or not.
-
-    Raises:
-        InputError: It cannot be read, or not to its end.
-    """
+    """Open a file, compressed or not. Raises `InputError` if it cannot be read to its end."""
     try:
         with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
             yield file
@@ -38,15 +33,10 @@ def opened(path: Path) -> Generator[BinaryIO]:
 
 
 def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
-    """Every record of a file, with `file:line`; read line by line, blank lines left out.
+    """Yield every record of a file with its place, `file:line`; blank lines are skipped.
 
-    A last line that is cut off (no newline behind it, and no JSON), as a run that was killed may leave one, is left out
-    and its place appended to `torn`; not so where it is all that the file holds, which then is something else.
-
-    A file that begins as a list is read whole, and is each of its items.
-
-    Raises:
-        InputError: The file cannot be read, or another line is not JSON.
+    A file that begins with a list is read whole. A last line that is cut off, as a killed run leaves it, is skipped and
+    its place appended to `torn`, unless it is the only line. Raises `InputError` for other lines that are not JSON.
     """
     some = False
     with opened(path) as file:
@@ -76,11 +66,6 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
 
 
 def _listed(whole: bytes, path: Path) -> Generator[tuple[object, str]]:
-    """The items of a file that is one list.
-
-    Raises:
-        InputError: It is no JSON.
-    """
     try:
         items = load_json(whole)
     except ValueError as error:
@@ -92,37 +77,33 @@ def _listed(whole: bytes, path: Path) -> Generator[tuple[object, str]]:
 
 
 HUB_DATASETS = "hf://datasets/"
-"""May stand before the name of a dataset on the hub."""
+"""Optional prefix of a dataset name on the hub."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = (".json", ".jsonl", *COMPRESSIONS)
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether `save_to_disk` wrote this folder."""
+    """Return True for a folder that `save_to_disk` wrote."""
     return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether this could be a dataset on the hub: `organisation/name`. What ends as a file does is meant to be one."""
+    """Return True for `organisation/name` without the ending of a data file."""
     return _HUB_NAME.fullmatch(hub_name(name)) is not None and not name.endswith(_FILES)
 
 
 def hub_name(name: str) -> str:
-    """Without what may stand before it."""
+    """The name without `HUB_DATASETS`."""
     return name.removeprefix(HUB_DATASETS)
 
 
 def is_dataset(source: object) -> bool:
-    """Whether this is one of the `datasets` package's objects; does not import it."""
+    """Return True for an object of the `datasets` package, which is not imported."""
     return type(source).__module__.partition(".")[0] == "datasets"
 
 
 def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
-    """The rows of a dataset on the hub, or of a folder that `save_to_disk` wrote; no code that comes with it is run.
-
-    Raises:
-        InputError: It cannot be fetched or read, or has several splits and none is called `train`.
-    """
+    """The rows of a dataset on the hub or of a `save_to_disk` folder; its code is never run. Raises `InputError`."""
     import datasets
 
     library = cast("Any", datasets)
@@ -135,10 +116,8 @@ def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
 
 
 def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
-    """The rows of a dataset object, with `name: row number` (from 1).
-
-    Raises:
-        InputError: It has several splits and none is called `train`.
+    """The rows of a dataset object, each with `name: row number` from 1. Raises `InputError` for splits without
+    `train`.
     """
     if isinstance(source, dict):
         splits = cast("dict[str, Any]", source)

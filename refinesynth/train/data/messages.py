@@ -1,4 +1,4 @@
-r"""Messages of records: roles in other words, thoughts, flags of training, and calls of functions in many forms.
+r"""Messages of records: roles, thoughts, loss flags and tool calls in the forms of other projects.
 
     {"tool_calls": [{"id", "type": "function", "function": {"name", "arguments"}}]}     chat completions
     {"function_call": {"name", "arguments"}}, then role `function` with a `name`        OpenAI's older form
@@ -28,15 +28,13 @@ _MAY_BE_NULL = frozenset({"default", "const", "enum", "example", "examples"})
 
 
 class _Object(dict[str, Any]):
-    """Arguments that a record has as an object: a table has a column for every key, and null where a call has none."""
+    """Arguments that a record holds as an object: in a table, missing ones are null."""
 
 
 def read_tools(given: Mapping[str, Any], where: str, *, table: bool) -> tuple[list[dict[str, Any]], bool]:
-    """The functions that a record says may be called, as a chat completion's `tools`, from a list or its JSON text; and
-    whether it is, or once was, the row of a `table`, whose columns are filled with null.
+    """The record's functions as a chat completion's `tools`, and whether the record is, or once was, a row of a table.
 
-    Raises:
-        InputError: They are neither.
+    In a row of a table every column is filled, with null where it has no value. Raises `InputError` for other `tools`.
     """
     try:
         tools = [_tool(tool) for tool in _listed(given.get("tools") or given.get("functions") or [])]
@@ -61,11 +59,7 @@ def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_calls(value: object, what: str) -> tuple[ToolCall, ...]:
-    """Calls of a list or a single one, as objects or as JSON text.
-
-    Raises:
-        InputError: They cannot be read; the message begins with `what`.
-    """
+    """Read a list of calls, or a single one, as objects or JSON text. Errors begin with `what`."""
     try:
         return tuple(map(_call, _listed(value)))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -91,7 +85,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
 
 
 def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
-    """What is said before calls that end a text, and the calls; None where there are none that can be read."""
+    """Split a text that ends with calls into the text before them and the calls; None if no calls can be read."""
     said, found, calls = text.partition("<tool_call>")
     written = _CALLS.findall(found + calls)
     if not written or _CALLS.sub("", found + calls).strip() or action_label(text) is not None:
@@ -103,7 +97,6 @@ def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
 
 
 def _literal(text: str) -> Any:
-    """JSON, or what Python prints of it, as some of the data has it."""
     try:
         return load_json(text)
     except ValueError:
@@ -117,11 +110,7 @@ def _literal(text: str) -> Any:
 def _with_answers(
     found: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], where: str, *, table: bool
 ) -> Iterator[FlaggedMessage]:
-    """The messages with every call named, and each answer saying which call it answers.
-
-    Raises:
-        InputError: One message answers several calls.
-    """
+    """Name every call and assign each answer to its call. Raises `InputError` if one message answers several calls."""
     numbers = count()
     at = 0
     unpadded = _unpadded(found, tools, table=table)
@@ -142,7 +131,7 @@ def _with_answers(
 
 
 def _answers(message: FlaggedMessage) -> bool:
-    """Whether a message is a tool's, or what a tool answers in a user's words."""
+    """Return True for a tool's message, or a user's that holds nothing but <tool_response>."""
     if message.role == "user":
         return "<tool_response>" in message.content and not _ANSWERS.sub("", message.content).strip()
     return message.role == "tool"
@@ -151,7 +140,7 @@ def _answers(message: FlaggedMessage) -> bool:
 def _answered(
     answers: Sequence[FlaggedMessage], calls: Sequence[ToolCall], named: Sequence[ToolCall], at: str
 ) -> Iterator[FlaggedMessage]:
-    """Each answer with the id of its call: its own; else that of the next call, of its function where it names one."""
+    """Yield each answer with a call's id: its own, else that of the next open call of its function or of any."""
     waiting = list(named)
     anonymous = all(not call.id for call in calls)
     for answer in answers:
@@ -170,7 +159,7 @@ def _answered(
 
 
 def _each(content: str, number: int, at: str) -> list[str]:
-    """The answers to several calls in one message, as LLaMA-Factory has them: a list in JSON."""
+    """Split one message that answers several calls (LLaMA-Factory): a JSON list."""
     found: Any = _literal(content)
     if not isinstance(found, list) or len(cast("list[Any]", found)) != number:
         raise InputError(
@@ -183,10 +172,10 @@ def _each(content: str, number: int, at: str) -> list[str]:
 def _unpadded(
     found: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], *, table: bool
 ) -> Callable[[ToolCall], ToolCall]:
-    """What takes the nulls out of arguments with which a table fills its columns, and leaves those that a model wrote.
+    """Make a function that removes the nulls with which a table fills its columns.
 
-    Arguments in JSON text are a model's. Of an object, null is padding where a record is out of a `table`, for every
-    parameter that is not required; any record is, where a call has null for a parameter that its function does not have.
+    Nulls in JSON text were written by a model and stay. Nulls of an object are padding if the record is a row of a
+    `table` and the parameter is not required, or if a call has null for a parameter that its function does not have.
     """
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
     objects = [call for one in found for call in one.calls if isinstance(call.arguments, _Object)]
@@ -213,7 +202,7 @@ def _keys(schema: object, key: str) -> set[str]:
 
 
 def _holds_padding(value: object) -> bool:
-    """Whether null stands in a schema where it is no value."""
+    """Return True if null stands in a schema where it is no value."""
     if isinstance(value, Mapping):
         known = cast("Mapping[str, object]", value)
         return any(key not in _MAY_BE_NULL and (one is None or _holds_padding(one)) for key, one in known.items())
@@ -228,14 +217,14 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Items of a list, or the only one, each as an object or its JSON text; and so may be the list."""
+    """The items of a list, or the only one; the list and each item may be JSON text."""
     found: Any = load_json(value) if isinstance(value, str) else value
     every: list[Any] = [found] if isinstance(found, Mapping) else list(found)
     return [load_json(one) if isinstance(one, str) else one for one in every]
 
 
 FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")
-"""Keys of a message that say whether it is trained on."""
+"""Keys of a message that mark it as trained or not."""
 
 _ROLES = {
     **dict.fromkeys(("human", "user", "prompter"), "user"),
@@ -244,18 +233,16 @@ _ROLES = {
     **dict.fromkeys(("tool", "function", "observation", "ipython", "tool_response", "tool_result"), "tool"),
     **dict.fromkeys(("function_call", "tool_call"), "call"),
 }
-"""In other words; `call` is an assistant's whose content is what it calls."""
+"""Roles by their names elsewhere; the content of a `call` is the call."""
 _THINKING = (*THOUGHTS, "thought", "thoughts")
-"""Under these, and in parts of these types, messages have what a model thought."""
+"""Keys of a message, and types of content parts, that hold thoughts."""
 
 
 def read_messages(
     value: object, key: str, where: str, *, tools: Sequence[Mapping[str, Any]] = (), table: bool = False
 ) -> list[FlaggedMessage]:
-    """The messages of a record; `table`: the record is a row of a table.
-
-    Raises:
-        InputError: One is not sound.
+    """Read the messages of a record; `table`: the record is a row of a table. Raises `InputError` for an unsound
+    message.
     """
     if isinstance(value, str):
         with suppress(ValueError):
@@ -309,11 +296,7 @@ def _calls(message: Mapping[str, Any], role: str | None, at: str, where: str) ->
 
 
 def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -> tuple[str, str]:
-    """The text of a message and what was thought, each thought once; thoughts that stand in the text alone stay there.
-
-    Raises:
-        InputError: A thought is there and is no text.
-    """
+    """Split a message into its text and its thoughts, each once. Thoughts that stand only in the text stay there."""
     found: list[str] = []
     for key in _THINKING:
         if key in message:
@@ -338,9 +321,9 @@ def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -
 
 
 def _texts(value: Any, types: Collection[str] | None, *keys: str) -> list[str] | None:
-    """The text of a content: it is text, or a list of parts that have theirs under one of `keys`.
+    """The texts of a content, which is text or a list of parts with text under one of `keys`; None for other content.
 
-    Parts of thinking are left out where `types` says which parts have text. None: there is something else among them.
+    With `types`, the types of parts that hold text, parts with thoughts are left out.
     """
     if isinstance(value, str):
         return [value]
@@ -370,7 +353,7 @@ def _unread(content: object) -> str:
 
 
 def _refuse_halves(content: object, number: int, where: str) -> None:
-    """Here a turn is trained on whole or not at all; Axolotl's parts of a content may say otherwise."""
+    """Refuse content parts that are not trained on (Axolotl): a turn is trained on whole or not at all."""
     for part in _parts(content):
         if part.get("train", part.get("weight", 1)) == 0:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Reader of conversations from training data of every kind, with the share that is taken of each source."""
+"""Reader of conversations from all kinds of sources, with the share that is taken of each; and the held-out split."""
 
 import hashlib
 import math
@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, cast
 
 from refinesynth.errors import InputError
 from refinesynth.text.distinct import DistinctNames
+from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation, task_digest, without_mistakes
 from refinesynth.train.data.files import (
     HUB_DATASETS,
@@ -26,18 +27,17 @@ from refinesynth.train.data.shapes import ChatForm, read_record
 
 
 class Split(NamedTuple):
-    """Two sides that share no persona, no script, no environment and no task."""
+    """Two sides that share no persona, script, environment or task."""
 
     train: list[Conversation]
     held_out: list[Conversation]
 
 
 def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0) -> Split:
-    """Hold out some groups: a share of them if `held_out` is below 1, else so many; at least one if it is above 0.
+    """Hold out some groups: a share of them if `held_out` is below 1, else a number; at least one if it is above 0.
 
-    Conversations belong together if they share a persona (`group`), a script, an environment, or the text of their
-    task, and so do those that are linked through others. Which groups are held out depends on what they hold and on
-    `seed` alone, not on their order or on the machine; both sides keep the order.
+    A group is linked by persona (`group`), script, environment or the text of the task. The choice depends on the
+    groups' content and `seed` alone, not on order or machine. Both sides keep the order.
 
     Raises:
         InputError: There are not enough groups to hold out so many and train on one.
@@ -70,7 +70,7 @@ def _links(one: Conversation) -> Iterator[str]:
 
 
 def _components(conversations: Sequence[Conversation]) -> list[str]:
-    """For each conversation the name of its component: the least of all keys in it, independent of the order."""
+    """The name of each conversation's component: the least of all keys in it, independent of the order."""
     above: dict[str, str] = {}
 
     def top(key: str) -> str:
@@ -93,32 +93,27 @@ def _components(conversations: Sequence[Conversation]) -> list[str]:
 
 type_of_source = str | Path | Iterable[object]
 _MOST: Final = 1000
-"""The largest weight: more passes are most likely a mistake."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """What became of one source; whole once all is read."""
+    """Counts of one source, complete once everything is read."""
 
     name: str
-    """Its label: the end of its path that no other source has."""
+    """Label: the shortest end of its path that no other source has."""
     weight: float
     found: int = 0
-    """Conversations in it."""
+    """Conversations in the source."""
     taken: int = 0
-    """Conversations that the weight takes of them, repeated ones counted each time."""
+    """Conversations that the weight takes; repeated ones count each time."""
     unmarked: int = 0
-    """Of those found, the ones that do not say which turns are to be learned."""
+    """Conversations in the source without flags for the loss."""
 
 
 def weighed(source: Any) -> tuple[type_of_source, float]:
-    """A source without its weight, and the weight: of text `SOURCE:WEIGHT`, of a pair `(source, weight)`; 1 where none
-    is given.
+    """Split a source from its weight: of `SOURCE:WEIGHT`, or a pair `(source, weight)`; 1 without one.
 
-    What is there by its whole name is a path, even if that ends as a weight would.
-
-    Raises:
-        InputError: The weight is no number above 0.
+    A path that exists under the whole name has no weight. Raises `InputError` for a weight that is no number above 0.
     """
     if isinstance(source, tuple):
         pair = cast("tuple[Any, ...]", source)
@@ -150,7 +145,7 @@ def _sound(weight: float, where: str) -> float:
 
 
 def labels(sources: Sequence[Any]) -> list[str]:
-    """A name for each source, all distinct: as much of the end of its path as distinguishes it from the others."""
+    """A distinct name for each source: the shortest end of its path that no other source has."""
     parts = [
         PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
         for number, source in enumerate(sources, start=1)
@@ -165,13 +160,15 @@ def labels(sources: Sequence[Any]) -> list[str]:
 
 
 def _telling(part: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> int:
-    """How many parts from the end on distinguish a path from all others that are not the same."""
+    """Number of parts from the end that distinguish a path from all different ones."""
     others = [other for other in parts if other != part]
     return next((n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others)), len(part))
 
 
 def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
-    """What a weight takes of a source, in the source's order, pass by pass; one at least, where there is one."""
+    """The conversations that a weight takes of a source, in the source's order, pass by pass; at least one if there are
+    any.
+    """
     if not conversations:
         return []
     passes, rest = divmod(max(1, round(weight * len(conversations))), len(conversations))
@@ -182,7 +179,7 @@ def take_share(conversations: Sequence[Conversation], weight: float, seed: int) 
 
 
 def _keys(conversations: Iterable[Conversation], seed: int) -> list[bytes]:
-    """Lots: of the seed and the text; of conversations that say the same, also of how many of them came before."""
+    """Sort keys for drawing, from seed and text; equal texts are numbered."""
     same = Counter[bytes]()
     keys: list[bytes] = []
     for one in conversations:
@@ -195,7 +192,7 @@ def _keys(conversations: Iterable[Conversation], seed: int) -> list[bytes]:
 
 
 class Reading(Iterator[Conversation]):
-    """Conversations, one after the other; they are read when they are asked for."""
+    """Iterator of conversations, which are read on demand."""
 
     def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int, form: ChatForm) -> None:
         pairs = [weighed(source) for source in sources]
@@ -203,9 +200,9 @@ class Reading(Iterator[Conversation]):
         self._seed = seed
         self._form: ChatForm = form
         self.taken = [Taken(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
-        """What became of each source; whole once all is read."""
+        """Counts of each source, complete once everything is read."""
         self.torn: list[str] = []
-        """`file:line` of last lines that were cut off and left out; whole once all is read."""
+        """`file:line` of last lines that were cut off and skipped, complete once everything is read."""
         self.emptied = 0
         """Conversations of which nothing was left without mistakes."""
         self._names = DistinctNames()
@@ -217,16 +214,12 @@ class Reading(Iterator[Conversation]):
         return next(self._found)
 
     def close(self) -> None:
-        """Close what is open of the sources, where not all was read."""
+        """Close all open sources."""
         for each in (self._found, *self._opened):
             each.close()
 
     def open(self) -> Self:
-        """Find every source now, and not when it is its turn to be read; a dataset of the hub is fetched.
-
-        Raises:
-            InputError: There is no such source.
-        """
+        """Find every source now; datasets of the hub are fetched. Raises `InputError` for one that does not exist."""
         if not self._opened:
             self._opened = [self._records(source, number) for number, source in enumerate(self._sources, start=1)]
         return self
@@ -270,12 +263,10 @@ class Reading(Iterator[Conversation]):
 
 
 def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
-    """What a source is by its name; nothing is read, and no hub is asked.
+    """The kind of a source, from its name; nothing is read and no hub is asked.
 
-    `a/b` that is not here is a dataset of the hub, unless there is a folder `a` here: then `b` was meant to be in it.
-
-    Raises:
-        InputError: It is not here, and a hub can have no such name.
+    `a/b` that does not exist here is a dataset of the hub, unless a folder `a` exists here. Raises `InputError` if no
+    hub can have the name.
     """
     path = Path(source)
     if path.is_dir():
@@ -300,28 +291,27 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
 
 
 def read_conversations(
-    sources: Sequence[Any] | str | Path,
-    *,
-    without_refinement: bool = False,
-    seed: int = 0,
-    form: ChatForm = "react",
+    sources: Sequence[Any] | str | Path, *, without_refinement: bool = False, seed: int = 0, form: ChatForm = "react"
 ) -> Reading:
-    """The conversations of all sources, in order, each read when it is asked for; a source that has a weight, as its
-    turn comes.
+    """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
 
-    A source is a run folder, a file of JSON lines or a JSON list (`.gz` and `.zst` too) in any of our export forms or
-    another that `shapes` knows, a Hugging Face dataset (an object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or
-    an iterable of trajectories, records or conversations. Forms are recognised by their keys; see `shapes`. A weight
-    (`runs/b:0.3`, or the pair of a source and a number) is the share of its conversations that is taken, drawn by
-    `seed`. Conversations of one id are numbered.
+    A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a Hugging Face dataset (an
+    object, a folder of `save_to_disk`, `hf://datasets/organisation/name` or short `organisation/name`), or an iterable
+    of trajectories, records or conversations. Records may have any form of `shapes`. A weight (`runs/b:0.3`, or a pair
+    of source and number) takes that share of the source's conversations, drawn by `seed`. Equal ids are numbered.
 
-    `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights
-    take; see `conversation.without_mistakes`. `form` is that in which trajectories become messages; exported ones have
-    theirs.
+    `without_refinement` removes mistakes and their answers; see `conversation.without_mistakes`. `form` is the form of
+    trajectories as messages; exported ones have their own.
 
     Raises:
-        InputError: A weight is no number above 0. While reading: there is no such source, or a record is not sound;
-            with file and line.
+        InputError: A weight is no number above 0. While reading: a source does not exist, or a record is not sound
+            (with file and line).
     """
     named = [sources] if isinstance(sources, str | Path) else sources
     return Reading(named, without_refinement=without_refinement, seed=seed, form=form)
+
+
+def read_configured(config: TrainConfig, sources: Sequence[Any] | None = None) -> Reading:
+    """Iterate over the data of a training; `sources` replace `config.data`."""
+    named = config.data if sources is None else sources
+    return read_conversations(named, without_refinement=config.without_refinement, seed=config.seed, form=config.form)

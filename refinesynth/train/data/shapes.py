@@ -8,16 +8,12 @@
     {"messages": [{..., "trainable" | "step_loss_mask"}]}   Tinker's cookbook, slime
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
-All with `messages` or `prompt` may have `tools`, and messages that call them (`tool_calls`) and answer (role `tool`);
-`messages` says in which other words roles, thoughts and calls are read.
+Records with `messages` or `prompt` may have `tools` and tool calls; `messages.py` lists their forms.
 
-A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a
-prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of
-such records nothing is known: they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as
-our exports without mistakes have it. Ids of others may end alike, so an id says this only where the task is in our
-frame. All other records without flags are general chat, where nothing is a mistake:
-every message of the assistant is trained on, and the conversation is not `marked`, so that the plan can say how many
-there were.
+Records without flags on their messages: the last message alone is trained in a prompt with a completion, or if the id
+ends in `#1`, `#2`, ... (our split exports); earlier turns are `HISTORY`. All turns of the assistant are trained if the
+id ends in `#correct` (our exports without mistakes). Ids count only where the task is in our words. All other records
+are general chat: every turn of the assistant is trained, and the conversation is not `marked`.
 """
 
 import re
@@ -32,15 +28,7 @@ from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation, FlaggedMessage, ToolCall, conversation, digest, task_digest
 from refinesynth.train.data.messages import read_messages, read_tools
-from refinesynth.trajectory import (
-    DungeonMasterTurn,
-    MalformedTurn,
-    PlayerTurn,
-    Script,
-    Trajectory,
-    explain,
-    read_turns,
-)
+from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn, Script, Trajectory, explain, read_turns
 
 _MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
 
@@ -51,19 +39,19 @@ _WHAT_TO_DO = (
 
 
 ChatForm = Literal["react", "tools"]
-"""How a trajectory becomes messages: as ReAct text, or with its actions as calls of tools."""
+"""Form of a trajectory as messages: ReAct text, or actions as tool calls."""
 
 
 def read_record(
     record: object, where: str, form: ChatForm = "react", *, table: bool = False, unflagged: bool | None = None
 ) -> Conversation:
-    """One record of any form; a trajectory becomes a conversation in `form`, all else is in the form that it has.
+    """Read one record of any form; only trajectories are written in `form`.
 
-    `table`: it is a row of a table, whose columns are filled with null. `unflagged`: whether messages of the assistant
-    without a flag are trained on where others have one; None refuses the record.
+    `table`: the record is a row of a table, whose columns are filled with null. `unflagged`: train on an assistant's
+    messages without a flag where others have one; None refuses such a record.
 
     Raises:
-        InputError: It is of none, or not sound; the message begins with `where`.
+        InputError: Its form is unknown, or it is not sound; the message begins with `where`.
     """
     if isinstance(record, Trajectory):
         return of_trajectory(record, where, form)
@@ -91,10 +79,7 @@ def read_record(
 
 
 def of_trajectory(trajectory: Trajectory, where: str, form: ChatForm = "react") -> Conversation:
-    """A trajectory as the conversation that all exports render, in this form.
-
-    Its group is its persona, its environment what its script says of it. All that were played in one script share that.
-    """
+    """A trajectory as the conversation that all exports render. Its group is its persona."""
     return conversation(
         trajectory.id,
         _persona(trajectory.persona.text),
@@ -114,11 +99,7 @@ def _own(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
 
 
 def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, tuple[PlayerTurn | DungeonMasterTurn, ...]]:
-    """Script and turns of a record in the paper's own keys, as objects or as JSON text.
-
-    Raises:
-        InputError: One of them cannot be read; the message begins with `where`.
-    """
+    """Script and turns of a record in the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
     try:
         script = Script.from_llm(_parsed(given["script"]))
         turns = read_turns(_parsed(given["trajectory"]))
@@ -189,7 +170,7 @@ def _chat(
 
 
 def _mark(name: str | None, messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
-    """What an id of our exports says of the messages; None for an id of others."""
+    """Read the mark in an id of our exports; None for other ids."""
     task = next((message.content for message in messages if message.role == "user"), "")
     ours = INSTRUCTIONS in task or TOOL_INSTRUCTIONS in task
     return _MARKED.match(name) if name and ours else None
@@ -203,7 +184,7 @@ def _named(
     *,
     last_only: bool,
 ) -> Conversation:
-    """With the id and group of a record that knows no persona: the id before `#`, else the digest of its task."""
+    """Make a conversation without a persona: its group is the id before `#`, else the digest of the task."""
     name = _id(given)
     if last_only:
         messages = [message._replace(loss=False) for message in messages]
@@ -225,7 +206,6 @@ def _id(given: Mapping[str, Any]) -> str | None:
 
 
 def _with_system(given: Mapping[str, Any], messages: list[FlaggedMessage]) -> list[FlaggedMessage]:
-    """LLaMA-Factory keeps a system message beside the others."""
     system = given.get("system")
     beside = isinstance(system, str) and system and not (messages and messages[0].role == "system")
     return [FlaggedMessage("system", str(system), loss=False), *messages] if beside else messages

@@ -1,10 +1,8 @@
-"""Refinement tuning with torch: one rank's whole job, and how many ranks are started.
+"""Refinement tuning with torch.
 
-    run(config, events=...)         here and now, on this rank (under torchrun: on every rank)
-    launch(config, events=...)      in place, or as `config.processes` processes of this machine
-    plan(config)                    what it will do and take; no weights are loaded and nothing is written
-
-Importing this package imports no torch; calling does.
+run(config, events=...)         on this rank (under torchrun: on every rank)
+launch(config, events=...)      in place, or as `config.processes` processes of this machine
+plan(config)                    plan only: loads no weights, writes nothing
 """
 
 from refinesynth.train.engine.launching import launch, plan, run

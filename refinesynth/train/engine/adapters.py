@@ -1,4 +1,4 @@
-"""Low-rank adapters in the place of training all weights, also over frozen weights in 4 or 8 bits (QLoRA)."""
+"""Low-rank adapters instead of all weights, also over frozen weights in 4 or 8 bits (QLoRA)."""
 
 import re
 import warnings
@@ -22,13 +22,9 @@ from refinesynth.train.memory import Precision
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
-    """`model` with trainable low-rank adapters, all else frozen; modules called as one of `exclude` says, and those in
-    them, get none.
+    """Put trainable adapters on `model` and freeze the rest; modules under the (ends of) names `exclude` get none.
 
-    `exclude` are names, or ends of names: `lm_head`, `model.vision_tower`.
-
-    Raises:
-        InputError: No module is called what `targets` says, or what `modules_to_save` says.
+    Raises `InputError` if no module has a name of `targets` or of `modules_to_save`.
     """
     names = cast("list[str]", [name for name, _ in model.named_modules()])
     if unknown := [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]:
@@ -51,10 +47,9 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
 
 
 def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> nn.Module:
-    """`model` with an adapter that was trained before, trainable again; `empty`: its weights are not read.
+    """Put an existing adapter on `model`, trainable again; `empty`: its weights are not read.
 
-    Raises:
-        InputError: It belongs to a model with other modules or shapes, or cannot be read.
+    Raises `InputError` if it belongs to a model with other modules or shapes, or cannot be read.
     """
     peft = require("peft", "train")
     try:
@@ -92,18 +87,14 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
 
 
 def hold_exactly(model: nn.Module) -> None:
-    """Hold what is trained in fp32: peft does so with adapters alone, and leaves modules that are trained whole in the
-    frozen weights' bf16.
-    """
+    """Hold trained weights in fp32. By itself, peft leaves `modules_to_save` in the frozen weights' bf16."""
     for one in model.parameters():
         if one.requires_grad and not hasattr(one, "ds_id"):  # DeepSpeed keeps fp32 copies of its own
             one.data = one.data.float()
 
 
 def _untie_what_was_replaced(model: nn.Module) -> None:
-    """Have the library tie no weights anew, as accelerate asks it to for FSDP, that an adapter's module holds by
-    another name.
-    """
+    """Keep the library from tying weights again (accelerate asks it to for FSDP) that an adapter's module renamed."""
     tied = cast("dict[str, str]", getattr(model, "all_tied_weights_keys", None) or {})
     if {*tied, *tied.values()} <= {name for name, _ in model.named_parameters(remove_duplicate=False)}:
         return
@@ -114,9 +105,7 @@ def _untie_what_was_replaced(model: nn.Module) -> None:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Without what peft says that no user need change: old names by which it asks, where it was loaded before, heads
-    that are tied no longer.
-    """
+    """Suppress warnings of peft that no user can act on."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         warnings.filterwarnings("ignore", "The PEFT config's `base_model_name_or_path` was renamed")
@@ -125,13 +114,12 @@ def _quiet() -> Generator[None]:
 
 
 _BYTES: Final = {"4bit": 0.5 + 0.127 / 8, "8bit": 1.0}
-"""Of a weight: 4-bit NormalFloat with its constants quantized again (0.127 bits, section 3 of the paper);
-LLM.int8()."""
+"""Bytes per weight: 4-bit NormalFloat with double quantization (0.127 bits, QLoRA section 3); LLM.int8()."""
 _FLOAT: Final = 4
 
 
 def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]:
-    """What `from_pretrained` is given to quantize a model as it is read; nothing where that is not asked for."""
+    """Arguments of `from_pretrained` that quantize a model; empty without quantization."""
     bits = config.lora.quantize if config.lora is not None else None
     if bits is None:
         return {}
@@ -150,16 +138,15 @@ def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]
 
 
 def is_quantized(model: nn.Module) -> bool:
-    """Whether the weights are held in few bits."""
     return bool(getattr(model, "is_quantized", False))
 
 
 def ready_to_train(model: nn.Module) -> nn.Module:
-    """Peft's preparation: all frozen, and what is not quantized (norms, embeddings, the head) in fp32.
+    """Freeze a quantized model and hold norms, embeddings and head in fp32, as peft prepares it.
 
-    On a CPU with AVX512-BF16, bitsandbytes packs 4-bit weights again at the first forward pass in `eval()`, for a
-    kernel that gives no gradient to what comes before it and that small layers do not fit (`Linear4bit.forward`,
-    0.50.2). A probe or an evaluation would change what is trained, so it is switched off here.
+    On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward pass in `eval()`, for a kernel
+    without gradient (`Linear4bit.forward`, 0.50.2). A probe or an evaluation would break training, so it is switched
+    off.
     """
     for one in cast("Iterable[Any]", model.modules()):
         if hasattr(one, "support_avx512bf16_for_cpu"):
@@ -170,7 +157,7 @@ def ready_to_train(model: nn.Module) -> nn.Module:
 
 
 def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
-    """Bytes of a model's weights when they are held so: linear layers but the head in few bits, all else in fp32."""
+    """Bytes of quantized weights: linear layers but the head in few bits, the rest in fp32."""
     head = output_head(model)
     linear = {id(one.weight) for one in model.modules() if isinstance(one, nn.Linear) and one is not head}
     return int(sum(one.numel() * (_BYTES[bits] if id(one) in linear else _FLOAT) for one in model.parameters()))

@@ -1,11 +1,8 @@
-"""Attention within each conversation of a pack: an implementation for transformers' attention interface.
+"""Attention within each conversation of a pack, for transformers' attention interface.
 
-`SEGMENTS` is registered under that name. On a GPU in half precision it is flash attention for rows of several sequences
-(`torch.nn.attention.varlen`), elsewhere scaled dot product attention sequence by sequence, which on a CPU is two to
-three times as fast as the library's block-diagonal mask, since that pays for the whole square.
-
-The conversations' boundaries come as `cu_seq_lens_q`, which models hand through to their attention as a keyword. What
-comes without, rows of one sequence or text that is being generated, goes to the library's own function.
+On a GPU in half precision `SEGMENTS` is flash attention for rows of several sequences (`torch.nn.attention.varlen`),
+elsewhere scaled dot product attention per sequence, on a CPU two to three times as fast as the library's block-diagonal
+mask. Boundaries come as `cu_seq_lens_q`; rows without them go to the library's own function.
 """
 
 import inspect
@@ -29,11 +26,11 @@ _LONGEST_HEAD = 256
 
 
 class UnsupportedAttention(Exception):
-    """The model's attention does something that is not done here."""
+    """The model's attention needs more than is supported here."""
 
 
 def register() -> None:
-    """Make `SEGMENTS` known to transformers; doing it again changes nothing."""
+    """Register `SEGMENTS` with transformers."""
     AttentionInterface.register(SEGMENTS, segment_attention)
     AttentionMaskInterface.register(SEGMENTS, segment_mask)
 
@@ -51,12 +48,9 @@ def segment_attention(  # noqa: PLR0917 - the library's signature
     max_length_q: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sequence of one row.
+    """Causal attention within each sequence of one row; raises `UnsupportedAttention` for soft caps, sinks and biases.
 
     Shapes: `query` (1, heads, T, width), `key` and `value` (1, key heads, T, width); gives (1, T, heads, width).
-
-    Raises:
-        UnsupportedAttention: Soft caps, sinks, biases or attention that is not causal.
     """
     if kwargs.get("is_causal") is False or any(kwargs.get(name) is not None for name in _BEYOND_US):
         raise UnsupportedAttention(f"{type(module).__name__} does more than causal attention")
@@ -89,7 +83,7 @@ def segment_attention(  # noqa: PLR0917 - the library's signature
 def segment_mask(
     batch_size: int, q_length: int, kv_length: int, *, attention_mask: Tensor | None = None, **kwargs: Any
 ) -> Tensor | None:
-    """No mask where the boundaries do its work; the library's for padded rows and for generating."""
+    """Return no mask where boundaries are given; the library's mask for padded rows and generation."""
     if attention_mask is None and q_length == kv_length:
         return None
     build = cast("Callable[..., Tensor | None]", masking_utils.sdpa_mask)
@@ -108,9 +102,7 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
 
 
 def _flash_dtype(query: Tensor, value: Tensor, dropout: float) -> torch.dtype | None:
-    """The half precision to compute in, if flash attention can; the rotary embedding leaves queries in fp32 under
-    autocast.
-    """
+    """The half precision to compute in, if flash attention can; rotary embeddings leave queries in fp32 under autocast."""
     if not query.is_cuda or dropout or query.shape[-1] != value.shape[-1] or query.shape[-1] > _LONGEST_HEAD:
         return None
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype

@@ -1,8 +1,7 @@
-"""A pack as tensors: the inputs of one forward pass and what is to be predicted in it.
+"""Packs as tensors: inputs of a forward pass and the tokens to predict.
 
-Attention must not cross from one conversation to the next, and which one a token belongs to follows from
-`position_ids`, which begin again at 0 with each, and by the conversations' ends for attention kernels that take those.
-There is no attention mask: an all-ones mask would join the conversations, silently.
+`position_ids`, which begin at 0 with each conversation, and the conversations' boundaries keep attention within each.
+There is no attention mask: an all-ones mask would silently join the conversations.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,33 +18,27 @@ from refinesynth.train.tokens import Label, Rendered
 
 
 class Targets(NamedTuple):
-    """Tokens of one conversation that a loss is computed on."""
+    """Tokens of one conversation that get a loss."""
 
     at: NDArray[np.int64]
     """(targets,) Positions of the tokens. Never 0: a conversation's first token is predicted from nothing."""
     kind: NDArray[np.int64]
-    """(targets,) What each is, for sums by kind; all 0 in training."""
+    """(targets,) Kind of each, for sums by kind; all 0 in training."""
 
 
 def trained_targets(example: Rendered) -> Targets:
-    """The tokens that give loss."""
     at = np.flatnonzero(example.labels[1:] == Label.TRAINED) + 1
     return Targets(at, np.zeros_like(at))
 
 
 TURN_LABELS: Final = (TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE)
-"""Labels that evaluation keeps apart; a turn of which nothing is known is left out."""
+"""Labels that evaluation separates."""
 KINDS: Final = 2 * (len(TURN_LABELS) + 1)
-"""Kinds of `labelled_targets`: twice the number in `TURN_LABELS` (or one more, for other trained tokens), plus 1 if
-trained."""
+"""Number of kinds: 2 x position in `TURN_LABELS` (one more for other trained tokens), plus 1 if trained."""
 
 
 def labelled_targets(example: Rendered, source: int = 0) -> Targets:
-    """The tokens of all assistant turns that are correct, refinements or mistakes, and of everything else that gives
-    loss.
-
-    Kinds of the source of number `source` are the `KINDS` from `KINDS * source` on.
-    """
+    """The tokens of labelled assistant turns and all others that give loss, with kinds from `KINDS * source` on."""
     turn_label = np.full(len(example), len(TURN_LABELS), np.int64)
     for span in example.spans:
         if span.label in TURN_LABELS:
@@ -57,26 +50,26 @@ def labelled_targets(example: Rendered, source: int = 0) -> Targets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """One forward pass. T tokens a row, K predicted ones."""
+    """One forward pass with T tokens per row and K predicted tokens."""
 
     inputs: dict[str, Tensor | int]
-    """Of the model's `forward`: `input_ids` (rows, T); for a packed row also `position_ids` (1, T), each token's
-    conversation `seq_idx` (1, T), and the conversations' boundaries `cu_seq_lens_*` (conversations + 1,) with
-    `max_length_*`, the longest of them."""
+    """Of the model's `forward`: `input_ids` (rows, T); for a pack also `position_ids` (1, T), the number of each
+    token's conversation `seq_idx` (1, T), boundaries `cu_seq_lens_*` (conversations + 1,) and the longest,
+    `max_length_*`."""
     row: Tensor
     """(K,) Row that predicts."""
     column: Tensor
-    """(K,) Position whose output predicts: the one before the token."""
+    """(K,) Position that predicts: the one before the token."""
     target: Tensor
     """(K,) Token that is predicted."""
     kind: Tensor
-    """(K,) What kind of token that is."""
+    """(K,) Kind of that token."""
     weight: float
-    """1, or 0 for a pack without predicted tokens: it has K = 1 then, since the head must be called on every rank."""
+    """1; or 0 without predicted tokens, and K is 1, since every rank must call the head."""
     ids: tuple[str, ...]
-    """Of the conversations, for messages."""
+    """Ids of the conversations, for messages."""
     lengths: Tensor
-    """(rows, T) for a pack, (rows, 1) for rows: tokens of the conversation that a token is of."""
+    """(rows, T) for a pack, (rows, 1) for rows: length of each token's conversation."""
 
     @property
     def rows(self) -> int:
@@ -84,7 +77,6 @@ class Batch:
         return len(cast("Tensor", self.inputs["input_ids"]))
 
     def to(self, device: torch.device | str) -> Self:
-        """The same on `device`."""
         inputs = {name: _on(value, device) for name, value in self.inputs.items()}
         names = ("row", "column", "target", "kind", "lengths")
         parts = {name: cast("Tensor", getattr(self, name)).to(device, non_blocking=True) for name in names}
@@ -92,7 +84,7 @@ class Batch:
 
 
 def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
-    """One row that holds all examples one after the other; a single token and weight 0 if there are none."""
+    """Put all examples into one row; a single token with weight 0 if there are none."""
     lengths = [len(one) for one in examples] or [1]
     ids = np.concatenate([one.input_ids for one in examples]) if examples else np.zeros(1, np.int32)
     starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -114,9 +106,7 @@ def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targe
 
 
 def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
-    """One example a row, padded on the right, where causal attention never looks; token 0 and weight 0 if there are
-    none.
-    """
+    """Put each example into a row, padded on the right, where causal attention never looks."""
     width = max((len(one) for one in examples), default=1)
     ids = np.zeros((max(1, len(examples)), width), np.int64)
     for row, one in enumerate(examples):

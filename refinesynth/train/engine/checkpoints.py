@@ -1,7 +1,6 @@
-"""Checkpoints that can be trusted: a mark, written last, says what belongs to one and what training it is of. No torch.
+"""Marks of checkpoints: written last, with a checkpoint's files and the identity of its training. Imports no torch.
 
-A process can be killed in the middle of writing. A checkpoint without its mark, or whose files are not those that the
-mark lists, is unsound: it is passed over, and the one before it is taken.
+A checkpoint without its mark, or with other files than the mark lists, is unsound: an older one is used.
 """
 
 import os
@@ -20,25 +19,25 @@ from refinesynth.files.atomic_write import atomic_write
 
 MARK: Final = "refinesynth.json"
 _FORMAT: Final = 2
-"""Version of what a checkpoint holds; marks of before the first change have none."""
+"""Version of a checkpoint's content; the oldest marks have none."""
 _PREFIX: Final = "checkpoint-"
 _HASHED: Final = 2**24
-"""Files up to this many bytes are hashed; of larger ones the size is checked, since hashing them takes minutes."""
+"""Files up to this many bytes are hashed; larger ones are compared by size, since hashing takes minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A sound one."""
+    """Sound checkpoint."""
 
     path: Path
     step: int
     """Optimizer steps done."""
     identity: Mapping[str, Any]
-    """What decides about the weights, when it was written (`running.py`)."""
+    """Everything that decides about the weights (`running.py`)."""
 
 
 def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
-    """Declare `folder` sound, after bringing all its files to the disk."""
+    """Flush all files of `folder` to the disk and mark it as sound."""
     files = {str(path.relative_to(folder)): _described(path) for path in files_of(folder)}
     for name in files:
         _flush(folder / name)
@@ -49,11 +48,7 @@ def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> Checkpoint | str:
-    """The checkpoint in `folder`, or why it is unsound.
-
-    Raises:
-        InputError: Another version wrote it, in a form that this one does not go on from.
-    """
+    """The checkpoint in `folder`, or the reason why it is unsound. Raises `InputError` for another version's form."""
     try:
         content = cast("dict[str, Any]", orjson.loads((folder / MARK).read_bytes()))
         files = dict(cast("dict[str, list[Any]]", content["files"]))
@@ -77,7 +72,7 @@ def read(folder: Path) -> Checkpoint | str:
 
 
 def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The sound checkpoint of the most steps under `folder`, and a remark for each newer one that was passed over."""
+    """The newest sound checkpoint under `folder`, and a remark for each newer one."""
     remarks: list[str] = []
     for path in reversed(checkpoint_folders(folder)):
         found = read(path)
@@ -103,17 +98,13 @@ def rotate(folder: Path, *, keep: Literal["all"] | int, best: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a checkpoint; one that is deleted half is unsound."""
+    """Delete a checkpoint, its mark first."""
     (folder / MARK).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
-    """Refuse to go on from a checkpoint of another training.
-
-    Raises:
-        InputError: It names every setting that differs, with both values.
-    """
+    """Refuse a checkpoint of another training. Raises `InputError` that names every difference, with both values."""
     before, now = checkpoint.identity, orjson.loads(orjson.dumps(dict(identity)))
     lines = [
         f"  {name}: {before.get(name, 'not known')!r} in the checkpoint, {now.get(name, 'not known')!r} now"
@@ -129,7 +120,7 @@ def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> N
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """What belongs to a checkpoint, its mark left out."""
+    """The files of a checkpoint, without its mark."""
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and MARK not in path.name)
 
 

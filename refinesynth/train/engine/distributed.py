@@ -1,16 +1,14 @@
-"""Distributed training: rank, world size and devices from torchrun's environment, and the end of torch's process
-group.
-"""
+"""Rank, world size and devices from torchrun's environment, and the end of torch's process group."""
 
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import torch
 import torch.distributed as dist
+from accelerate.utils import patch_environment
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
@@ -25,17 +23,13 @@ class Distributed:
 
     rank: int
     local_rank: int
-    """Among those of this machine: the number of its GPU."""
+    """Number among the ranks of this machine, and of its GPU."""
     world_size: int
     kind: Literal["cpu", "gpu"]
 
     @classmethod
     def from_environment(cls, config: TrainConfig) -> Self:
-        """From the environment.
-
-        Raises:
-            InputError: More processes on this machine than it has GPUs.
-        """
+        """Read the environment. Raises `InputError` for more processes on this machine than GPUs."""
         environment = os.environ
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
@@ -52,11 +46,10 @@ class Distributed:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which alone writes files and reports."""
+        """True for rank 0, which alone writes files and reports."""
         return self.rank == 0
 
     def devices(self) -> Devices:
-        """For the plan."""
         if self.kind == "cpu":
             return Devices("cpu", "CPU", self.world_size)
         properties = cast("Any", torch.cuda.get_device_properties(self.local_rank))
@@ -64,36 +57,19 @@ class Distributed:
         return Devices("gpu", properties.name, self.world_size, properties.total_memory, bf16)
 
     def host(self, config: TrainConfig) -> Host:
-        """For the plan."""
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.world_size)))
         return Host.here(Path(config.output), ranks, anew=config.resume == "never")
 
 
-@contextmanager
-def single_process_environment(parallel: Parallel) -> Generator[None]:
-    """Within, a single process has the environment that torchrun would give it; ZeRO and FSDP ask for it."""
+def single_process_environment(parallel: Parallel) -> AbstractContextManager[Any]:
+    """Within, a single process has the environment that torchrun would set, as ZeRO and FSDP need it."""
     if is_launched() or parallel not in {"zero2", "zero3", "fsdp"}:
-        yield
-        return
-    alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    with environment_variables({name: str(value) for name, value in alone.items()}):
-        yield  # a later training of this process is not one of several
-
-
-@contextmanager
-def environment_variables(values: Mapping[str, str]) -> Generator[None]:
-    """Within, the environment has these; afterwards what it had."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        return nullcontext()
+    return patch_environment(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
 
 
 def all_gather_objects(here: Any) -> list[Any]:
-    """What every rank gives, in their order; all of them call this."""
+    """Gather an object from every rank, in order; all ranks call this."""
     if not (dist.is_available() and dist.is_initialized()):
         return [here]
     gathered: list[Any] = [None] * dist.get_world_size()
@@ -102,7 +78,7 @@ def all_gather_objects(here: Any) -> list[Any]:
 
 
 def destroy_process_group() -> None:
-    """Wait for all ranks and take the process group down: one that is left standing hangs or warns at exit."""
+    """Wait for all ranks and destroy the process group: one that is left hangs or warns at exit."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()

@@ -1,6 +1,4 @@
-"""The loss on held-out conversations: by kind (correct turns, refinements, and mistakes, which should not fall) and by
-source.
-"""
+"""Loss on held-out conversations by kind (correct turns, refinements, mistakes) and by source."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,7 +16,7 @@ _NAMES = {TurnLabel.CORRECT: LOSS_CORRECT, TurnLabel.REFINEMENT: LOSS_REFINEMENT
 
 
 def held_out_batches(store: TokenStore, *, capacity: int, packed: bool, rank: int, ranks: int) -> Iterator[Batch]:
-    """This rank's share of `store`, in as many batches as every other rank gets; some may be empty."""
+    """This rank's batches of `store`, as many as every other rank's; some may be empty."""
     lengths = [int(length) for length in store.lengths]
     packs = (best_fit if packed else padded)(lengths, max(capacity, max(lengths, default=1)))
     make = pack_batch if packed else pad_batch
@@ -29,7 +27,7 @@ def held_out_batches(store: TokenStore, *, capacity: int, packed: bool, rank: in
 
 
 def sources_of(store: TokenStore) -> tuple[str, ...]:
-    """Labels of all sources in it, in the order in which `held_out_batches` numbers them."""
+    """Labels of all sources in it, in the order of their numbers in `held_out_batches`."""
     return tuple(sorted(set(store.sources)))
 
 
@@ -41,10 +39,9 @@ def held_out_losses(
     *,
     each_source: bool = False,
 ) -> dict[str, float]:
-    """Mean loss per token over all ranks, by the names in `train/events.py`; a kind that never comes has no entry.
+    """Mean loss per token over all ranks, by the names in `train/events.py`; absent kinds have no entry.
 
-    `losses` gives (K,) for a batch; `sources` are those of the store, and with `each_source` there is an entry for
-    each. A token counts the same wherever its conversation is packed, on any number of ranks.
+    `losses` gives (K,) for a batch; `sources` are those of the store, with an entry for each if `each_source`.
     """
     sums = torch.zeros(2, len(sources) * KINDS, dtype=torch.float64, device=device)
     with torch.no_grad():
@@ -53,13 +50,9 @@ def held_out_losses(
             got = losses(here).double() * here.weight
             sums[0].index_add_(0, here.kind, got)
             sums[1].index_add_(0, here.kind, torch.full_like(got, here.weight))
-    return _means(_over_ranks(sums), sources if each_source else ())
-
-
-def _over_ranks(sums: Tensor) -> Tensor:
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(sums)
-    return sums
+    return _means(sums, sources if each_source else ())
 
 
 def _means(sums: Tensor, named: Sequence[str]) -> dict[str, float]:

@@ -1,7 +1,6 @@
-"""The LM head on the trained positions alone, and in chunks where positions x vocabulary would fill the memory.
+"""LM head on trained positions alone, and in chunks where positions x vocabulary would fill the memory.
 
-Mistakes, prompts and observations are most of the tokens; none of them reaches the head. The head is called in the
-normal way, inside the model's `forward`, so that what wraps it (ZeRO-3, FSDP, adapters) sees an ordinary call.
+The head is called inside the model's `forward`, so wrappers (ZeRO-3, FSDP, adapters) see an ordinary call.
 """
 
 import inspect
@@ -17,7 +16,7 @@ from torch.utils import checkpoint as recomputing
 from refinesynth.train.engine.batch import Batch
 
 CHUNK_ELEMENTS: Final = 2**27
-"""Logits that are held at once: half a gigabyte in fp32, and about three times that while the gradient is computed."""
+"""Logits held at once: half a gigabyte in fp32, about three times that with the gradient."""
 
 
 def token_losses(
@@ -30,9 +29,8 @@ def token_losses(
 ) -> Tensor:
     """(K,) Minus log probability of each predicted token, in nats; in fp32, or fp64 in an fp64 model.
 
-    `model` is what is called, with `inputs`; `inner` the transformers model in it. With `chunk_elements` at most about
-    so many logits are held at once, and of no other positions than those that predict; only for models whose logits are
-    what their head gives out (see `layout.py`).
+    `model` is called with `inputs`; `inner` is the transformers model in it. `chunk_elements` limits the logits held at
+    once, for models whose logits are their head's output (see `layout.py`).
     """
     keep, column = _kept(inner, batch)
     head = output_head(inner)
@@ -49,9 +47,7 @@ def token_losses(
 
 
 def _kept(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-    """The argument by which the model keeps some positions alone for its head, and (K,) where among these each one that
-    predicts is.
-    """
+    """The argument that limits the head to some positions, and (K,) the place of each predicting one among these."""
     if not takes(base_model(inner), "logits_to_keep"):
         return {}, batch.column
     if batch.rows == 1:
@@ -76,8 +72,7 @@ def _logits(model: Callable[..., Any], inputs: Mapping[str, Tensor | int], **kee
 def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Generator[None]:
     """Within, the head gives (1, K, 1) losses instead of (rows, columns, vocabulary) logits.
 
-    Only the instance's `forward` is replaced, so that hooks on the module fire as ever; every chunk's logits are
-    computed again in the backward pass instead of being kept.
+    Only the instance's `forward` is replaced, so hooks fire; the backward pass computes each chunk's logits again.
     """
     plain = head.forward
 
@@ -120,14 +115,14 @@ def output_head(inner: nn.Module) -> nn.Module | None:
 
 
 def vocabulary(inner: nn.Module) -> int:
-    """Logits of one position."""
+    """Number of logits per position."""
     return int(cast("Any", base_model(inner)).config.get_text_config().vocab_size)
 
 
 def takes(model: nn.Module, argument: str) -> bool:
-    """Whether the model's `forward` names `argument`, or (`**`) takes any keyword.
+    """Return True if the model's `forward` names `argument`, or (`**`) takes any keyword.
 
-    Its class is asked: accelerate puts wrappers of other signatures in front of an instance's `forward`.
+    The class is asked: accelerate wraps the instance's `forward` with another signature.
     """
     parameters = inspect.signature(type(model).forward).parameters
     if argument == "**":

@@ -13,23 +13,22 @@ import torch.distributed as dist
 from refinesynth.train.ranks import signals_handled
 
 _ONE_PRESS: Final = 0.2
-"""Seconds within which a second signal is taken for the first: a launcher that hands on what the terminal sent as
-well."""
+"""Seconds within which a second signal counts as the first, which launcher and terminal may both send."""
 _HEARD: Final = "interrupted: finishing this step and saving a checkpoint; once more ends it at once"
 
 
 class Interruption:
-    """Whether a signal asks for the end; `note` gets a message at once, since a step may take a minute."""
+    """Signals that ask for the end; `note` gets a message at once, since a step may take a minute."""
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = note
         self.signal: int | None = None
-        """The one that came to any rank, once all ranks know of it."""
+        """Signal that any rank got, once all ranks know of it."""
         self._came = 0
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Within, the first signal is noted and no more; a second one has its usual effect."""
+        """Within, the first signal is only noted; a second one has its usual effect."""
         at = 0.0
 
         def hear(number: int, _frame: FrameType | None) -> None:
@@ -48,7 +47,7 @@ class Interruption:
             yield
 
     def everywhere(self, device: torch.device) -> bool:
-        """Whether any rank was asked to end; every rank calls this after the same steps and gets the same answer."""
+        """Return True if any rank got a signal; all ranks call this after the same steps."""
         came = self._came
         if dist.is_available() and dist.is_initialized():
             asked = torch.tensor(came, device=device)

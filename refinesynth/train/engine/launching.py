@@ -1,6 +1,5 @@
-"""The way into a training: in place, or as ranks that are started on this machine. Imports no torch.
-
-Under torchrun itself (`RANK` is set) and for a single process the training runs in place.
+"""Entry to a training: in place (one process, or under torchrun), or as ranks started on this machine. Imports no
+torch.
 """
 
 import logging
@@ -29,26 +28,24 @@ from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import OUTCOME, free_port, is_launched, read_outcome, signals_handled
 
 _LAST_WORDS: Final = 10.0
-"""Seconds that ranks have to end by themselves after another one has failed."""
+"""Seconds for ranks to end by themselves after another one has failed."""
 _LOOKS: Final = 0.2
-"""Seconds between two looks at the ranks."""
 
 
 def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
-    """Train with as many processes as `config.processes` says, and wait for the end.
+    """Train with `config.processes` processes, and wait for the end.
 
-    With several, each runs `python -m refinesynth.train --config FILE`, whose rank 0 shows what happens; `events` gets
-    nothing then. SIGTERM and SIGINT are passed on: the ranks save a checkpoint and end, and so does this. `sources` is
-    data in memory.
+    Several processes run `python -m refinesynth.train --config FILE`; rank 0 reports, and `events` get nothing. SIGTERM
+    and SIGINT are passed on: the ranks save a checkpoint and end. `sources` is data in memory.
 
     Raises:
         ConfigurationError: Data in memory, and several processes to be started.
-        RefinesynthError: What ended the training; `TrainingError` if the ranks ended without saying why.
+        RefinesynthError: The error of the training; `TrainingError` if the ranks ended without one.
         KeyboardInterrupt: Ctrl-C before the first step.
     """
     check_inputs(config, sources)
     if is_launched() or config.processes == 1:
-        return run(config, events=events) if sources is None else run(config, events=events, sources=sources)
+        return run(config, events=events, sources=sources)
     if sources is not None:
         raise ConfigurationError(
             f"data that is in memory cannot be given to {config.processes} processes that are to be started; write it to a file (a line of "
@@ -77,10 +74,10 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
 
 
 def _run_ranks(number: int, settings: Path, outcome: Path) -> tuple[int, list[int]]:
-    """Start the ranks and wait for all; gives the exit code of the first that failed, else 0, and the signals that came.
+    """Start the ranks and wait; the exit code of the first that failed, else 0, and the received signals.
 
-    The first signal is passed on as SIGTERM, and a second one ends the ranks, which may still be saving. After one has
-    failed, the others, which may wait for it in vain, are ended too.
+    The first signal is passed on as SIGTERM; a second one kills the ranks. After a failure the others get a few
+    seconds.
     """
     ranks: list[subprocess.Popen[bytes]] = []
     signals: list[int] = []
@@ -122,12 +119,11 @@ def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def command(settings: Path) -> list[str]:
-    """The command of a rank."""
     return [sys.executable, "-m", "refinesynth.train", "--config", str(settings)]
 
 
 def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
-    """Train on this rank: see `refinesynth.train.engine.running.run_training`."""
+    """Train on this rank: `refinesynth.train.engine.running.run_training`."""
     check_trainer(config)
     from refinesynth.train.engine.running import run_training
 
@@ -135,7 +131,7 @@ def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[
 
 
 def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
-    """What the training will do and take: see `refinesynth.train.engine.running.plan_training`."""
+    """Plan the training: `refinesynth.train.engine.running.plan_training`."""
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     check_trainer(config)
@@ -145,7 +141,7 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
 
 
 def check_trainer(config: TrainConfig) -> None:
-    """Raises: ConfigurationError: A library is not installed, or does not take what `config.trainer` gives it."""
+    """Raises: ConfigurationError: A library is not installed, or does not take a value of `config.trainer`."""
     choose_accelerator()
     from refinesynth.train.engine.parallel import check_loop
 
@@ -153,11 +149,7 @@ def check_trainer(config: TrainConfig) -> None:
 
 
 def choose_accelerator() -> None:
-    """Set for DeepSpeed that there is no GPU before it is imported: left to detect it, it warns on every command.
-
-    Raises:
-        ConfigurationError: torch or transformers is not installed.
-    """
+    """Tell DeepSpeed before its import that there is no GPU: its own detection warns on every command."""
     # peft imports it, and it warns of kernels that a CPU could have.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     torch = require("torch", "train")

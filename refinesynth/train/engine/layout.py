@@ -1,9 +1,9 @@
-"""Layout of conversations in a forward pass: the attention implementation, and packing where it leaves them apart.
+"""Layout of conversations in a forward pass: attention implementation, packing or padding.
 
-One implementation is chosen by rule, and checked on the model itself: a short sequence must have the logits behind
-another one, in a pack, that it has alone, and a backward pass must go through. Where that fails, the library's own
-implementation is checked; then conversations go one a row, padded. State-space layers without their kernels carry their
-state across, models without position ids number tokens through, and some attention ignores the boundaries.
+The implementation is chosen by rule and checked on the model: a short sequence must have the same logits behind another
+one in a pack as alone, and a backward pass must work. If that fails, the library's own implementation is checked, then
+conversations are padded. State-space layers without their kernels carry their state across, models without position ids
+number tokens through, and some attention ignores boundaries.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -25,36 +25,34 @@ from refinesynth.train.memory import describe_unused
 from refinesynth.train.tokens import Label, Rendered
 
 _FIRST, _SECOND = 13, 21
-"""Tokens of the sequences that go through the model."""
+"""Tokens of the trial's sequences."""
 _OTHERS: Final = 3
-"""Sequences that take the first one's place."""
 _TOLERANCE: Final = {torch.float64: 1e-6, torch.float32: 1e-4}
-"""Relative difference of logits between packed and alone; in 16 bits, kernels for other shapes round elsewhere."""
+"""Relative difference of logits between packed and alone; 16-bit kernels round differently by shape."""
 _NOISE: Final = 3
-"""Times that text before a sequence may move its logits more than text behind it does."""
+"""Factor by which text before a sequence may move its logits more than text behind it."""
 _BOUNDARIES: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 _HOPPER, _AMPERE = 9, 8
 _MAX_MESSAGE: Final = 300
-"""Characters of a library's message that are handed on."""
+"""Characters of a library's message that are shown."""
 _REFUSALS: Final = (UnsupportedAttention, TypeError, ValueError, NotImplementedError, ImportError, RuntimeError)
 """Errors that models and their kernels raise for inputs they do not support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The way conversations go through a model."""
+    """Way of conversations through a model."""
 
     packed: bool
-    """Several conversations in one row; else one a row, padded."""
+    """Several conversations per row; else one per row, padded."""
     attention: str
     """The attention implementation that is set on the model."""
     boundaries: bool
-    """The model takes the conversations' boundaries (`cu_seq_lens_*`) beside their position ids."""
+    """The model takes boundaries (`cu_seq_lens_*`) beside position ids."""
     indices: bool
-    """It has layers that carry a state on from token to token, whose kernels take each token's conversation
-    (`seq_idx`)."""
+    """It has stateful layers whose kernels take the number of each token's conversation (`seq_idx`)."""
     plain_head: bool
-    """The logits are what the head gives out, unscaled, so that the head may be evaluated in chunks."""
+    """The logits are the head's unscaled output, so the head may be evaluated in chunks."""
     note: str | None = None
     """A remark for the user on the choice."""
 
@@ -73,11 +71,11 @@ def choose_layout(
     backward: bool = True,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Layout:
-    """The layout that a model is trained in, with its attention implementation set on `model`.
+    """Choose the layout for training, and set its attention implementation on `model`.
 
-    `call` is what is called in the model's stead where something wraps it. With `backward` a training step's backward
-    pass is tried too (not for DeepSpeed, whose engine counts them); what it gives no gradient is frozen, unless the
-    model is wrapped already. Random states are left as they were, and no gradient stays.
+    `call` is a wrapper that is called instead of the model. `backward` also tries a backward pass (not for DeepSpeed,
+    whose engine counts them) and freezes what it gives no gradient, unless the model is wrapped. Random states are
+    restored.
 
     Raises:
         InputError: `attention` names an implementation that the model cannot use.
@@ -112,9 +110,7 @@ def choose_layout(
 
 
 def layers_with_state(base: nn.Module) -> list[str]:
-    """Names of the classes of layers that carry a state on from token to token: linear attention, state spaces, short
-    convolutions.
-    """
+    """Class names of stateful layers: linear attention, state spaces, short convolutions."""
     text = cast("nn.Module", cast("Any", base).get_decoder())
     return sorted(
         {
@@ -131,8 +127,6 @@ def _reasons(failed: Mapping[str, str]) -> str:
 
 
 class _Trial:
-    """Short sequences of random tokens that go through a model, and what that showed."""
-
     def __init__(
         self,
         model: nn.Module,
@@ -154,7 +148,6 @@ class _Trial:
         self._first, self._second, *self._others = (
             Rendered(
                 "trial",
-                "trial",
                 random.integers(0, vocabulary(base), length).astype(np.int32),
                 np.full(length, Label.TRAINED, np.int8),
                 (),
@@ -168,7 +161,7 @@ class _Trial:
         return self._tolerance is None
 
     def failure(self, layout: Layout) -> str | None:
-        """Reason why the model cannot be trained in this layout, in words; None: it can."""
+        """The reason why the model cannot be trained in this layout; None if it can."""
         make = pack_batch if layout.packed else pad_batch
         try:
             if layout.packed and (moved := self._joined(layout)) is not None:
@@ -187,17 +180,17 @@ class _Trial:
         return None
 
     def note(self, *notes: str) -> str | None:
-        """All that the user should know, if there is something."""
+        """Remarks for the user, joined."""
         frozen = [f"{describe_unused(self._unused)}."] if self._unused else []
         return " ".join([*notes, *frozen]) or None
 
     def _joined(self, layout: Layout) -> float | None:
-        """None, or how far a sequence's logits move in a pack.
+        """None, or the change of a sequence's logits in a pack.
 
-        They may move by what the precision explains, and at most half as far as where nothing keeps sequences apart. And
-        text that stands before a sequence must not show in its tokens more than text behind it, which causal attention
-        never looks at: the shapes are the same, so the rounding is, in any precision. The median over the tokens
-        leaves out those few that a router of experts sends elsewhere.
+        They may change by the rounding of the precision, and at most half as much as with nothing between sequences.
+        Text before a sequence must not show in its tokens more than text behind it, which causal attention never sees:
+        rounding is equal for equal shapes. The median over tokens ignores those that a router of experts sends
+        elsewhere.
         """
 
         def packed(*examples: Rendered) -> Tensor:
@@ -234,7 +227,7 @@ class _Trial:
                 self._call.train(training)
 
     def head_is_last(self) -> bool:
-        """Tell whether the model gives out its head's output as it is."""
+        """Return True if the logits are the head's own output."""
         head = output_head(self._model)
         if head is None:
             return False
@@ -254,7 +247,7 @@ class _Trial:
 
 
 def _moved(got: Tensor, wanted: Tensor) -> Tensor:
-    """(T,) Distance of logits (T, vocabulary) of each token, relative to the mean size of those that are wanted."""
+    """(T,) Distance of logits (T, vocabulary) of each token, relative to the mean size of the wanted ones."""
     return (got - wanted).norm(dim=1) / (wanted.square().sum(1).mean().sqrt() + 1e-30)
 
 
@@ -263,9 +256,7 @@ def _attention(base: Any) -> str:
 
 
 def _preferred(base: Any, own: str, *, half: bool) -> str:
-    """An installed flash attention for half precision on a GPU; else ours, where no mask is needed; else the model's
-    own.
-    """
+    """An installed flash attention for half precision on a GPU; else ours if no mask is needed; else the model's own."""
     flash = bool(getattr(base, "_supports_flash_attn", False))
     if flash and half and next(base.parameters()).is_cuda:
         capability = torch.cuda.get_device_capability()[0]
@@ -277,7 +268,7 @@ def _preferred(base: Any, own: str, *, half: bool) -> str:
 
 
 def _needs_no_mask(base: Any, *, flash: bool) -> bool:
-    """No attention pattern that only a mask would express: the trial is too short to meet a window's or a chunk's end.
+    """Return False for patterns that only a mask expresses: the trial is too short to meet a window's or chunk's end.
 
     A model that supports flash attention hands its sliding window to the attention function, which needs no mask then.
     """
@@ -290,9 +281,7 @@ def _needs_no_mask(base: Any, *, flash: bool) -> bool:
 
 
 def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
-    """Set the attention `name`; the reason if that cannot be, else None. The library may put a kernel of the hub in the place of one that
-    is not installed.
-    """
+    """Set the attention `name`; the reason if that fails. The library may replace a missing kernel by one of the hub."""
     before = _attention(base)
     try:
         base.set_attn_implementation(name)

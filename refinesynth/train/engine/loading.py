@@ -1,8 +1,7 @@
-"""Tokenizers and models from the hub or a folder: safetensors only, no remote code unless it is asked for.
+"""Tokenizers and models from the hub or a folder: safetensors only, remote code only on request.
 
-With FSDP the first rank of each machine reads the weights: eight ranks that read a model of 8B in fp32 would need 256 GB
-of host memory, one needs 32. transformers leaves the other ranks' weights without memory; accelerate broadcasts those of
-rank 0.
+With FSDP one rank per machine reads the weights: eight ranks would need 256 GB of host memory for 8B in fp32, one needs
+32. The other ranks' weights have no memory; accelerate broadcasts those of rank 0.
 """
 
 import contextlib
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
+from accelerate.utils import patch_environment
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
@@ -29,7 +29,7 @@ from refinesynth.train.engine.adapters import (
     with_adapter,
     with_adapters,
 )
-from refinesynth.train.engine.distributed import Distributed, all_gather_objects, environment_variables
+from refinesynth.train.engine.distributed import Distributed, all_gather_objects
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
@@ -41,23 +41,17 @@ from refinesynth.train.render.template import check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
-"""Of the weights. bf16 keeps fp32 weights: at a learning rate of 5e-6 most steps are lost in the rounding of bf16
-ones."""
+"""Types of the weights. bf16 keeps fp32 weights: bf16 weights round most steps of 5e-6 away."""
 _FEWEST_TOKENS: Final = 8
-"""Tokens, special ones left out, below which something is no tokenizer."""
+"""Fewest tokens of a tokenizer, special ones left out."""
 _LOOKED_AT: Final = 64
-"""Examples from which it is read how turns end."""
+"""Examples in which ends of turns are looked up."""
 _MOST_ENDS: Final = 3
 _MAX_PROBLEM: Final = 400
-"""Characters of a library's message that are handed on."""
 
 
 def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = ()) -> PreTrainedTokenizerBase:
-    """The tokenizer that `config` names; for a model from scratch one that is made of `conversations`.
-
-    Raises:
-        InputError: There is none of that name, or it cannot be read.
-    """
+    """Load the tokenizer of `config`; for a model from scratch make one of `conversations`. Raises `InputError`."""
     name, revision = config.tokenizer_source
     if name == SCRATCH:
         return make_tokenizer(conversations)
@@ -80,11 +74,7 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
 
 
 def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
-    """What makes examples as `config` says.
-
-    Raises:
-        InputError: The chat template cannot be read, or is not made for the tokenizer.
-    """
+    """Make the renderer of `config`. Raises `InputError` if the chat template is not made for the tokenizer."""
     check_tokens(config.chat_template, tokenizer)
     template = read_template(config.chat_template)
     return Renderer(
@@ -98,11 +88,8 @@ def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Re
 
 
 def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> ModelShape:
-    """The model's sizes, adapters included; its weights are neither loaded nor allocated. One from scratch is made for
-    `tokenizer`.
-
-    Raises:
-        InputError: There is no causal language model of that name.
+    """The model's sizes with adapters, without its weights; one from scratch needs its `tokenizer`. Raises
+    `InputError`.
     """
     name, adapter = underlying(config)
     source = {} if name == SCRATCH else located(name, base_revision(config, adapter))
@@ -136,13 +123,10 @@ def load_model(
     unused: Collection[str] = (),
     empty: bool = False,
 ) -> nn.Module:
-    """The model that `config` names, with adapters if those are trained, ready for the trainer; see `describe_model`.
+    """Load the model of `config`, with adapters if configured, ready for training.
 
-    What lies under the prefixes `unused` (`ModelShape.unused`) is frozen and gets no adapters. `empty`: the weights are
-    not read, and have no memory (see `read_once`).
-
-    Raises:
-        InputError: There is no such model, it has no safetensors, or weights of it are missing.
+    Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: the weights
+    are not read and have no memory. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
     base, adapter = underlying(config)
     revision = base_revision(config, adapter)
@@ -193,7 +177,7 @@ def load_model(
 
 
 def _without_weights(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The class of the model that is found by `given`, and what its `from_pretrained` is given to read no weights."""
+    """The class of a model, and arguments of its `from_pretrained` that read no weights."""
     found = cast("Any", AutoConfig.from_pretrained(**given))
     with torch.device("meta"):
         made = cast("nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=given["trust_remote_code"]))
@@ -209,9 +193,7 @@ def _adapted(
 
 
 def _mend_generation(model: nn.Module) -> None:
-    """Some models come with temperatures and say that they do not sample, which the library reads but refuses to
-    write.
-    """
+    """Repair generation settings that the library reads but refuses to write, as temperatures without sampling."""
     base = cast("Any", base_model(model))
     generation = getattr(base, "generation_config", None)
     if generation is None:
@@ -227,9 +209,7 @@ def _mend_generation(model: nn.Module) -> None:
 
 
 def stop_at(model: nn.Module, store: TokenStore) -> None:
-    """Let generation stop where the trained turns end, if it would not already: a base model's settings know no
-    turns.
-    """
+    """Add the ends of trained turns to the tokens that stop generation."""
     ends = {
         int(one.input_ids[span.stop - 1])
         for one in islice(store, _LOOKED_AT)
@@ -248,7 +228,7 @@ def stop_at(model: nn.Module, store: TokenStore) -> None:
 
 
 def shape_of(model: nn.Module, name: str) -> ModelShape:
-    """The sizes of a model, also of one whose weights are split over ranks (ZeRO-3)."""
+    """The sizes of a model, also with weights split over ranks (ZeRO-3)."""
     sizes = [(int(getattr(one, "ds_numel", one.numel())), one.requires_grad) for one in model.parameters()]
     config = cast("Any", base_model(model)).config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 0))
@@ -296,18 +276,13 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
         raise InputError(f"no {what} can be loaded from {name!r}: {problem}{remote}{sought}") from exc
 
 
-_FSDP_VARIABLES: Final = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
-"""What transformers looks for in the environment when it loads a model."""
-
-
 def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
-    """What `load` gives, called with whether this rank's model stays `empty`. All ranks call this, when the process
-    group stands.
+    """Load a model with FSDP: `load(empty=...)` reads weights on one rank per machine. All ranks call this.
 
-    Raises:
-        RefinesynthError: On every rank, where one of them cannot load its model.
+    Raises `RefinesynthError` on every rank, if one of them cannot load its model.
     """
-    with environment_variables(_FSDP_VARIABLES):
+    # transformers reads these when it loads a model.
+    with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
         loaded = _loaded(load, empty=distributed.local_rank != 0)
     if isinstance(loaded, nn.Module) and not can_be_broadcast(loaded):
         loaded = _loaded(load, empty=False) if distributed.local_rank != 0 else loaded
@@ -328,16 +303,12 @@ def _loaded(load: Callable[..., nn.Module], *, empty: bool) -> nn.Module | Refin
 
 
 def can_be_broadcast(model: nn.Module) -> bool:
-    """Whether accelerate can: it takes all that is saved for parameters, and some routers have buffers that are
-    saved.
-    """
+    """Return False for models with saved buffers (some routers), which accelerate would take for parameters."""
     return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
 
 
 def _give_addresses(model: nn.Module) -> None:
-    """Give parameters without memory an address: accelerate knows an optimizer's parameters by theirs when it wraps
-    them.
-    """
+    """Give parameters without memory an address, by which accelerate finds an optimizer's parameters."""
     made: dict[int, nn.Parameter] = {}  # tied weights stay tied
     for module in model.modules():
         for name, one in list(module.named_parameters(recurse=False, remove_duplicate=False)):

@@ -1,9 +1,8 @@
-"""Training loop on accelerate: optimizer steps of whole batches, with one mean over all their trained tokens.
+"""Training loop on accelerate: optimizer steps with one mean over all their trained tokens.
 
-A step is `batch_size` conversations, cut into micro-batches and dealt to ranks by the schedule. accelerate averages
-gradients over ranks (DDP, ZeRO and FSDP alike) and sums them over micro-batches, so the sum of a micro-batch's losses is
-divided by the step's trained tokens and multiplied by the number of ranks, once: the same conversations give the same
-gradient however they are packed, accumulated and spread.
+A step is `batch_size` conversations in micro-batches over ranks. accelerate averages gradients over ranks (DDP, ZeRO,
+FSDP) and sums them over micro-batches. So the sum of a micro-batch's losses is divided by the step's trained tokens and
+multiplied by the number of ranks: the gradient does not depend on packing, accumulation and ranks.
 """
 
 import math
@@ -45,7 +44,6 @@ from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.tokens import TokenStore
 
 _NAMED: Final = 10
-"""Conversations that a message names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,13 +62,12 @@ class Task:
     router_aux_loss: float = 0.0
     """Coefficient of the load-balancing loss of a mixture of experts (`routing.py`)."""
     base: tuple[str, str | None] = ("", None)
-    """Name and revision of what adapters belong to, as others know it."""
+    """Published name and revision of the base of adapters."""
 
 
 class Loop:
-    """One rank's training; every rank makes one, and calls its methods in the same order.
-
-    `lay_out` finds the layout once the model is wrapped.
+    """Training on one rank; all ranks call its methods in the same order. `lay_out` finds the layout of the wrapped
+    model.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class Loop:
         self.progress = Progress()
         self._tokens = self._trained_tokens = 0
         self._seconds = 0.0
-        """Of the steps that are not logged yet, evaluations and saving left out."""
+        """Of steps that are not logged yet, without evaluations and saving."""
         self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
         """Of the step's micro-batches, with the conversations in each."""
         alpha = config.trainer.neftune_noise_alpha
@@ -118,11 +115,11 @@ class Loop:
     # Steps.
 
     def train(self, start: Path | None = None) -> None:
-        """Train to the end of the schedule, an early stop or a signal, from the checkpoint `start` on.
+        """Train to the end of the schedule, an early stop or a signal, from the checkpoint `start`.
 
         Raises:
-            TrainingError: A gradient is not finite (the step was not done, but for DeepSpeed, which does it by itself),
-                or a checkpoint cannot be written, or read.
+            TrainingError: A gradient is not finite (only DeepSpeed has done that step), or a checkpoint cannot be
+                written or read.
         """
         if start is not None:
             self.progress = self.checkpoints.read(start)
@@ -150,7 +147,7 @@ class Loop:
             tracker.finish()
 
     def _step(self, epoch: int, within: int) -> tuple[float, float]:
-        """One optimizer step; the norm of its gradient before it was clipped, and its learning rate."""
+        """Do one optimizer step; its gradient norm before clipping, and its learning rate."""
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
         packs = self.task.schedule.step(epoch, within)
         tokens = int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, within)].sum())
@@ -181,7 +178,6 @@ class Loop:
         return norm, rate
 
     def _batches(self, step: Step) -> Iterator[Batch]:
-        """This rank's micro-batches of a step."""
         make = pack_batch if self.task.schedule.packed else pad_batch
         for packs in step.packs:
             mine = packs[self.accelerator.process_index]
@@ -204,7 +200,7 @@ class Loop:
         return loss
 
     def losses(self, batch: Batch, call: Callable[..., Any] | None = None) -> Tensor:
-        """(K,) Minus log probability of the predicted tokens of `batch`; `call` is called in the model's stead."""
+        """(K,) Minus log probability of the predicted tokens of `batch`; `call` replaces the model."""
         if self._noise is not None:
             self._noise.tokens = batch.lengths
         inputs = self.layout.inputs(batch)
@@ -227,7 +223,7 @@ class Loop:
     # Evaluation.
 
     def evaluate(self) -> dict[str, float]:
-        """The losses on what is held out, by the names in `train/events.py`."""
+        """Held-out losses, by the names in `train/events.py`."""
         held_out, schedule = self.task.held_out, self.task.schedule
         if held_out is None:
             return {}
@@ -244,7 +240,7 @@ class Loop:
         return held_out_losses(batches, self.losses, self.accelerator.device, sources, each_source=each_source)
 
     def evaluate_and_note(self) -> bool:
-        """Evaluate, and report it; whether the loss is the least so far."""
+        """Evaluate and report; return True if the loss is the lowest so far."""
         means = self.evaluate()
         better = self.progress.evaluated(means)
         if self.accelerator.is_main_process:
@@ -253,7 +249,7 @@ class Loop:
         return better
 
     def _is_no_better(self) -> bool:
-        """Tell whether as many evaluations as are waited for came after the best one, be that saved or not."""
+        """Return True if `early_stop` evaluations followed the best one, saved or not."""
         losses = [means[names.LOSS] for _, means in self.progress.evaluations]
         losses = [math.inf if math.isnan(loss) else loss for loss in losses]
         waits = self.config.early_stop
@@ -262,17 +258,11 @@ class Loop:
     # The end.
 
     def keep_best(self) -> None:
-        """Take the weights of the best evaluation, if that was not the last step; those of the last if its checkpoint
-        is not there or damaged.
-        """
+        """Restore the weights of the best evaluation, or keep the last ones if its checkpoint is missing or damaged."""
         self.checkpoints.bring_best_back(self.progress)
 
     def save_model(self, folder: Path) -> None:
-        """Write the finished model, put together from all ranks, with its tokenizer.
-
-        Raises:
-            TrainingError: What was written is not what was trained, or cannot be.
-        """
+        """Write the finished model with its tokenizer. Raises `TrainingError` if the files are not what was trained."""
         self.writer.write(folder, dtype=self.task.save_dtype)
 
     # Reports.
@@ -301,16 +291,15 @@ class Loop:
 
 
 class EmbeddingNoise:
-    """Adds uniform noise up to alpha / sqrt(tokens x width) to what the model's embeddings give in training.
+    """Uniform noise up to alpha / sqrt(tokens x width) on the embeddings in training (NEFTune).
 
-    The tokens are those of a token's conversation. The library's own hook would count those of the whole row: a pack of
-    ten conversations would get a third of the noise, and padding would change it.
+    The tokens are those of each token's conversation; the library's hook counts the whole row, padding included.
     """
 
     def __init__(self, model: nn.Module, alpha: float) -> None:
         self._alpha = alpha
         self.tokens = torch.ones(1, 1)
-        """(rows, T) or (rows, 1) Tokens of the conversation that each token of the next forward pass is of."""
+        """(rows, T) or (rows, 1) Length of each token's conversation in the next forward pass."""
         cast("Any", base_model(model)).get_input_embeddings().register_forward_hook(self._added)
 
     def _added(self, embeddings: nn.Module, _inputs: object, output: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sharing of the work as accelerate does it: copies, DeepSpeed's ZeRO or FSDP2; with trackers and compiling."""
+"""Parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2), optimizer, schedule, trackers and compiling."""
 
 import importlib
 import os
@@ -25,13 +25,13 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.optim import Optimizer
 from transformers import get_scheduler
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.engine.distributed import Distributed
-from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.folder import TENSORBOARD
 from refinesynth.train.memory import ComputeSettings
@@ -43,11 +43,9 @@ _BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
 def make_accelerator(
     config: TrainConfig, means: ComputeSettings, distributed: Distributed, *, accumulation: int
 ) -> Accelerator:
-    """Form the process group, and say how a model is shared; with ZeRO-3 also how it is loaded: make it first.
+    """Form the process group and configure accelerate; ZeRO-3 needs this before the model is loaded.
 
-    Raises:
-        InputError: A DeepSpeed file that cannot be used.
-        ConfigurationError: DeepSpeed is asked for and not installed.
+    Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` without DeepSpeed.
     """
     extra, cpu = config.trainer, distributed.kind == "cpu"
     is_first = not dist.is_initialized()
@@ -87,16 +85,12 @@ def make_accelerator(
 
 
 def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
-    """Tell FSDP which layers of the model it splits one by one, before the model is wrapped.
-
-    Those that the library names need not all be there in multimodal models.
-    """
+    """Name the layers that FSDP splits one by one, before the model is wrapped; without any, accelerate names them."""
     if accelerator.distributed_type != DistributedType.FSDP:
         return
     plugin = cast("Any", accelerator.state).fsdp_plugin
-    named = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
-    there = named.intersection(type(module).__name__ for module in model.modules())
-    plugin.transformer_cls_names_to_wrap = sorted(there) or None
+    layers = {type(module).__name__ for module in model.modules() if isinstance(module, GradientCheckpointingLayer)}
+    plugin.transformer_cls_names_to_wrap = sorted(layers) or None
     plugin.cpu_ram_efficient_loading = can_be_broadcast(model)
 
 
@@ -111,7 +105,7 @@ def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
 
 
 def _trackers(config: TrainConfig) -> list[Any]:
-    """By name; TensorBoard writes into the output folder, unless its own variable says where."""
+    """Trackers by name; TensorBoard writes into the output folder, unless its own variable says where."""
     others = [name for name in config.trainer.report_to if name != "tensorboard"]
     if len(others) == len(config.trainer.report_to) and not config.tensorboard:
         return others
@@ -122,12 +116,7 @@ def _trackers(config: TrainConfig) -> list[Any]:
 def deepspeed_json(
     config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"], *, accumulation: int = 1, half: bool = False
 ) -> dict[str, Any]:
-    """The configuration that DeepSpeed is given: the user's own file, or ours. It names no optimizer: ours is used.
-
-    Raises:
-        InputError: The file cannot be used, see `own_deepspeed`.
-        ConfigurationError: DeepSpeed is not installed.
-    """
+    """DeepSpeed's configuration: the user's own file, or ours. It names no optimizer: ours is used."""
     require("deepspeed", "deepspeed")
     if kind == "cpu":
         _leave_shared_memory_alone()
@@ -149,16 +138,14 @@ def deepspeed_json(
 
 
 def _leave_shared_memory_alone() -> None:
-    """Keep DeepSpeed from compiling its kernel for CPU ranks of one machine: which takes a minute and a compiler and is
-    of no use here.
-    """
+    """Keep DeepSpeed from compiling its shared-memory kernel for CPU ranks, which takes a minute and a compiler."""
     import deepspeed.ops
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False) -> Optimizer:
-    """The optimizer over what is trained; weights decay, biases and norms (all with one dimension) do not."""
+    """Make the optimizer of trained parameters; those with one dimension (biases, norms) do not decay."""
     trained = [one for one in model.parameters() if one.requires_grad]
     decays = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) > 1]
     plain = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) <= 1]
@@ -189,18 +176,14 @@ def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False)
 
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
-    """The learning rate over the steps; transformers' constant schedule knows no warm-up."""
+    """Make the learning rate schedule; transformers' constant one has no warm-up."""
     warmup = round(config.warmup * steps) if config.warmup < 1 else round(config.warmup)
     name = "constant_with_warmup" if config.schedule == "constant" and config.warmup else config.schedule
     return get_scheduler(name, optimizer, warmup, steps, dict(config.trainer.lr_scheduler_kwargs))
 
 
 def check_loop(config: TrainConfig) -> None:
-    """Check before anything is loaded that optimizer, schedule and trackers can be made.
-
-    Raises:
-        ConfigurationError: One cannot; the message is the library's.
-    """
+    """Check before loading that optimizer, schedule and trackers can be made. Raises `ConfigurationError` if not."""
     for name in (*config.trainer.report_to, *(["tensorboard"] if config.tensorboard else ())):
         if find_spec(name) is None:
             raise ConfigurationError(
@@ -220,7 +203,7 @@ def check_loop(config: TrainConfig) -> None:
 
 
 def apply_liger(model: nn.Module, config: TrainConfig) -> None:
-    """Put liger-kernel's layers in the place of the model's."""
+    """Replace the model's layers by liger-kernel's."""
     if config.trainer.use_liger_kernel:
         liger = cast("Any", importlib.import_module("transformers.integrations.liger"))
         liger.apply_liger_kernel(model, None)

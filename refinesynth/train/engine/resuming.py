@@ -1,6 +1,4 @@
-"""State of a training in a checkpoint: weights, optimizer, learning rate, random numbers and progress, written and
-brought back for copies, FSDP's shards and DeepSpeed's.
-"""
+"""State of a training in a checkpoint: weights, optimizer, learning rate, random numbers and progress."""
 
 import json
 import math
@@ -42,31 +40,31 @@ class Progress:
     step: int = 0
     """Optimizer steps done."""
     loss: float = 0.0
-    """Sum of the losses of the steps that are not logged yet."""
+    """Sum of the losses of steps that are not logged yet."""
     unlogged: int = 0
     last_loss: float = math.nan
-    """Of the last line of metrics."""
+    """Loss in the last line of metrics."""
     kept: int | None = None
-    """Step whose weights the finished model has; None: not known yet."""
+    """Step of the finished model's weights; None: not known yet."""
     evaluations: list[tuple[int, Mapping[str, float]]] = field(default_factory=list[tuple[int, Mapping[str, float]]])
-    """Steps and losses on what is held out."""
+    """Steps and held-out losses."""
 
     def evaluated(self, means: Mapping[str, float]) -> bool:
-        """Note an evaluation; whether its loss is the least so far."""
+        """Note an evaluation; return True if its loss is the lowest so far."""
         before = self.best
         self.evaluations.append((self.step, means))
         return before is None or means[LOSS] < before[1]
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and loss of the best evaluation; the first of those that are equal."""
+        """Step and loss of the best evaluation, the first among equals."""
         found = [(step, means[LOSS]) for step, means in self.evaluations if not math.isnan(means[LOSS])]
         return min(found, key=lambda each: each[1], default=None)
 
 
 @dataclass(slots=True)
 class Checkpoints:
-    """Checkpoints of a training: a whole model or shards, with all that it goes on from, marked once they are whole."""
+    """Checkpoints of a training: a whole model or shards with the state to resume from, marked when complete."""
 
     folder: Path
     writer: ModelWriter
@@ -74,18 +72,14 @@ class Checkpoints:
     rates: Any
     identity: Mapping[str, Any]
     keep: Literal["all"] | int
-    """Number of the newest that stay, besides the best."""
+    """Number of newest checkpoints to keep, besides the best."""
     events: Events
 
     def path(self, step: int) -> Path:
         return self.folder / f"checkpoint-{step}"
 
     def write(self, progress: Progress) -> None:
-        """Write a checkpoint, mark it when it is whole, and rotate those before it only then.
-
-        Raises:
-            TrainingError: It cannot be written, or is not what was trained.
-        """
+        """Write a checkpoint, mark it, then delete older ones. Raises `TrainingError` if it is not what was trained."""
         accelerator, path = self.writer.accelerator, self.path(progress.step)
         is_main, fsdp = accelerator.is_main_process, accelerator.distributed_type == DistributedType.FSDP
         with writing(path):
@@ -109,11 +103,7 @@ class Checkpoints:
                 self.events.saved(path)
 
     def read(self, path: Path) -> Progress:
-        """Bring all back that a checkpoint holds.
-
-        Raises:
-            TrainingError: A large file, which is known by its size alone, is damaged inside.
-        """
+        """Restore everything from a checkpoint. Raises `TrainingError` if a large file is damaged inside."""
         with reading(path):
             self.read_rank(path)
             found = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
@@ -121,7 +111,7 @@ class Checkpoints:
             return Progress(**found, evaluations=evaluations)
 
     def bring_best_back(self, progress: Progress) -> None:
-        """Take the weights of the best evaluation, where its checkpoint is there and sound."""
+        """Restore the weights of the best evaluation, if its checkpoint is sound."""
         progress.kept = progress.step
         if progress.best is None or progress.best[0] == progress.step or not self.path(progress.best[0]).is_dir():
             return
@@ -135,9 +125,7 @@ class Checkpoints:
         progress.kept = progress.best[0]
 
     def _refuse_other_disks(self, folder: Path) -> None:
-        """Wait for all ranks; raises: TrainingError: The first one does not see what another has written, so cannot
-        mark it.
-        """
+        """Wait for all ranks; raises `TrainingError` if the first one does not see another's files."""
         self.writer.accelerator.wait_for_everyone()
         seen = all_gather_objects([str(path.relative_to(folder)) for path in checkpoints.files_of(folder)])
         for rank, names in enumerate(seen):
@@ -164,7 +152,7 @@ class Checkpoints:
             torch.save(self.rates.state_dict(), folder / _RATES)
 
     def read_rank(self, folder: Path) -> None:
-        """Bring this rank's part back; every rank calls this."""
+        """Restore this rank's part; every rank calls this."""
         accelerator, model, adapters = self.writer.accelerator, self.writer.model, self.writer.trained.adapters
         kind, cuda = accelerator.distributed_type, accelerator.device.type == "cuda"
         if kind == DistributedType.DEEPSPEED:
@@ -191,7 +179,7 @@ class Checkpoints:
             _bring_back(torch.load(states, weights_only=True), cuda=cuda)
 
     def read_weights(self, folder: Path) -> None:
-        """Bring the weights back; where they are split, with all that lies beside them. Every rank calls this."""
+        """Restore the weights; split ones with all state. Every rank calls this."""
         accelerator = self.writer.accelerator
         if accelerator.distributed_type in {DistributedType.DEEPSPEED, DistributedType.FSDP}:
             self.read_rank(folder)
@@ -205,7 +193,7 @@ class Checkpoints:
         model.load_state_dict(found.state_dict())
 
     def _shards(self) -> tuple[dict[str, Any], Any]:
-        """This rank's part of weights and moments; of adapters no frozen weight, not even one that is tied."""
+        """This rank's part of weights and moments; of adapters no frozen weight, not even a tied one."""
         model, adapters = self.writer.model, self.writer.trained.adapters
         options = StateDictOptions(ignore_frozen_params=adapters)
         weights, moments = get_state_dict(model, self.optimizer.optimizer, options=options)

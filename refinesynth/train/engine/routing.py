@@ -1,11 +1,9 @@
-"""The load-balancing loss of a mixture of experts, as a mean over the optimizer step.
+"""Load-balancing loss of a mixture of experts, as a mean over the optimizer step.
 
-Of one forward pass it is what the library defines (Switch Transformer, equations 4 to 6): the number of experts times
-the sum over experts of the share of routed tokens times the mean router probability, over all layers and all tokens of
-the pass, trained or not. It is no sum over tokens, so that a step has no value of its own: here it is the mean over the
-step's passes on all ranks, weighted by their tokens. That is the library's value where a step is one pass; else it asks
-for balance within each pass, the more strictly the smaller the passes are, and that alone depends on how a step is cut.
-The library adds it once a pass, so that accumulation multiplies it by the number of passes.
+For one forward pass it is the library's (Switch Transformer, equations 4 to 6), over all tokens of the pass. It is no
+sum over tokens, so a step has no value of its own: here it is the mean over the step's passes on all ranks, weighted by
+tokens. It asks for balance within each pass, and so depends on how a step is cut. The library would add it once per
+pass: accumulation would multiply it.
 """
 
 from typing import Any, cast
@@ -20,11 +18,7 @@ from refinesynth.train.engine.head import base_model, takes
 
 
 def coefficient(config: TrainConfig, model: nn.Module) -> float:
-    """What the load-balancing loss of `model` is multiplied by; 0 where it is not added.
-
-    Raises:
-        InputError: A coefficient is given, and the model has no such loss.
-    """
+    """Coefficient of the load-balancing loss, or 0. Raises `InputError` if one is given for a model without this loss."""
     base, asked = base_model(model), config.router_aux_loss
     own = getattr(cast("Any", base).config.get_text_config(), "router_aux_loss_coef", None)
     routes = own is not None and takes(base, "output_router_logits")
@@ -36,7 +30,7 @@ def coefficient(config: TrainConfig, model: nn.Module) -> float:
 
 
 class Balanced:
-    """Calls a model on `batch` so that it tells its load-balancing loss as well."""
+    """Call of a model on `batch` that also keeps its load-balancing loss."""
 
     loss: Tensor
     """Of the last call, not yet multiplied by the coefficient."""
@@ -47,13 +41,12 @@ class Balanced:
 
     @property
     def tokens(self) -> int:
-        """Of the batch, padding and what stands for an empty batch left out."""
+        """Tokens of the batch without padding; 0 for an empty batch."""
         if not self._batch.ids:
             return 0
         return int(self._batch.lengths.sum()) if self._padded else self._batch.lengths.numel()
 
     def __call__(self, **inputs: Any) -> Any:
-        """The model's outputs."""
         if self._padded:  # padding is routed as well, and must not count
             ids = cast("Tensor", inputs["input_ids"])
             inputs["attention_mask"] = (torch.arange(ids.shape[1], device=ids.device) < self._batch.lengths).long()

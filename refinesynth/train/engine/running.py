@@ -1,4 +1,4 @@
-"""One rank's whole training: data, plan, model, steps, the model that is kept."""
+"""Training on one rank: data, plan, model, steps, the finished model."""
 
 import logging
 import warnings
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate.utils import patch_environment
 from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
 from transformers.utils import logging as library
 
@@ -18,7 +19,7 @@ from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.adapter import base_name
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data import Reading, read_conversations, split
+from refinesynth.train.data import Reading, read_configured, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
@@ -26,7 +27,6 @@ from refinesynth.train.engine.distributed import (
     Distributed,
     all_gather_objects,
     destroy_process_group,
-    environment_variables,
     single_process_environment,
 )
 from refinesynth.train.engine.head import base_model
@@ -55,9 +55,7 @@ from refinesynth.train.tokens import TokenStore
 
 @contextmanager
 def libraries_silenced() -> Generator[None]:
-    """Within, libraries write nothing between what `events` shows: errors are raised, and what a user should know is
-    reported here.
-    """
+    """Within, libraries print nothing: errors are raised, and remarks for the user are reported here."""
     bars = library.is_progress_bar_enabled()
     loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
     levels = [each.level for each in loggers]
@@ -89,15 +87,11 @@ class PreparedTraining:
 def prepare_training(
     config: TrainConfig, distributed: Distributed, sources: Sequence[Any] | None = None
 ) -> PreparedTraining:
-    """Read and render the data, and plan; every rank does the same by itself. `sources` take the place of
-    `config.data`.
+    """Read and render the data, and plan; every rank does this by itself. `sources` replace `config.data`.
 
-    Raises:
-        InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
+    Raises `InputError` if data, tokenizer or model cannot be used, or the plan cannot work.
     """
-    reading = read_conversations(
-        sources or config.data, without_refinement=config.without_refinement, seed=config.seed, form=config.form
-    ).open()
+    reading = read_configured(config, sources).open()
     conversations = list(reading) if config.model == SCRATCH else reading
     tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
@@ -114,7 +108,6 @@ def prepare_training(
         largest_id=max(int(each.store.input_ids.max(initial=0)) for each in (trained, kept_out)),
         longest=max(int(each.store.lengths.max(initial=0)) for each in (trained, kept_out)),
         digest=trained.store.digest,
-        rendering=renderer.method,
         sources=tuple(_by_source(reading, trained.store, held_out)),
     )
     plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=distributed.host(config))
@@ -142,11 +135,7 @@ def _remarks(reading: Reading) -> Iterator[str]:
 
 
 def _agree(*digests: str) -> None:
-    """Make sure that all ranks have rendered the same data; called when the process group stands.
-
-    Raises:
-        TrainingError: They have not.
-    """
+    """Raises: TrainingError: The ranks have rendered different data."""
     gathered = all_gather_objects(digests)
     if any(each != gathered[0] for each in gathered):
         raise TrainingError(
@@ -155,8 +144,7 @@ def _agree(*digests: str) -> None:
 
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
-"""Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere
-now."""
+"""Settings that other entries of the identity stand for."""
 
 
 def run_training(
@@ -164,12 +152,11 @@ def run_training(
 ) -> TrainResult:
     """Train on this rank; every rank of a training calls this.
 
-    `sources` take the place of `config.data`; `ready` of what that, tokenizer and template would give, for data that is
-    tokens already.
+    `sources` replace `config.data`; `ready` replaces data, tokenizer and template by tokens.
 
     Raises:
-        InputError: What was asked for cannot be.
-        TrainingError: The training cannot go on; checkpoints that were written before are sound.
+        InputError: The settings cannot be used.
+        TrainingError: The training cannot continue; earlier checkpoints are sound.
     """
     is_main = rank() == 0
     try:
@@ -192,7 +179,7 @@ def run_training(
 
 
 def plan_training(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
-    """What a training will do and take; no weights are loaded and nothing is written."""
+    """Plan a training; loads no weights and writes nothing."""
     with libraries_silenced():
         return prepare_training(config, Distributed.from_environment(config), sources).plan
 
@@ -210,8 +197,8 @@ class _Training:
         ready = ready or prepare_training(config, distributed, self._sources)
         self._events.planned(ready.plan)
         # accelerate leaves its choice there, and a later training of this process would be taken for one of that kind.
-        neither = {"ACCELERATE_USE_DEEPSPEED": "false", "ACCELERATE_USE_FSDP": "false"}
-        with environment_variables(neither), single_process_environment(ready.plan.means.parallel):
+        neither = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
+        with neither, single_process_environment(ready.plan.means.parallel):
             return self._trained(ready)
 
     def _trained(self, ready: PreparedTraining) -> TrainResult:
@@ -285,7 +272,7 @@ class _Training:
         )
 
     def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
-        """What decides about the weights, by name."""
+        """Everything that decides about the weights, by name."""
         means, left_out = ready.plan.means, MAY_CHANGE | _STOOD_FOR
         settings = {name: value for name, value in portable_config(self._config).items() if name not in left_out}
         passed = {f"trainer.{name}": value for name, value in self._config.trainer.deciding().items()}
@@ -301,7 +288,6 @@ class _Training:
         return settings | passed | found
 
     def _checkpoint(self, identity: Mapping[str, Any]) -> Checkpoint | None:
-        """The one to go on from."""
         resume = self._config.resume
         folder = Path(self._config.output) / CHECKPOINTS
         if resume == "never":
@@ -325,7 +311,7 @@ class _Training:
         return found
 
     def _once_wrapped(self, layout: Layout, parallel: str) -> Layout:
-        """The layout of a model that can be called only once it is wrapped, when its schedule stands."""
+        """The layout of a model that can be called only when wrapped, after its schedule was made."""
         if self._config.packing and not layout.packed:
             raise InputError(f"{layout.note} With parallel {parallel} that has to be asked for: set packing to false.")
         return self._noted(layout)

@@ -1,9 +1,7 @@
-"""Check of a save: what was saved is compared with what was trained, names and shapes from the headers of the files,
-none of their contents.
+"""Check of a save: names and shapes in the files' headers against those of the trained model.
 
-Libraries leave out what they do not know by name, and say nothing. So names are taken from the model before anything
-wraps it, in the two forms in which they are saved: in files that others load (an adapter's names, a hub's names), and
-in shards of ranks.
+Libraries silently leave out what they do not know by name. So names are taken from the model before it is wrapped, in
+both forms in which they are saved: files for others (adapter or hub names), and shards of ranks.
 """
 
 import json
@@ -23,24 +21,23 @@ from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 from refinesynth.extras import require
 
 SHARDS: Final = "pytorch_model_fsdp_0"
-"""accelerate's folder in a checkpoint with the shards of the ranks."""
+"""accelerate's folder for shards in a checkpoint."""
 _NAMED: Final = 4
-"""Tensors that a message names."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a save has to hold."""
+    """Expected content of a save."""
 
     shapes: Shapes
     """Of all tensors that may be in it."""
     needed: tuple[frozenset[str], ...]
-    """Of each of these one name at least is in it: tied weights are saved once, under any of their names."""
+    """One name of each group must be in it: tied weights are saved once, under any of their names."""
 
     def differences(self, found: Shapes) -> list[str]:
-        """How the tensors that were found differ, in words."""
+        """Differences of the found tensors, in words."""
         lines: list[str] = []
         if missing := [" or ".join(sorted(names)) for names in self.needed if not names & found.keys()]:
             lines.append(f"{len(missing)} of {len(self.needed)} tensors are missing: {_some(missing)}")
@@ -57,7 +54,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The names and shapes of what is trained, adapters alone or a whole model."""
+    """Names and shapes of the trained tensors, of adapters or a whole model."""
 
     adapters: bool
     in_files: Wanted
@@ -65,7 +62,7 @@ class Trained:
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
-        """Of a model that nothing wraps yet; its weights may be split (ZeRO-3) or nowhere (meta)."""
+        """Read them from an unwrapped model; its weights may be split (ZeRO-3) or without memory (meta)."""
         tensors = {name: one for name, one in model.state_dict(keep_vars=True).items() if isinstance(one, Tensor)}
         # One for each tensor, so that tied weights are known after they were renamed.
         alike = {id(one): _without_memory(one) for one in tensors.values()}
@@ -74,19 +71,17 @@ class Trained:
             trained = {name: held[name] for name, one in model.named_parameters() if one.requires_grad}
             in_files = _wanted(_adapters(model, held), trained.values())
             return cls(adapters=True, in_files=in_files, in_shards=_wanted(trained, trained.values()))
-        left_out = set(cast("Iterable[str]", getattr(model, "_keys_to_ignore_on_save", None) or ()))
-        kept = {name: one for name, one in held.items() if name not in left_out}
-        named = cast("dict[str, Tensor]", revert_weight_conversion(cast("Any", model), dict(kept)))
+        named = cast("dict[str, Tensor]", revert_weight_conversion(cast("Any", model), dict(held)))
         return cls(adapters=False, in_files=_wanted(named, named.values()), in_shards=_wanted(held, held.values()))
 
 
 def file_differences(wanted: Trained, folder: Path) -> list[str]:
-    """How the safetensors in `folder` differ from what was trained; empty if they do not."""
+    """Differences of the safetensors in `folder` from what was trained; empty if there are none."""
     return _differences(wanted.in_files, lambda: _in_files(folder, adapters=wanted.adapters))
 
 
 def shard_differences(wanted: Trained, folder: Path) -> list[str]:
-    """How the shards of a checkpoint differ from what was trained; empty if they do not."""
+    """Differences of a checkpoint's shards from what was trained; empty if there are none."""
     return _differences(wanted.in_shards, lambda: _in_shards(folder / SHARDS))
 
 
@@ -98,9 +93,7 @@ def _differences(wanted: Wanted, read: Any) -> list[str]:
 
 
 def _adapters(model: nn.Module, held: dict[str, Tensor]) -> dict[str, Tensor]:
-    """All names, those of adapters as peft saves them; what it has no name for keeps its own, and is missed once it is
-    trained.
-    """
+    """All names, adapters' as peft saves them; tensors unknown to peft keep their names, and are missed if trained."""
     adapter = cast("str", cast("Any", model).active_adapter)
     # Embeddings that are saved besides are asked for on the hub, and need not be there.
     named: dict[str, Tensor] = require("peft", "train").get_peft_model_state_dict(

@@ -1,8 +1,7 @@
-"""The model as others load it, put together from all ranks, with its tokenizer.
+"""Writer of the model as others load it, gathered from all ranks, with its tokenizer.
 
-Training holds fp32 weights over a bf16 checkpoint; users of the result expect one as large as that, so the finished
-model's weights are written in the base's type, unless another is asked for. Checkpoints to go on from hold all that was
-trained.
+Training holds fp32 weights over a bf16 checkpoint. The finished model is written in the base's type unless another is
+given; checkpoints keep all that was trained.
 """
 
 import re
@@ -35,23 +34,21 @@ from refinesynth.train.memory import ModelShape
 
 @dataclass(frozen=True, slots=True)
 class ModelWriter:
-    """Writes a model for others to load, put together from all ranks, and compares it with what is trained."""
+    """Writer of a model for others, which compares the files with what is trained."""
 
     accelerator: Accelerator
     model: nn.Module
-    """As it is wrapped."""
+    """Wrapped model."""
     trained: Trained
     """Of the model before it was wrapped."""
     tokenizer: PreTrainedTokenizerBase | None
     base: tuple[str, str | None]
-    """Name and revision of what adapters belong to, as others know it."""
+    """Published name and revision of the base of adapters."""
 
     def write(self, folder: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write model, settings and tokenizer; every rank calls this. `dtype` None: as the weights are trained.
 
-        Raises:
-            TrainingError: On every rank, where a weight is beyond what `dtype` can say, or what was written is not what
-                was trained.
+        Raises `TrainingError` on every rank, if a weight is out of range of `dtype` or a file is not what was trained.
         """
         is_main = self.accelerator.is_main_process
         model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model), keep_torch_compile=False))
@@ -76,11 +73,11 @@ class ModelWriter:
         self._refuse(folder, differences)
 
     def check_shards(self, folder: Path) -> None:
-        """Compare the ranks' shards; raises: TrainingError: On every rank, where they are not what was trained."""
+        """Compare the ranks' shards; raises `TrainingError` on every rank if they are not what was trained."""
         self._refuse(folder, shard_differences(self.trained, folder) if self.accelerator.is_main_process else [])
 
     def _gathered(self) -> dict[str, Any] | None:
-        """On the first rank, all weights where they are split; None where every rank has them whole."""
+        """All weights on the first rank, if they are split; None where every rank has them whole."""
         kind = self.accelerator.distributed_type
         if kind == DistributedType.FSDP:
             adapters = self.trained.adapters
@@ -106,9 +103,7 @@ class ModelWriter:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> list[str]:
-    """Write a tokenizer, with the chat template that was trained through, and read it back; what is not as it was, if
-    anything is.
-    """
+    """Write a tokenizer with the chat template of the training, and read it back; the differences, in words."""
     tokenizer.save_pretrained(str(folder))
     kept: Any = cast("Any", type(tokenizer)).from_pretrained(str(folder), local_files_only=True)
     if _prompt(kept) == _prompt(tokenizer):
@@ -129,7 +124,7 @@ def _prompt(tokenizer: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def writing(folder: Path) -> Generator[None]:
-    """Turns what libraries raise when a checkpoint cannot be written into a `TrainingError`."""
+    """Turn libraries' errors on writing a checkpoint into a `TrainingError`."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -147,9 +142,7 @@ def writing(folder: Path) -> Generator[None]:
 
 @contextmanager
 def reading(folder: Path) -> Generator[None]:
-    """Turns what libraries raise when a checkpoint's large files, which are known by their size alone, are damaged
-    inside.
-    """
+    """Turn libraries' errors on reading a checkpoint, as from damaged large files, into a `TrainingError`."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -166,11 +159,7 @@ _FILES: Final = ("model.safetensors", "model.safetensors.index.json")
 
 
 def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
-    """Type of the finished model's weights on disk; None: as they were trained. Called when the base is on this
-    machine.
-
-    Adapters stay as they were trained, fp32, as peft writes them.
-    """
+    """Type of the finished model's weights; None: as they were trained, as adapters are (fp32)."""
     if config.save_dtype != "auto":
         return _DTYPES[config.save_dtype]
     if config.lora is not None:
@@ -181,7 +170,6 @@ def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
 
 
 def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
-    """Of a checkpoint whose settings do not say it."""
     name, at = bare(config.model), config.revision
     found = [
         cached_file(name, each, revision=at, local_files_only=True, _raise_exceptions_for_missing_entries=False)
@@ -196,14 +184,10 @@ def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
 
 
 def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The state dict of `model` (`state`, if that was put together from the ranks) for writing, on the CPU and in
-    `dtype`.
+    """The state dict of `model` for writing (`state`, if gathered from the ranks), on the CPU and in `dtype`.
 
-    What the architecture always holds in fp32 stays so, tied weights stay tied, and frozen weights below adapters,
-    which are not written, are handed on as they are.
-
-    Raises:
-        TrainingError: A weight is beyond what `dtype` can say.
+    Weights that the architecture holds in fp32 stay so, tied weights stay tied, and frozen weights below adapters,
+    which are not written, stay as they are. Raises `TrainingError` if a weight is out of the range of `dtype`.
     """
     held = [re.compile(each.replace("*", ".*")) for each in _held_in_fp32(model, dtype)]
     adapted = base_model(model) is not model
@@ -228,9 +212,7 @@ def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.
 
 
 def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base: tuple[str, str | None]) -> None:
-    """Have the settings beside the weights say what was written, and name the base of adapters (and its revision) as
-    others know it.
-    """
+    """Note the written type in the settings beside the weights, and the published base of adapters."""
     config = cast("Any", base_model(model)).config
     settings = _read(folder / "config.json")
     if settings is not None and dtype is not None:
@@ -252,6 +234,6 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _held_in_fp32(model: nn.Module, dtype: torch.dtype) -> Mapping[str, torch.dtype]:
-    """Patterns of names; what the library itself would load so."""
+    """Patterns of the names that the library itself would load in fp32; it has no public name for them."""
     plan = getattr(cast("Any", base_model(model)), "_get_dtype_plan", None)
     return plan(dtype) if plan is not None else {}

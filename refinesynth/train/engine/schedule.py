@@ -1,9 +1,8 @@
-"""Which conversations every optimizer step takes, and how they are spread over micro-batches and ranks.
+"""Schedule of conversations over optimizer steps, micro-batches and ranks.
 
-A step is `batch_size` conversations, counted over all ranks and all accumulation: each epoch is a permutation of all
-conversations, drawn from the seed and the epoch's number alone, cut into steps. The conversations of a step are packed
-into accumulation x ranks packs. Every rank computes the same schedule, so none has to be sent, and resuming needs no
-more than the number of the step.
+A step is `batch_size` conversations over all ranks and micro-batches. Each epoch is a permutation of all conversations,
+drawn from the seed and the epoch's number alone. A step's conversations are packed into accumulation x ranks packs.
+Every rank computes the same schedule, and resuming needs only the number of the step.
 """
 
 import heapq
@@ -18,13 +17,13 @@ from numpy.typing import NDArray
 from refinesynth.train.tokens import Label, TokenStore
 
 Pack = tuple[int, ...]
-"""Positions, in the sequence of lengths that was packed, of the conversations of one pack; may be empty."""
+"""Positions, in the packed sequence of lengths, of one pack's conversations; may be empty."""
 
 
 def best_fit(lengths: Sequence[int], capacity: int) -> list[Pack]:
-    """Few packs of at most `capacity` tokens: longest first, each into the fullest pack that still has room.
+    """Few packs of at most `capacity` tokens: longest first, each into the fullest pack with room.
 
-    One that is longer than `capacity` gets a pack of its own. No pack is empty.
+    One longer than `capacity` gets a pack of its own. No pack is empty.
     """
     packs: list[list[int]] = []
     room: list[int] = []
@@ -41,11 +40,9 @@ def best_fit(lengths: Sequence[int], capacity: int) -> list[Pack]:
 
 
 def balanced(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
-    """Exactly `number` packs of about the same size, the largest first; empty ones where there are too few
-    conversations.
+    """Exactly `number` packs of similar size, largest first, at least as many as `best_fit` needs; some may be empty.
 
-    `number` is at least as many as `best_fit` needs. Longest first into the emptiest pack balances best, but may need
-    more room than `capacity`; then it is best fit, and the packs are less alike.
+    Longest first into the emptiest pack balances best, but may exceed `capacity`; then it is best fit.
     """
     heap = [(0, p) for p in range(number)]
     packs: list[list[int]] = [[] for _ in range(number)]
@@ -61,10 +58,7 @@ def balanced(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
 
 
 def padded(lengths: Sequence[int], capacity: int) -> list[Pack]:
-    """Few batches whose rows, padded to the longest of them, hold at most `capacity` tokens; longest first.
-
-    Each row is one conversation: the reference that packing is compared with.
-    """
+    """Few batches of at most `capacity` tokens with padding, one conversation per row, longest first."""
     batches: list[Pack] = []
     rows: list[int] = []
     for k in _longest_first(lengths):
@@ -87,10 +81,9 @@ class Step(NamedTuple):
     """One optimizer step."""
 
     packs: tuple[tuple[Pack, ...], ...]
-    """[micro-batch][rank]: the numbers, in the store, of the conversations of one pack. Empty ones keep all ranks in
-    step."""
+    """[micro-batch][rank]: numbers, in the store, of a pack's conversations. Empty packs keep all ranks in step."""
     trained: int
-    """Tokens that give loss, over all of them: what the loss is divided by (equation 1 as a mean)."""
+    """Tokens that give loss, over all packs: the divisor of the loss (equation 1 as a mean)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,18 +95,18 @@ class Schedule:
     trained: NDArray[np.int64]
     """(conversations,) Tokens that give loss."""
     batch_size: int
-    """Conversations per step; the last step of an epoch has what is left."""
+    """Conversations per step; the last step of an epoch has the rest."""
     ranks: int
     capacity: int
-    """Tokens of a pack; with `packed` off, of a padded batch. At least the longest conversation."""
+    """Tokens of a pack or, unpacked, of a padded batch; at least the longest conversation."""
     seed: int
     packed: bool
     accumulation: int
-    """Micro-batches of every step on every rank: what the fullest step of the training needs."""
+    """Micro-batches of every step on every rank, as the fullest step needs."""
     epochs: float
     """Passes over the data; the last one may be cut short."""
     max_steps: int | None = None
-    """Steps, whatever the epochs."""
+    """Number of steps instead of `epochs`."""
 
     @classmethod
     def of(
@@ -128,10 +121,7 @@ class Schedule:
         epochs: float = 1.0,
         max_steps: int | None = None,
     ) -> Self:
-        """The schedule of a training on `store`.
-
-        A conversation longer than `capacity` raises the capacity to its own length: nothing is cut here.
-        """
+        """Schedule a training on `store`. A longer conversation raises `capacity`: nothing is cut here."""
         lengths = store.lengths.astype(np.int64)
         draft = cls(
             lengths,
@@ -151,12 +141,10 @@ class Schedule:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimizer steps of one pass over the data."""
         return max(1, -(-len(self.lengths) // self.batch_size))
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of the training."""
         # A whole number of epochs times steps must not gain a step by rounding: 0.1 * 30 is 3.0000000000000004.
         return self.max_steps or max(1, int(np.ceil(round(self.epochs * self.steps_per_epoch, 6))))
 

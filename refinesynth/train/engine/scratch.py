@@ -1,8 +1,6 @@
-"""A model from scratch: random weights, and a tokenizer made from the data. To see that a training runs, not to be of
-use.
+"""Model from scratch, to see a training run: random weights, and a tokenizer made from the data.
 
-Both depend on the data and the seed alone, so that every rank makes the same ones, and so does a training that is
-continued.
+Both depend on data and seed alone, so all ranks and resumed trainings make the same ones.
 """
 
 import tempfile
@@ -25,14 +23,13 @@ _TEMPLATE: Final = "chatml"
 _END_OF_TEXT: Final = "<|endoftext|>"
 _VOCABULARY: Final = 2000
 _CHARACTERS: Final = 2_000_000
-"""Of the data, that a vocabulary is made of: more would change little, and take long."""
+"""Characters of the data for the vocabulary: more would change little, and take long."""
 _LONGEST: Final = 32
-"""Characters of a token."""
 _WIDTH: Final = 128
 
 
 def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizerBase:
-    """A byte-level tokenizer with ChatML's template, trained on the beginning of the data."""
+    """Train a byte-level tokenizer with ChatML's template on the beginning of the data."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -62,7 +59,7 @@ def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
 
 
 def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:
-    """Two layers in the manner of Llama, about a million parameters, as many positions as `max_length`."""
+    """Two layers like Llama's, about a million parameters, `max_length` positions."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=_WIDTH,
@@ -81,9 +78,7 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
 
 @contextmanager
 def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
-    """A folder with the untrained model, to be loaded as any other, with every way to split weights; removed at the
-    end.
-    """
+    """Within, a folder holds the untrained model, to be loaded like any other."""
     with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: Any = LlamaForCausalLM(make_config(config, tokenizer))

@@ -1,7 +1,7 @@
-"""What text never reaches in a model: vision towers and projectors of multimodal ones, layers whose output is not used.
+"""Parameters that text never reaches: vision towers and projectors, layers whose output is not used.
 
-A parameter without a gradient makes DDP wait for one that never comes, and adapters there learn nothing. So such
-parameters are frozen before the model is wrapped, and get no adapters.
+DDP would wait for their gradients, and adapters there learn nothing. They are frozen before the model is wrapped, and
+get no adapters.
 """
 
 import re
@@ -20,18 +20,15 @@ from refinesynth.train.engine.head import base_model, output_head
 
 _TOKENS: Final = 8
 _EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
-"""One of a list of experts: which of them get a gradient depends on the tokens."""
+"""One of a list of experts: its gradient depends on the tokens."""
 
 
 def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str, int]:
-    """What a training on text leaves without a gradient in a model of this configuration: parameters, by prefix of
-    their names.
+    """Parameters of a model of this configuration that text gives no gradient, by prefix of their names.
 
-    Found by a forward and a backward pass on tensors without values, so that nothing is allocated and the pass can be
-    made before the model is loaded, and does not depend on what will wrap it. It is exact: which parameters a result
-    hangs on is the same with values. Models whose course depends on values cannot be asked so. Of these, what is
-    neither decoder nor head is taken to be unused where the configuration has other parts than text (vision, audio),
-    and nothing where it has not; `choose_layout` asks them once more with values.
+    A forward and a backward pass on tensors without values finds them exactly, before the model is loaded. Where a
+    model's course depends on values, all but decoder and head is taken to be unused if the configuration has parts
+    beside text, else nothing; `choose_layout` then repeats the pass with values.
     """
     with FakeTensorMode(), no_init_weights():
         # Grouped matrix products of experts exist in bf16 alone. The library notes the type in the configuration that
@@ -51,9 +48,7 @@ def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str,
 
 
 def without_gradient(model: nn.Module) -> dict[str, int]:
-    """Trainable parameters that a backward pass gave no gradient, by prefix; experts that no token went to are not
-    among them.
-    """
+    """Trainable parameters without a gradient after a backward pass, by prefix, without experts that got no token."""
     wanting = {name: one.grad is not None for name, one in model.named_parameters() if one.requires_grad}
     routed = {found[1] for name, reached in wanting.items() if reached and (found := _EXPERT.match(name))}
     names = {
@@ -65,7 +60,7 @@ def without_gradient(model: nn.Module) -> dict[str, int]:
 
 
 def freeze(model: nn.Module, prefixes: Iterable[str]) -> None:
-    """Let the parameters under `prefixes` get no gradient."""
+    """Freeze the parameters under `prefixes`."""
     for prefix in prefixes:
         cast("nn.Module | nn.Parameter", attrgetter(prefix)(model)).requires_grad_(False)
 

@@ -1,4 +1,4 @@
-"""The text of an example to token ids and labels, made together, and refused where a label would not be certain."""
+"""Token ids and labels of a located text, refused where a label is not certain."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from refinesynth.train.tokens import Label, Rendered, Span
 
 
 class LabelTask(NamedTuple):
-    """An example whose text is known and whose tokens are not."""
+    """Example with known text and unknown tokens."""
 
     id: str
     conversation: Conversation
     located: Located
     trained: tuple[bool, ...]
     apart: int | None = None
-    """The turn whose tokens are made apart from those of its prompt; None: all are made together."""
+    """Turn whose tokens are made apart from those of its prompt; None: all are made together."""
 
     @property
     def where(self) -> str:
@@ -28,18 +28,16 @@ class LabelTask(NamedTuple):
 
 
 class _Prompt(NamedTuple):
-    """What stands before a turn."""
-
     token: int
     """Its last control token."""
     end: str
-    """The text from there on."""
+    """The text from that token on."""
     stop: int
-    """The character at which it ends."""
+    """Character at which the prompt ends."""
 
 
 class Labeller:
-    """Makes examples of records, with one tokenizer."""
+    """Maker of labelled examples with one tokenizer."""
 
     def __init__(self, tokenizer: Any, controls: Controls) -> None:
         self._tokenizer = tokenizer
@@ -48,17 +46,13 @@ class Labeller:
         self._bos: int | None = getattr(tokenizer, "bos_token_id", None)
 
     def label(self, records: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
-        """An example of each record; the error instead where tokens of a trained turn run together with those of its
-        prompt.
+        """Label each record; an error in its place where tokens of a trained turn merge with those of its prompt.
 
-        Raises:
-            TemplateError: No certain labels can be made for one.
+        Raises `TemplateError` if no certain labels can be made for one.
         """
         forged = [self._forged(record) for record in records]
         plain = [record for record, places in zip(records, forged, strict=True) if not places]
-        together = iter(
-            self._encoder.encode([record.located.text for record in plain], [_cuts(record.located) for record in plain])
-        )
+        together = iter(self._encoder.encode([record.located.text for record in plain]))
         encoded = [
             self._in_parts(record, places) if places else next(together)
             for record, places in zip(records, forged, strict=True)
@@ -66,12 +60,12 @@ class Labeller:
         prompts = [self._prompts(*each) for each in zip(records, encoded, strict=True)]
         # Most prompts end alike.
         ends = sorted({prompt.end for each in prompts for prompt in each.values()})
-        alone = zip(ends, self._encoder.encode(ends, [[] for _ in ends]), strict=True)
+        alone = zip(ends, self._encoder.encode(ends), strict=True)
         tokens = {end: found.ids.tobytes() for end, found in alone}
         return [self._labelled(*each, tokens) for each in zip(records, encoded, forged, prompts, strict=True)]
 
     def _forged(self, record: LabelTask) -> list[Forged]:
-        """Places that are encoded apart, in the order of the text: what reads like a control token in messages."""
+        """Places to encode apart, in order: text of messages that reads like a control token."""
         located = record.located
         found: list[Forged] = []
         for part, place in zip(located.parts, located.places, strict=True):
@@ -90,7 +84,7 @@ class Labeller:
 
     def _in_parts(self, record: LabelTask, places: Sequence[Forged]) -> Encoded:
         try:
-            return self._encoder.encode_forged(record.located.text, _cuts(record.located), places)
+            return self._encoder.encode_forged(record.located.text, places)
         except TemplateError as error:
             raise TemplateError(f"{record.where}: {error}") from error
 
@@ -124,10 +118,9 @@ class Labeller:
             elif turn_label is TurnLabel.MISTAKE:
                 labels[start:stop] = Label.MISTAKE
         self._refuse_control_tokens(record, encoded)
-        return Rendered(record.id, conversation.group, encoded.ids, labels, tuple(spans))
+        return Rendered(record.id, encoded.ids, labels, tuple(spans))
 
     def _prompts(self, record: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
-        """By trained turn."""
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
         found: dict[int, _Prompt] = {}
         for turn, (stop, _) in record.located.turns.items():
@@ -141,17 +134,16 @@ class Labeller:
     def _stands(
         self, record: LabelTask, encoded: Encoded, forged: Sequence[Forged], prompt: _Prompt, start: int
     ) -> bool:
-        """Whether the tokens before `start` are those of the whole prompt by itself."""
+        """Return True if the tokens before `start` are those of the whole prompt by itself."""
         before = [place for place in forged if place.stop <= prompt.stop]
-        whole = self._encoder.encode_forged(record.located.text[: prompt.stop], [], before)
+        whole = self._encoder.encode_forged(record.located.text[: prompt.stop], before)
         return encoded.ids[:start].tobytes() == whole.ids.tobytes()
 
     def _tokens(self, record: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
         """The tokens of a turn.
 
-        One that begins before the turn with a blank belongs to it: to many tokenizers the blank before a word is part
-        of it. One that stands before or behind the turn and takes blanks at its edge in, as control tokens may, does
-        not.
+        A token that begins with a blank before the turn belongs to it, since many tokenizers make the blank part of a
+        word. One outside of the turn that takes in blanks at its edge, as control tokens may, does not.
         """
         start, stop = encoded.at(place.start), encoded.behind(place.stop)
         text = record.located.text
@@ -172,11 +164,7 @@ class Labeller:
         return start, stop
 
     def _refuse_textual_end(self, record: LabelTask, encoded: Encoded, at: int, stop: int) -> None:
-        """What the template means for an end-of-turn token must be one to the tokenizer, and not a few characters.
-
-        Raises:
-            TemplateError: It is not.
-        """
+        """Raises: TemplateError: The template's end-of-turn token is no control token of the tokenizer."""
         located = record.located
         own = [place for part, place in zip(located.parts, located.places, strict=True) if part.message == at]
         calls = bool(record.conversation.turns[at].calls)  # Which may be written with control tokens of their own.
@@ -189,11 +177,7 @@ class Labeller:
             )
 
     def _refuse_control_tokens(self, record: LabelTask, encoded: Encoded) -> None:
-        """No message holds a control token after the tokenizer (it may fold characters).
-
-        Raises:
-            TemplateError: One does; or the text begins with two beginning-of-sequence tokens.
-        """
+        """Raises: TemplateError: The tokenizer makes a control token of message text, or the text has two BOS."""
         ids, located = encoded.ids, record.located
         if self._bos is not None and len(ids) > 1 and ids[0] == ids[1] == self._bos:
             raise TemplateError(
@@ -216,11 +200,5 @@ class Labeller:
 
 
 def _swallows(outside: str, inside: str) -> bool:
-    """Whether a token across a turn's edge stands outside of it and has only blanks inside."""
+    """Return True if a token across a turn's edge has only blanks inside of it."""
     return bool(outside.strip()) and not inside.strip()
-
-
-def _cuts(located: Located) -> list[int]:
-    """Where tokens will be asked for: the edges of all messages and turns."""
-    places = [*(place for place in located.places if place is not None), *located.turns.values()]
-    return sorted({edge for place in places for edge in place})

@@ -1,14 +1,13 @@
-"""Where in a template's text each message stands, and what the assistant writes of it; all in characters.
+"""Places of messages and assistant turns in a template's text, in characters.
 
-Three renderings are compared, and none is trusted alone: the conversation, the conversation with marks around every
-message (which says where messages are and whether they are whole), and for each assistant turn the prompt that a model
-would be given for it. What a model writes in a turn begins where that prompt ends and ends with the first control token
-behind the message: so what stands before it is that prompt, character by character, or there is no training on it.
+Three renderings are compared: the conversation, the conversation with marks around every message (for the places of
+messages and their completeness), and for each assistant turn its prompt. A turn begins where its prompt ends and ends
+with the first control token behind the message. The text before it must be its prompt, or it is not trained.
 
-What a call looks like is the template's, and no mark can be put around it. Where functions may be called, the end of a
-turn is found by a fourth rendering: the text up to that turn, which the whole must begin with. It ends in a special
-token: in one that the template writes behind the turn and not behind each call; or, where it writes none (as GLM's), in
-the one that heads the message that follows, since that is what a model writes there to stop.
+Calls are written by the template, so no mark can be put around them. Where functions may be called, a fourth rendering
+finds the end of a turn: the text up to it, which the whole must begin with. It ends in a special token that the
+template writes behind the turn and not behind each call; or, without one (GLM), in the one that heads the next message,
+since that is what a model writes there to stop.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,6 @@ from refinesynth.train.render.template import ChatMessage, ChatTemplate, Rewrite
 from refinesynth.train.render.written_calls import refuse_forged, refuse_unwritten, refuse_unwritten_tools
 
 _SHOWN = 40
-"""Characters of a template's text that a message shows."""
 
 
 class CharRange(NamedTuple):
@@ -33,48 +31,48 @@ class CharRange(NamedTuple):
 
 
 class MessagePart(NamedTuple):
-    """A text that a message gives to the template."""
+    """Text of a message for the template."""
 
     message: int
     role: str
     key: str
-    """Under which the message has it: `content`, or one of `THOUGHTS`."""
+    """Its key in the message: `content`, or one of `THOUGHTS`."""
     text: str
 
     @property
     def core(self) -> str:
-        """The text without the blanks around it."""
+        """The text without surrounding blanks."""
         return self.text.strip()
 
 
 class Located(NamedTuple):
-    """A conversation as text, with its parts."""
+    """Conversation as text, with its parts."""
 
     text: str
     parts: tuple[MessagePart, ...]
     places: tuple[CharRange | None, ...]
-    """Of every part, blanks around it left out; None where that is not known (and nothing of it is trained on)."""
+    """Place of every part without surrounding blanks; None if unknown, and then nothing of it is trained."""
     turns: dict[int, CharRange]
-    """What the assistant writes, end-of-turn token included, by the message's index."""
+    """Text of each assistant turn with its end-of-turn token, by message index."""
 
 
 class Locator(NamedTuple):
-    """A template, what its tokenizer takes for control tokens, and the functions of a conversation."""
+    """Finder of messages and turns, for one template, its control tokens, and the functions of a conversation."""
 
     template: ChatTemplate
     controls: Controls
     tools: Tools
     calls: bool
-    """Whether functions may be called."""
+    """True if functions may be called."""
     tried: set[str]
     """Shapes of calls that are known to be written whole; added to."""
 
     def locate(self, messages: Sequence[ChatMessage]) -> Located:
-        """All messages of a conversation, the last of which is an assistant's, and all that its assistant writes.
+        """Locate all messages and assistant turns of a conversation that ends with an assistant's.
 
         Raises:
-            RewritesHistoryError: A message is not whole, or not where it was, or a prompt or a turn is not what the
-                text begins with.
+            RewritesHistoryError: A message is not whole or not in its place, or a prompt or turn is not what the text
+                begins with.
             TemplateError: An assistant's turn has no end-of-turn token, a call or a function is not written whole, or
                 one of them holds a control token.
         """
@@ -101,12 +99,9 @@ class Locator(NamedTuple):
         return _undoubled(Located(text, tuple(parts), tuple(places), turns))
 
     def locate_last(self, messages: Sequence[ChatMessage]) -> Located:
-        """The last message alone, an assistant's; the earlier ones may be rewritten, as they are when a model is asked
-        for it.
+        """Locate the last message alone, an assistant's; earlier ones may be rewritten, as in its prompt.
 
-        Raises:
-            RewritesHistoryError: What it writes before this message is not what a model is given.
-            TemplateError: The template changes this message too; or as `locate`.
+        Raises `RewritesHistoryError` if the text before it is not its prompt; `TemplateError` as `locate`.
         """
         written = self._written(messages)
         last, before = len(messages) - 1, messages[:-1]
@@ -135,7 +130,6 @@ class Locator(NamedTuple):
         return self.template.write(messages, prompt=prompt, tools=self.tools)
 
     def _written(self, messages: Sequence[ChatMessage]) -> str:
-        """The text of the messages, once what it is made of is known to be sound."""
         if self.calls:
             refuse_forged(self.controls, messages, self.tools)
             refuse_unwritten_tools(self.template, messages, self.tools)
@@ -146,17 +140,13 @@ class Locator(NamedTuple):
     def _marked(
         self, text: str, messages: Sequence[ChatMessage], numbers: Sequence[int], *, prompt: bool = False
     ) -> tuple[str, list[str], str]:
-        """The text with marks around the parts of these numbers; what stands before each, and what behind each."""
+        """The text with marks around the parts of these numbers, the mark before each, and the mark behind."""
         opening, middle, closing = _unused_characters(text, messages)
         heads = {number: f"{opening}{number}{middle}" for number in numbers}
         return self._write(_with_marks(messages, heads, closing), prompt=prompt), [*heads.values()], closing
 
     def _find_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange]:
-        """Where each part stands in `text`, blanks around it left out: all of them whole and in order.
-
-        Raises:
-            RewritesHistoryError: They are not.
-        """
+        """Places of the parts in `text`. Raises `RewritesHistoryError` if one is not whole or not in order."""
         parts = message_parts(messages)
         marked, heads, closing = self._marked(text, messages, range(len(parts)))
         starts = [marked.find(head) for head in heads]
@@ -177,9 +167,7 @@ class Locator(NamedTuple):
         return list(_unmarked(parts, heads, starts, closing))
 
     def _find_spoken(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
-        """What users and systems say in the prompt that `text` begins with; None for what assistants say, and if it
-        cannot be found.
-        """
+        """Places of users' and systems' messages in the prompt that `text` begins with; None for unknown ones."""
         parts = message_parts(messages)
         spoken = [number for number, part in enumerate(parts) if part.role != "assistant"]
         marked, heads, closing = self._marked(text, messages, spoken, prompt=True)
@@ -193,14 +181,10 @@ class Locator(NamedTuple):
     # Turns.
 
     def _begin(self, messages: Sequence[ChatMessage], at: int, text: str, message: CharRange | None) -> int:
-        """Where in `text` a model that is asked for turn `at`, which says what stands at `message`, begins to write:
-        where its prompt ends.
+        """The character at which turn `at` begins, where its prompt ends; `message` is the place of its text.
 
-        A template that knows no prompt, and writes a header before the message, leaves the header to the caller of the
-        model: there it is the message.
-
-        Raises:
-            RewritesHistoryError: What a model is given is not what `text` begins with, or the whole message is in it.
+        A template without generation prompts leaves the header to the caller: there the turn begins with the message.
+        Raises `RewritesHistoryError` if `text` does not begin with the prompt, or the whole message is in it.
         """
         prompt = self._write(messages[:at], prompt=True)
         if not text.startswith(prompt) or len(prompt) >= (message.stop if message else len(text)):
@@ -214,12 +198,7 @@ class Locator(NamedTuple):
         return message.start if message and headed and prompt == self._write(messages[:at]) else len(prompt)
 
     def _end_of_turn(self, text: str, start: int, stop: int, turn: int) -> int:
-        """The end of the first control token in `text[start:stop]`, which lies between two messages; see
-        `Controls.end`.
-
-        Raises:
-            TemplateError: There is none, or there is text before it.
-        """
+        """The end of the first control token in `text[start:stop]`. Raises `TemplateError` if text stands before it."""
         found = self.controls.end(text, start, stop)
         if found is None or text[start : found[0]].strip():
             raise TemplateError(
@@ -229,13 +208,7 @@ class Locator(NamedTuple):
         return found[1]
 
     def _ended(self, messages: Sequence[ChatMessage], written: str, message: CharRange | None) -> tuple[str, int]:
-        """`written`, whose last turn is an assistant's, with the end of that turn, and where it ends.
-
-        Where a turn has no end of its own, as in GLM's templates, it is the header of the message that follows.
-
-        Raises:
-            TemplateError: There is no such end.
-        """
+        """`written` up to the end of its last turn, and that end: for GLM the header of the next message."""
         if self.calls or message is None:
             text = self._upto(messages, written)
             return text, len(text)
@@ -248,11 +221,7 @@ class Locator(NamedTuple):
             return text, len(text)
 
     def _upto(self, messages: Sequence[ChatMessage], written: str) -> str:
-        """`written` up to the end of the last turn, which may call; its end-of-turn token included.
-
-        Raises:
-            TemplateError: It has no end.
-        """
+        """`written` up to the end of the last turn, which may call. Raises `TemplateError` if it has no end."""
         before = self._write(messages[:-1])
         if len(before) >= len(written):
             raise RewritesHistoryError(
@@ -270,11 +239,9 @@ class Locator(NamedTuple):
         return text
 
     def _end_of_begun(self, messages: Sequence[ChatMessage], text: str, start: int) -> int:
-        """Where the last turn of these messages ends in `text`, which has more: some templates write one more special
-        token where nothing follows.
+        """The end of the last of these messages in the longer `text`; some templates add a token where nothing follows.
 
-        Raises:
-            RewritesHistoryError: `text` does not begin with these messages.
+        Raises `RewritesHistoryError` if `text` does not begin with these messages.
         """
         whole = full = self._upto(messages, self._write(messages))
         closing = self.controls.closing(whole, start, len(whole))
@@ -288,7 +255,7 @@ class Locator(NamedTuple):
         return len(whole)
 
     def _closes_calls(self, messages: Sequence[ChatMessage], token: str, written: str) -> bool:
-        """Whether a token stands behind every call: with another call there is one more of it."""
+        """Return True if a token stands behind every call: one more call brings one more of it."""
         *before, message = messages
         calls: list[Any] = message.get("tool_calls") or []
         if not calls:
@@ -300,11 +267,7 @@ class Locator(NamedTuple):
         return more.count(token) > written.count(token)
 
     def _headed(self, messages: Sequence[ChatMessage], text: str) -> str | None:
-        """`text`, which is that of the messages, and the control token that heads a message that follows them.
-
-        None where there is none, or where it says nothing of who speaks next: it begins the assistant's own turn too,
-        or that begins with no control token.
-        """
+        """`text` and the control token that heads the next message; None if there is none, or if it heads all."""
         calls: list[Any] = messages[-1].get("tool_calls") or []
         answer = {"role": "tool", "content": ".", "tool_call_id": calls[0]["id"]} if calls else None
         whole = self._write([*messages, answer or {"role": "user", "content": "."}])
@@ -320,7 +283,6 @@ class Locator(NamedTuple):
         return text + whole[behind : header[1]]
 
     def _header(self, messages: Sequence[ChatMessage]) -> str:
-        """What a prompt has behind these messages."""
         return self._write(messages, prompt=True)[len(self._write(messages)) :]
 
     # Refusals.
@@ -328,15 +290,7 @@ class Locator(NamedTuple):
     def _refuse_different_openings(
         self, text: str, messages: Sequence[ChatMessage], whole: Mapping[int, CharRange], turns: Mapping[int, CharRange]
     ) -> None:
-        """What a model writes before its message, such as an empty block of thinking, it is to write in every turn or
-        in none.
-
-        Where the template knows no prompt, what it writes before a message, behind the one before, is the header of a
-        turn.
-
-        Raises:
-            RewritesHistoryError: The template writes it before some turns alone.
-        """
+        """Raises: RewritesHistoryError: Only some turns have text before their message, such as an empty thought."""
         spoken = [at for at in turns if at in whole]
         headers = not self.calls and not self._header(messages[: min(turns)])
         begins = {at: whole[at - 1].stop if headers and at else turns[at].start for at in spoken}
@@ -351,13 +305,10 @@ class Locator(NamedTuple):
     def _refuse_headers(
         self, text: str, messages: Sequence[ChatMessage], whole: Mapping[int, CharRange], turns: Mapping[int, CharRange]
     ) -> None:
-        """Where turns end otherwise than the last one does, what they end with must not be the header of the next.
+        """Raise `TemplateError` if a turn ends in the header of the next message, where the last turn ends otherwise.
 
         A template may write an end-of-turn token behind the last turn alone; a model tuned on it would write the user's
-        header. One that ends users' turns too is none, unless it also begins the prompt for an assistant's.
-
-        Raises:
-            TemplateError: It is.
+        header. A token that ends users' turns too is no header, unless it also begins an assistant's prompt.
         """
         if self.calls:  # There the text up to each turn is compared.
             return
@@ -382,7 +333,7 @@ class Locator(NamedTuple):
 
 
 def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
-    """All parts in the order of the text: a thought before what comes of it; what a message calls is none."""
+    """All parts in the order of the text: thoughts before content, calls left out."""
     return [
         MessagePart(at, message["role"], key, message[key])
         for at, message in enumerate(messages)
@@ -394,7 +345,7 @@ def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
 def _unmarked(
     parts: Sequence[MessagePart], heads: Sequence[str], starts: Sequence[int], closing: str
 ) -> Iterator[CharRange]:
-    """Places in the text without marks: earlier marks move what is behind them."""
+    """Places in the text without marks: earlier marks move later places."""
     shift = 0
     for part, head, start in zip(parts, heads, starts, strict=True):
         yield CharRange(start - shift, start - shift + len(part.core))
@@ -402,7 +353,7 @@ def _unmarked(
 
 
 def _with_marks(messages: Sequence[ChatMessage], heads: Mapping[int, str], closing: str) -> list[ChatMessage]:
-    """Marks inside the blanks around each part, so that a template that strips them does so all the same."""
+    """Put marks inside the blanks around each part, so that a template may strip those."""
     marked = [dict(message) for message in messages]
     for number, part in enumerate(message_parts(messages)):
         if number in heads:
@@ -413,7 +364,6 @@ def _with_marks(messages: Sequence[ChatMessage], heads: Mapping[int, str], closi
 
 
 def _unused_characters(text: str, messages: Sequence[ChatMessage]) -> tuple[str, str, str]:
-    """Three private-use characters that are nowhere in the conversation."""
     used = set(text).union(*(part.text for part in message_parts(messages)))
     free = (chr(code) for code in range(0xE000, 0xF900) if chr(code) not in used)
     try:
@@ -425,11 +375,7 @@ def _unused_characters(text: str, messages: Sequence[ChatMessage]) -> tuple[str,
 
 
 def _undoubled(located: Located) -> Located:
-    """The same; thoughts that stand in a message must not be written behind others, or an empty block of them.
-
-    Raises:
-        RewritesHistoryError: They are.
-    """
+    """Refuse thoughts in a message that are written behind others, or behind an empty block of them."""
     for part, place in zip(located.parts, located.places, strict=True):
         if part.role != "assistant" or place is None or part.key != "content" or thinking_in(part.text).form is None:
             continue
@@ -443,10 +389,7 @@ def _undoubled(located: Located) -> Located:
 
 
 def laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRange]:
-    """Where the parts stand in `text`, from `start` on, one after the other; none if one is not there.
-
-    Blanks may differ, as where a template lays reasoning out anew.
-    """
+    """Places of the parts in `text` from `start` on, in order, ignoring blanks; empty if one is missing."""
     places = [at for at in range(start, len(text)) if not text[at].isspace()]
     squeezed = "".join(text[place] for place in places)
     found: list[CharRange] = []

@@ -1,4 +1,4 @@
-"""A conversation as token ids and labels, made together, for any chat template (paper, equation 1)."""
+"""Renderer of conversations as token ids and labels, for any chat template (paper, equation 1)."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,14 +22,13 @@ VARIABLES: Final[Mapping[str, tuple[bool, ...]]] = {
     "truncate_history_thinking": (False,),
     "clear_thinking": (False,),
 }
-"""Variables by which templates turn thinking on and off, and keep or drop that of earlier turns, with the values that
-are tried."""
+"""Template variables for thinking, with the values that are tried for advice."""
 KWARGS: Final = "chat_template_kwargs."
-"""What the names of a template's variables begin with among settings."""
+"""Prefix of template variables among settings."""
 _NO_THINKING: Final = {f"{KWARGS}enable_thinking", f"{KWARGS}thinking"}
 
 RenderSettings = Mapping[str, object]
-"""`thought_as`, `on_rewrite` and variables of the template, by the names under which a user gives them."""
+"""`thought_as`, `on_rewrite` and variables of the template, by their names as settings."""
 
 
 def _candidates(now: RenderSettings, reads: Callable[[str], bool], *, has_thoughts: bool) -> Iterator[RenderSettings]:
@@ -46,13 +45,13 @@ def _candidates(now: RenderSettings, reads: Callable[[str], bool], *, has_though
 
 
 def _cost(settings: RenderSettings) -> tuple[bool, bool, int]:
-    """To sort by: what leaves thoughts out comes last, and before it what takes several times the tokens."""
+    """Sort key: settings that omit thoughts last, before them those with several times the tokens."""
     variables = sum(name.startswith(KWARGS) for name in settings)
     return settings.get("thought_as") == "omit", "on_rewrite" in settings, variables
 
 
 def _thinks(settings: RenderSettings) -> str:
-    """Where a model would think."""
+    """Place of the thoughts under these settings."""
     if "thought_as" in settings:
         return "omit" if settings["thought_as"] == "omit" else "apart"
     return "never" if any(settings.get(name) is False for name in _NO_THINKING) else "not said"
@@ -67,31 +66,23 @@ OnRewrite = Literal["refuse", "expand"]
 ThoughtAs = Literal["content", "reasoning", "omit"]
 
 _TOGETHER = 64
-"""Conversations that are tokenized in one call, on all processor cores."""
+"""Conversations per tokenizer call, which uses all processor cores."""
 
 
 class Renderer:
-    """Makes examples for one tokenizer and template.
+    """Maker of examples for one tokenizer and template.
 
-    The tokens before each trained turn are those of `apply_chat_template(turns before it, add_generation_prompt=True)`:
-    a model is trained in the contexts that it meets, or rendering is refused, with the settings that would give this. A
-    template that knows no generation prompt is held to the same up to where it ends a prompt: what it writes from there
-    to the message is blank, or a header, which is one text for all turns, and context. From there on every token that a
-    model would write is trained, to the end-of-turn token, mid-conversation too. What follows the last assistant turn
-    is cut off: nothing is learned from it.
+    The tokens before each trained turn are those of `apply_chat_template(turns before it, add_generation_prompt=True)`,
+    or rendering is refused with the settings that would give this. A template without generation prompts is held to the
+    same up to the end of the message before; its header there is one text for all turns, and context. All tokens that a
+    model would write are trained, with the end-of-turn token of every turn. Text after the last assistant turn is cut
+    off.
 
-    So the ids are those of the tokenizer's `apply_chat_template(..., tokenize=True)` wherever these begin with the
-    prompt's. Where a tokenizer merges across a prompt's end, which inference cannot, they are those of the prompt and
-    behind it those of the turn by itself; since the next prompt has the turn merged, such a conversation makes one
-    example of each turn (`on_rewrite`). Text in a message that reads like a control token stays text.
-
-    Labels are made in characters and brought to tokens by offsets. Positions come from comparing renderings (see
-    `locating`), also where a template marks itself what an assistant writes; where these give no certain labels,
-    rendering is refused.
+    Where a tokenizer merges tokens across a prompt's end, which inference cannot, the ids are those of the prompt and
+    of the turn apart, and the conversation gives one example per turn (`on_rewrite`). Text in a message that reads like
+    a control token stays text. Positions come from comparing renderings (`locating`), also where a template has
+    generation markers.
     """
-
-    method: Final = "prefix difference"
-    """How it is found out which tokens a turn has, for plan and model card."""
 
     def __init__(
         self,
@@ -104,28 +95,24 @@ class Renderer:
         thought_as: ThoughtAs = "content",
         advises: bool = True,
     ) -> None:
-        """Take a transformers tokenizer, fast or slow.
-
-        Its `chat_template` becomes the one that is used, `chat_template_kwargs` in it as defaults, so that it can be
-        saved with the tuned model and gives at inference the contexts of the training.
+        """Take a fast tokenizer of transformers. Its `chat_template` becomes the one in use, with the kwargs as
+        defaults.
 
         Args:
             tokenizer: Of the model that is tuned.
-            loss_on: Which turns give loss.
+            loss_on: Turns that give loss.
             template: Jinja text of a chat template; by default the tokenizer's own, else `REACT_TEMPLATE`.
-            on_rewrite: What to do with a conversation that the template does not write as it is given to a model, as
-                where Qwen3 strips the reasoning of earlier turns. `refuse` raises; `expand` makes one example of each
-                trained turn and all before it, exactly as a model meets it, at several times the tokens. Where only the
-                last turn is trained, that is one example, and done either way.
+            on_rewrite: For conversations that the template does not write as in the prompts (Qwen3 strips earlier
+                reasoning): `refuse` raises; `expand` makes one exact example of each trained turn and all before it,
+                with several times the tokens. If only the last turn is trained, that one example is always made.
             chat_template_kwargs: Variables of the template, such as `enable_thinking`.
-            thought_as: `reasoning` gives what stands before `Action:` in an assistant's message to the template as the
-                message's thought (`reasoning_content`, or as the template calls it) and only the rest as its content.
-                `omit` leaves it out. What a record has as its thinking, apart or between marks such as `<think>`, is
-                written between `<think>` and `</think>` where it is `content`, else treated alike.
-            advises: Whether a refusal says which settings would do, which takes some renderings to find out.
+            thought_as: `reasoning` gives the text before `Action:` to the template as the message's thought
+                (`reasoning_content` or its own key); `omit` leaves it out. Thinking of a record, apart or between
+                marks, is treated alike; with `content` it is written between `<think>` and `</think>`.
+            advises: Name the settings that would work in a refusal, which takes some renderings.
 
         Raises:
-            TemplateError: There is no template, and none can be made; or it does not read what it is to be given.
+            TemplateError: There is no template and none can be made, or it does not read its variables.
         """
         self._template = ChatTemplate(tokenizer, template, variables=chat_template_kwargs)
         self._template.give_to(tokenizer)
@@ -145,25 +132,21 @@ class Renderer:
 
     @property
     def template(self) -> str:
-        """The chat template in use, in Jinja: what the tuned model's tokenizer is to be saved with."""
+        """The chat template in use, in Jinja, for the tuned model's tokenizer."""
         return self._template.source
 
     def render(self, conversation: Conversation) -> list[Rendered]:
-        """The examples of one conversation: one; several where it is expanded; none if it has no assistant turn.
+        """The examples of one conversation: one, several if it is expanded, or none without an assistant turn.
 
         Raises:
             RewritesHistoryError: The template rewrites it, and `on_rewrite` is `refuse`.
             TemplateError: No certain labels can be made for it.
-            InputError: A turn is empty, or what `loss_on` asks for is not known of it.
+            InputError: A turn is empty, or `loss_on` needs labels that the record does not have.
         """
         return next(self.render_many([conversation]))
 
     def render_many(self, conversations: Iterable[Conversation]) -> Iterator[list[Rendered]]:
-        """The examples of each conversation, in order; several times quicker than `render` on several cores.
-
-        Raises:
-            InputError: As `render`, at the conversation in question.
-        """
+        """The examples of each conversation, in order; several times quicker than `render` on several cores."""
         source = iter(conversations)
         while some := list(islice(source, _TOGETHER)):
             records = [self._records(conversation) for conversation in some]
@@ -191,9 +174,7 @@ class Renderer:
     def _checked(
         self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
     ) -> list[Rendered]:
-        """What was made of a conversation; made anew, with prompts apart, where tokens of prompts run together with
-        turns.
-        """
+        """The examples of a conversation; made anew with prompts apart where tokens of prompts and turns merge."""
         error = next((each for each in made if isinstance(each, RewritesHistoryError)), None)
         if error is None:
             return [each for each in made if isinstance(each, Rendered)]
@@ -205,11 +186,9 @@ class Renderer:
     def _expanded(
         self, conversation: Conversation, error: RewritesHistoryError, *, apart: bool = False
     ) -> list[LabelTask]:
-        """An example for each trained turn, that trains on it alone and ends with it.
+        """Make an example for each trained turn, that trains on it alone and ends with it.
 
-        Raises:
-            RewritesHistoryError: There are other trained turns than the last, and `on_rewrite` is `refuse`.
-            TemplateError: That does not help either.
+        Raises `RewritesHistoryError` if another turn than the last is trained, and `on_rewrite` is `refuse`.
         """
         messages = self._messages(conversation)
         targets = [at for at, train in enumerate(conversation.trained(self.loss_on)) if train]
@@ -240,9 +219,7 @@ class Renderer:
         return f"{refusal}. {self._advice(conversation)}" if self._advises else refusal
 
     def _advice(self, conversation: Conversation) -> str:
-        """What to give, in a sentence: of the settings that help, the cheapest for each place where the model would
-        think.
-        """
+        """A sentence with the cheapest settings that help, for each place where the model would think."""
         variables = {KWARGS + name: value for name, value in self.chat_template_kwargs.items()}
         now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as, **variables}
         has_thoughts = any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns)
@@ -268,7 +245,6 @@ class Renderer:
         return f"It would be given the same with {'; or with '.join(map(_as_typed, ways))}{expands if 'on_rewrite' in ways[-1] else ''}"
 
     def _can_render(self, conversation: Conversation, settings: RenderSettings) -> bool:
-        """Whether a renderer like this one, with these settings, renders the conversation."""
         given = {name: value for name, value in settings.items() if not name.startswith(KWARGS)}
         variables = {name.removeprefix(KWARGS): value for name, value in settings.items() if name.startswith(KWARGS)}
         kept = self.tokenizer.chat_template
@@ -343,9 +319,9 @@ class Renderer:
 
 
 def _split(turn: Turn) -> tuple[str, str]:
-    """What an assistant thought, and the rest of its message.
+    """Split an assistant's turn into its thought and the rest of its message.
 
-    Its thinking, where a record has that; else what stands before its action, and what is said beside a call.
+    The thought is the record's thinking, else the text before the action or beside a call.
     """
     if turn.thinking:
         return turn.thinking, turn.content

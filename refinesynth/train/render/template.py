@@ -1,7 +1,7 @@
-"""A chat template as a function from messages to text, with errors that say what to do; and templates by name.
+"""Chat templates as functions from messages to text, and templates by name.
 
-`react` is for base models, whose tokenizers have none: plain ReAct text (the paper trains base models and prints no
-template, section 4.1):
+`react` is for base models, whose tokenizers have no template: plain ReAct text (the paper trains base models and prints
+no template, section 4.1):
 
     <bos>{the task, the first user message}
     Thought: ...
@@ -11,10 +11,9 @@ template, section 4.1):
     Thought: ...
     Action: ...<eos>
 
-Every assistant turn ends in the tokenizer's end-of-sequence token, mid-conversation too, so that an agent stops after
-its action. There is no header before an assistant turn: it begins on a new line, and its own `Thought:` is learned. One
-line feed, since tokenizers in GPT-2's manner make one token of two at a prompt's end, and two tokens where a word
-follows. A system turn stands before the task. A `bos_token` is written once, where there is one.
+Every assistant turn ends in the end-of-sequence token, so an agent stops after its action. An assistant turn has no
+header: it begins on a new line, and its `Thought:` is trained. There is one line feed, since GPT-2's tokenizers make
+one token of two at a prompt's end, and two tokens before a word.
 """
 
 import re
@@ -40,10 +39,8 @@ REACT_TEMPLATE: Final = (_FOLDER / "react.jinja").read_text(encoding="utf-8")
 
 
 def read_template(given: str | None) -> str | None:
-    """The Jinja text of a template by its name, or of a file; None: the tokenizer's own.
-
-    Raises:
-        InputError: It is no name, and cannot be read as a file.
+    """The Jinja text of a named template or a file; None: the tokenizer's own. Raises `InputError` if it cannot be
+    read.
     """
     if given is None:
         return None
@@ -57,11 +54,7 @@ def read_template(given: str | None) -> str | None:
 
 
 def check_tokens(given: str | None, tokenizer: Any) -> None:
-    """Make sure that a tokenizer has the tokens that a template by name is made of.
-
-    Raises:
-        InputError: It has not: to it they would be a few characters each.
-    """
+    """Check that a tokenizer has a named template's control tokens: else they would be a few characters each."""
     there: Mapping[str, int] = tokenizer.get_vocab()
     missing = [token for token in NAMED.get(given or "", ()) if token not in there]
     if missing:
@@ -72,22 +65,17 @@ def check_tokens(given: str | None, tokenizer: Any) -> None:
 
 
 class TemplateError(InputError):
-    """No right labels can be made with this chat template and tokenizer; training would learn something else than it
-    should.
-    """
+    """No right labels can be made with this chat template and tokenizer."""
 
 
 class RewritesHistoryError(TemplateError):
-    """The template writes an earlier turn otherwise once later turns follow, so one text cannot serve all turns of a
-    conversation.
-    """
+    """The template changes an earlier turn once later turns follow, so one text cannot serve all turns."""
 
 
 ChatMessage = Mapping[str, Any]
-"""What a chat template is given for one turn: `role`, `content`, maybe one of `THOUGHTS`, `tool_calls`, `tool_call_id`;
-no flags, so that nothing of our labels changes the text."""
+"""Message for a chat template: `role`, `content`, maybe one of `THOUGHTS`, `tool_calls`, `tool_call_id`; no labels."""
 Tools = Sequence[Mapping[str, Any]]
-"""The functions that a model may call, as a chat completion's `tools` have them."""
+"""Functions that a model may call, as a chat completion's `tools`."""
 
 _PROBE: Final = {
     "type": "function",
@@ -104,52 +92,40 @@ _PROBE: Final = {
 
 
 class ChatTemplate:
-    """The template of one tokenizer."""
+    """Chat template of one tokenizer."""
 
     def __init__(
-        self,
-        tokenizer: Any,
-        source: str | None = None,
-        *,
-        variables: Mapping[str, Any] = MappingProxyType({}),
+        self, tokenizer: Any, source: str | None = None, *, variables: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
-        """`source` is Jinja; by default the tokenizer's own template, or `REACT_TEMPLATE` where it has none.
+        """`source` is Jinja; by default the tokenizer's own template, else `REACT_TEMPLATE`.
 
-        `variables`, such as `enable_thinking`, become defaults in the template itself: every prompt that is written
-        with it gets them without naming them.
-
-        Raises:
-            TemplateError: The tokenizer's templates have no default, it has no end-of-sequence token for ours, or the
-                template does not read one of the variables.
+        `variables`, such as `enable_thinking`, become defaults in the template itself. Raises `TemplateError` if it
+        does not read one, if several templates have no default, or without an end-of-sequence token for ours.
         """
         self._tokenizer = tokenizer
         self.bare = source if source is not None else _own(tokenizer)
         """The template without the variables."""
         self.source = _with_defaults(self.bare, variables)
-        """The template in Jinja; what a tuned model's tokenizer should be saved with."""
+        """The template with the variables as defaults, for the tuned model's tokenizer."""
 
     def give_to(self, tokenizer: Any) -> None:
-        """Make it the tokenizer's own, or the default among its own."""
+        """Set it as the tokenizer's template, or the default among several."""
         own: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
         if self.source != own:
             tokenizer.chat_template = {**own, "default": self.source} if isinstance(own, Mapping) else self.source
 
     def mentions(self, name: str) -> bool:
-        """Whether the name stands anywhere in it, by itself."""
+        """Return True if the name stands by itself in the template."""
         return _mentions(self.bare, name)
 
     @cached_property
     def thought(self) -> str | None:
-        """Under which of `THOUGHTS` it reads what an assistant thought; None if it reads none."""
+        """The one of `THOUGHTS` that it reads, if any."""
         read = (key for key in THOUGHTS if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source))
         return next(read, None)
 
     def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False, tools: Tools = ()) -> str:
-        """The messages as text, after the `tools`; `prompt` adds what stands before an assistant's next turn.
-
-        Raises:
-            TemplateError: The template refuses the messages, or is broken.
-        """
+        """The messages as text, after the `tools`; `prompt` adds the generation prompt. Raises `TemplateError`."""
         if not messages:
             return ""
         from jinja2.exceptions import TemplateError as JinjaError
@@ -179,7 +155,7 @@ class ChatTemplate:
 
     @cached_property
     def wants_text(self) -> bool:
-        """Whether it writes a call's arguments right only if they are JSON text, and not an object."""
+        """True if it writes a call's arguments right only as JSON text, not as an object."""
         arguments = {"word": "words"}
         call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
         asked = [{"role": "user", "content": "word"}, {"role": "assistant", "content": "word", "tool_calls": [call]}]
@@ -190,7 +166,6 @@ class ChatTemplate:
 
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
-    """`source` with values for the variables that a caller does not give."""
     for name in variables:
         if not _mentions(source, name):
             raise TemplateError(

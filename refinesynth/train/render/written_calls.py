@@ -1,4 +1,4 @@
-"""Checks that a chat template writes functions and calls whole, and that nothing in them reads like a control token."""
+"""Checks that a chat template writes functions and calls whole, and that they hold no control tokens."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,7 @@ from refinesynth.train.render.template import ChatMessage, ChatTemplate, Templat
 
 
 def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessage], tools: Tools) -> None:
-    """All functions must stand in the first prompt.
-
-    Raises:
-        TemplateError: One does not.
-    """
+    """Raises: TemplateError: A function does not stand in the first prompt."""
     task = messages[: next(at for at, message in enumerate(messages) if message["role"] == "assistant")]
     prompt = template.write(task, prompt=True, tools=tools)
     names = [str(tool["function"]["name"]) for tool in tools]
@@ -32,14 +28,10 @@ def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessag
 def refuse_unwritten(
     template: ChatTemplate, messages: Sequence[ChatMessage], turn: str, tools: Tools, tried: set[str]
 ) -> None:
-    """All that the last message calls must make a difference to what the template writes of it, which is `turn`.
+    """Raise `TemplateError` unless all that the last message calls changes what the template writes of it (`turn`).
 
-    Each key and value of a call is changed in turn, so that it does not matter how a template writes them; what is left
-    out where it is empty is found by its key. Of calls that are alike in this, which `tried` keeps, only the first is
-    tried.
-
-    Raises:
-        TemplateError: A call, its name or an argument is not written.
+    Each key and value of a call is changed in turn, however the template writes them. Calls of a shape in `tried`,
+    which is added to, are not tried again.
     """
     *before, message = messages
     given: list[dict[str, Any]] = message.get("tool_calls") or []
@@ -72,7 +64,7 @@ def _unwritten(what: str, messages: Sequence[ChatMessage]) -> TemplateError:
 
 
 def _variants(calls: Sequence[ToolCall]) -> Iterator[tuple[str, list[ToolCall]]]:
-    """The calls with one thing changed, or a call left out, and what that is."""
+    """Yield the calls with one thing changed or a call left out, and the name of that."""
     for at, call in enumerate(calls):
         before, after = calls[:at], calls[at + 1 :]
         if after or before:
@@ -84,7 +76,7 @@ def _variants(calls: Sequence[ToolCall]) -> Iterator[tuple[str, list[ToolCall]]]
 
 
 def _changes(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """The value with one key or one part of it changed, and the key of that part."""
+    """Yield the value with one key or part changed, and the key of that part."""
     if isinstance(value, dict):
         known = cast("dict[str, Any]", value)
         for name, one in known.items():
@@ -101,7 +93,7 @@ def _changes(value: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def _shape(value: Any) -> str:
-    """The same for values that a template treats alike: keys, kinds, and whether there is something."""
+    """A text that is equal for values that a template treats alike: keys, kinds, and emptiness."""
     if isinstance(value, dict):
         return repr({name: _shape(one) for name, one in cast("dict[str, Any]", value).items()})
     if isinstance(value, list):
@@ -114,11 +106,7 @@ def _parsed(arguments: Any) -> Any:
 
 
 def refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: Tools) -> None:
-    """What reads like a control token cannot be kept text in a call or a tool: where it stands is not known.
-
-    Raises:
-        TemplateError: There is such a text.
-    """
+    """Raises: TemplateError: A call or a tool holds text that reads like a control token, whose place is unknown."""
     called = [(f"a call of message {at + 1}", message.get("tool_calls")) for at, message in enumerate(messages)]
     for what, value in (("a function that may be called", list(tools)), *called):
         for text in _texts(value):
@@ -130,7 +118,6 @@ def refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: To
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in a value of JSON, names of keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -85,7 +85,7 @@ def example(
         seen = random.integers(0, VOCABULARY, random.integers(1, 5)).tolist()
         ids += [*said, *seen]
         labels += [label] * len(said) + [Label.CONTEXT] * len(seen)
-    return Rendered(f"t{seed}", f"g{seed}", np.asarray(ids, np.int32), np.asarray(labels, np.int8), tuple(spans))
+    return Rendered(f"t{seed}", np.asarray(ids, np.int32), np.asarray(labels, np.int8), tuple(spans))
 
 
 SIZES: dict[str, Any] = {
@@ -178,7 +178,7 @@ def ready(
 ) -> PreparedTraining:
     """What `run_training` takes in the place of texts."""
     counts: Any = SimpleNamespace(records=len(examples), trained_tokens=1, tokens=2, conversations=20, mistake_tokens=1)
-    sizes = Sizes(counts, counts if held_out else None, VOCABULARY - 1, 64, examples.digest, "toys")
+    sizes = Sizes(counts, counts if held_out else None, VOCABULARY - 1, 64, examples.digest)
     means = ComputeSettings(
         cast("Any", asked.precision),
         parallel,

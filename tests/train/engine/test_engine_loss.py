@@ -72,7 +72,7 @@ def test_a_mistakes_own_tokens_give_exactly_no_gradient():
 def test_another_mistake_last_gives_the_same_gradient():
     """With nothing trained behind it, the text of a mistake changes nothing at all."""
     model, one = double(), toys.example(5, (TurnLabel.CORRECT, TurnLabel.MISTAKE))
-    other = Rendered(one.id, one.group, one.input_ids.copy(), one.labels, one.spans)
+    other = Rendered(one.id, one.input_ids.copy(), one.labels, one.spans)
     start, stop, _ = one.spans[1]
     other.input_ids[start:stop] = (one.input_ids[start:stop] + 1) % toys.VOCABULARY
     assert same(gradient(model, pack_batch([one])), gradient(model, pack_batch([other])), within=0)
@@ -80,7 +80,7 @@ def test_another_mistake_last_gives_the_same_gradient():
 
 def test_another_mistake_changes_the_loss_of_the_turns_behind_it_and_of_none_before():
     model, one = double(), toys.example(3)
-    other = Rendered(one.id, one.group, one.input_ids.copy(), one.labels, one.spans)
+    other = Rendered(one.id, one.input_ids.copy(), one.labels, one.spans)
     start, stop, _ = one.spans[1]
     other.input_ids[start:stop] = (one.input_ids[start:stop] + 1) % toys.VOCABULARY
     batch = pack_batch([one])
@@ -192,7 +192,6 @@ def test_what_reaches_the_head_does_not_grow_with_untrained_tokens():
     model.lm_head.register_forward_pre_hook(lambda _module, inputs: rows.append(inputs[0].shape[-2]))
     one = toys.example(3)
     long = Rendered(
-        "long",
         "long",
         torch.cat([torch.arange(200) % toys.VOCABULARY, torch.from_numpy(one.input_ids)]).numpy().astype("int32"),
         torch.cat([torch.zeros(200, dtype=torch.int8), torch.from_numpy(one.labels)]).numpy(),

@@ -1,4 +1,4 @@
-"""How many episodes may be in flight: as many as was asked, or with `auto` as the servers have room for and memory bears."""
+"""Limit of the episodes in flight: as given, or with `auto` as many as servers and memory bear."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from refinesynth.client.limiter.rate_limiter import RateLimiter
 
 FEWEST = 16
-"""What is begun with under `auto`, as many as a limiter lets through at first, and what it never goes below."""
+"""First and lowest limit under `auto`, as many as a limiter admits at first."""
 MOST = 1_024
-"""Beyond which one process has no core left to ask with (docs/benchmarks.md)."""
+"""Limit of one process: beyond it, one core cannot make more requests (docs/benchmarks.md)."""
 _EACH = 2**19
-"""Bytes of an episode in flight: 189 KiB were measured with the direct client, 384 with litellm (docs/benchmarks.md)."""
+"""Bytes of an episode in flight: 189 KiB were measured with the direct client, 384 with litellm
+(docs/benchmarks.md)."""
 _PART = 4
-"""The part of the memory that episodes in flight may take; modules, caches and other programs need the rest."""
+"""Divisor of the memory for episodes in flight; modules, caches and other programs need the rest."""
 _SPARE = 1.25
-"""Episodes for each request that may be in flight: the limiter tries a larger limit where four fifths are in use, and
-some episodes back off or are being checked."""
+"""Episodes per request in flight: the limiter tries a larger limit at four fifths of use, and some episodes back off
+or are being checked."""
 AHEAD = 8
-"""Episodes that are handed over to workers for each that may be in flight, so their blocks are long beside the time that
-the last episode of one takes."""
+"""Episodes handed over to workers per episode in flight, so blocks take long compared with their last episode."""
 _LOOK_AGAIN = 1.0
-"""Seconds after which a limit that has grown is noticed though no episode has ended."""
+"""Seconds after which a grown limit is noticed though no episode has ended."""
 
 
 def most_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
-    """The most episodes that may ever be in flight."""
+    """Return the most episodes that may ever be in flight."""
     if concurrency != "auto":
         return concurrency
     memory, most = memory_of_machine(), MOST * workers
@@ -38,32 +38,32 @@ def most_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
 
 
 @dataclass(frozen=True)
-class Room:
-    """For episodes in flight. Where `fewest` is `most`, that many, whatever the servers do."""
+class EpisodeLimit:
+    """Limit of the episodes in flight; constant if `fewest` equals `most`."""
 
     most: int
     fewest: int
     limiters: "Callable[[], Iterable[RateLimiter]]" = tuple
-    """Of the servers that are asked here."""
+    """Returns the limiters of the servers that this process uses."""
     elsewhere: Callable[[], int] = int
-    """Requests that servers take at once from workers of the run."""
+    """Returns the requests that servers take at once from workers of the run."""
     ahead: int = 1
-    """Episodes that are handed over for each that may be in flight."""
+    """Episodes that are handed over per episode in flight."""
 
     @property
     def look_again(self) -> float:
-        """Seconds after which there may be more, though nothing has happened here."""
+        """Seconds after which the limit may have grown without an event here."""
         return math.inf if self.fewest == self.most else _LOOK_AGAIN
 
     def episodes(self) -> int:
-        """Number of episodes that may be handed over now."""
+        """Return the number of episodes that may be handed over now."""
         if self.fewest == self.most:
             return self.ahead * self.most
         taken = room_of(self.limiters()) + self.elsewhere()
         return self.ahead * min(self.most, max(self.fewest, math.ceil(_SPARE * taken)))
 
     def bound(self, in_flight: int) -> Bound:
-        """What keeps it from being more than so many, which are all that there is room for."""
+        """Return what keeps more than `in_flight` episodes, the present limit, from being in flight."""
         if in_flight >= self.ahead * self.most:
             return Bound.ASKED if self.fewest == self.most else Bound.MEMORY
         states = [limiter.state for limiter in self.limiters()]

@@ -1,4 +1,4 @@
-"""How many episodes are in flight where a run finds that out itself."""
+"""Episodes in flight where a run finds their number itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.rates import TokenBuckets
 from refinesynth.files import memory
 from refinesynth.synthesis import Progress
+from refinesynth.synthesis.concurrency import FEWEST, MOST, EpisodeLimit, most_of
 from refinesynth.synthesis.progress import Bound
-from refinesynth.synthesis.room import FEWEST, MOST, Room, most_of
 
 MANY = 200
 """What stands for the bound by memory here."""
@@ -29,7 +29,7 @@ def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = 
 
     async def play() -> list[int]:
         limiter, playing, seen = RateLimiter("m"), 0, list[int]()
-        room = Room(MANY, FEWEST, lambda: [limiter])
+        room = EpisodeLimit(MANY, FEWEST, lambda: [limiter])
 
         async def episode(number: int) -> None:
             nonlocal playing
@@ -79,13 +79,13 @@ def test_it_shrinks_with_the_server() -> None:
 
 def test_servers_that_do_not_answer_and_those_without_a_limit_give_no_room() -> None:
     silent, embedded = RateLimiter("silent"), RateLimiter("embedded", limit=ConcurrencyLimit(start=None))
-    assert Room(MOST, FEWEST, lambda: [silent, embedded]).episodes() == FEWEST
+    assert EpisodeLimit(MOST, FEWEST, lambda: [silent, embedded]).episodes() == FEWEST
 
 
 def test_a_rate_limit_is_told_from_the_server() -> None:
     async def wait() -> tuple[Bound, Bound, Bound]:
         limiter, slow = RateLimiter("m", limit=Unmoved(2)), TokenBuckets(requests_per_minute=1)
-        room, scope = Room(MOST, FEWEST, lambda: [limiter]), anyio.CancelScope()
+        room, scope = EpisodeLimit(MOST, FEWEST, lambda: [limiter]), anyio.CancelScope()
 
         async def hold(buckets: TokenBuckets | None) -> None:
             async with limiter.permit(buckets=buckets):
@@ -107,7 +107,7 @@ def test_a_rate_limit_is_told_from_the_server() -> None:
 @pytest.mark.parametrize(("mebibytes", "most"), [(None, MOST), (1_000_000, MOST), (1_024, 512), (64, 32), (1, FEWEST)])
 def test_memory_bounds_it(monkeypatch: pytest.MonkeyPatch, mebibytes: int | None, most: int) -> None:
     bytes_ = None if mebibytes is None else mebibytes * 2**20
-    monkeypatch.setattr("refinesynth.synthesis.room.memory_of_machine", lambda: bytes_)
+    monkeypatch.setattr("refinesynth.synthesis.concurrency.memory_of_machine", lambda: bytes_)
     assert most_of("auto") == most
     assert most_of(5_000) == 5_000
 
@@ -119,7 +119,7 @@ def test_the_memory_of_a_container_is_what_counts(monkeypatch: pytest.MonkeyPatc
 
 
 @dataclass(frozen=True)
-class Changing(Room):
+class Changing(EpisodeLimit):
     """Little room at first, then all, then less."""
 
     played: Sequence[int] = ()

@@ -1,4 +1,4 @@
-"""Tasks that go on beside a block, and end with it."""
+"""Background tasks of a context."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -8,8 +8,8 @@ import anyio.abc
 
 
 @asynccontextmanager
-async def beside() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """A group whose tasks are cancelled when the block ends; what the block raises comes out as it is."""
+async def background_tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
+    """Yield a task group that is cancelled at the end of the context; errors of the block are raised unwrapped."""
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
