@@ -66,3 +66,18 @@ def test_no_two_files_of_tests_have_one_name() -> None:
     # Pytest imports them by that, and refuses the second.
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+_QUESTION = re.compile(r"(What|Who|Whether|Where|How|Why)\b")
+
+
+def test_docstrings_begin_with_a_noun_or_an_imperative() -> None:
+    """Texts under fields too; of the answers of roles, whose texts a model reads, the module alone."""
+    found = [
+        f"{file.relative_to(PACKAGE)}:{node.lineno}: {text}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(text := node.value.value, str) and _QUESTION.match(text)
+    ]
+    assert [one for one in found if not one.startswith("roles/answers.py")] == []

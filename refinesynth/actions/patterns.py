@@ -51,7 +51,7 @@ class Pattern:
             raise PatternError(f"RE2 refuses the pattern: {_reason(error)}") from error
         self.source = source
         self.groups: int = self._regexp.groups
-        """How many groups capture, named ones included."""
+        """Number of groups that capture, named ones included."""
         named = cast("Mapping[bytes, int]", self._regexp.groupindex)
         self.names: Mapping[str, int] = {name.decode(errors="replace"): at for name, at in named.items()}
         """Named groups: name to number, counted from 1."""

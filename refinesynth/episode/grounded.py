@@ -107,7 +107,7 @@ class Grounded(Conversation):
         """The last turns whose state was asked for, and that state."""
         worded = Role.DUNGEON_MASTER in cast.models
         self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if worded else None
-        """Who words the rulings; None leaves it at the world's own words, without any completion."""
+        """Role that words the rulings; None keeps the world's own words, without any completion."""
 
     async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
         state = self._state_after(turns)

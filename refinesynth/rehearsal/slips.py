@@ -27,7 +27,7 @@ class Slip(NamedTuple):
     action: str
     kind: MistakeKind
     doing: str
-    """What is meant, as an infinitive."""
+    """Meaning, as an infinitive."""
 
 
 def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:

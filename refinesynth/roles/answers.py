@@ -1,4 +1,4 @@
-"""What each role is asked to answer with, as JSON schemas whose descriptions the model reads.
+"""Schemas of the answers of each role: JSON schemas whose descriptions the model reads.
 
 These describe; they do not validate. Answers are read by the values' own tolerant readers, so that the paper's spelling and
 unknown keys pass, and so that what goes back to the model on a fault is one plain sentence per problem.

@@ -38,7 +38,7 @@ class InvalidAnswer(EpisodeAbandoned):
     def __init__(self, problem: str) -> None:
         super().__init__(f"the answer stayed invalid: {problem}")
         self.problem = problem
-        """What was wrong with the last answer."""
+        """Fault of the last answer."""
 
 
 class CallsSpent(EpisodeAbandoned):

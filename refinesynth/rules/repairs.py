@@ -133,7 +133,7 @@ class _Executed:
         self._played, self._steps, self._within = played, steps, within
         self._known = {step.at: step for step in played.answered}
         self._accepted = list(accumulate((step.accepted for step in steps), initial=0))
-        """How many of the steps before each one were accepted."""
+        """Number of accepted steps before each one."""
         self._met: dict[int, tuple[int, int | None]] = {}
         """Index of a refused turn to the step since which what it lacked is there, and how many actions that takes."""
         self._done = [meaning(script, step.player.action) for step in steps]

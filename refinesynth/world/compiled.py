@@ -39,7 +39,7 @@ class Unmet:
     """Its index."""
     requirement: CompiledRequirement
     problem: str | None
-    """Why it has no answer, if it has none."""
+    """Reason why it has no answer, if it has none."""
 
 
 @dataclass(frozen=True, slots=True)

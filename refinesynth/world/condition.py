@@ -56,7 +56,7 @@ RESERVED = frozenset({"state", VISIBLE, "each", *_KEYWORDS.split()})
 read for."""
 
 BEFORE = "before"
-"""What an effect's expressions call the state before the action, unless it is the name of a parameter."""
+"""Name of the state before the action in an effect's expressions, unless it is the name of a parameter."""
 
 _INSTEAD = {
     "map": "write exists, all, filter or sum instead of map",

@@ -46,7 +46,7 @@ MAX_CALCULATIONS = 4
 """Most calculations in an effect's value."""
 
 EACH = "each"
-"""What an effect or a sight calls the text that it is read for, see `Effect.each`."""
+"""Name of the text that an effect or a sight is read for, see `Effect.each`."""
 
 ELSE = "else"
 """The condition of an effect that is made where the one before it is not, see `Effect.when`."""
@@ -71,7 +71,7 @@ class CompiledEffect:
     from_path: Pointer | None
     when: Expression | None
     name: str
-    """What a message calls it, such as `effect 2 of 'go to {place}'`."""
+    """Its name in messages, such as `effect 2 of 'go to {place}'`."""
     templates: tuple[Template, ...] = ()
     """All templates in the value."""
     text: Template | None = None
@@ -79,12 +79,12 @@ class CompiledEffect:
     expressions: tuple[Expression, ...] = ()
     """All expressions in the value."""
     copies: bool = False
-    """Whether the value holds something that is looked up, which may be large."""
+    """True if the value holds something that is looked up, which may be large."""
     any_at: int | None = None
     """The step `{any}` of the path from which something is taken out."""
     each: Pointer | None = None
     otherwise: bool = False
-    """Whether it is made where the effects before it were left out for their condition, see `Effect.when`."""
+    """True if it is made where the effects before it were left out for their condition, see `Effect.when`."""
 
     def readings(self, state: JsonValue, values: Values) -> tuple[Values, ...]:
         """Values with which it is made in this state, one after another.

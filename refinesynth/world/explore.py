@@ -28,7 +28,7 @@ _MAX_FLOODED = 16
 """Most states from which it is found out whether the goal is out of reach, where mistakes change something."""
 
 _WATCHED = 8
-"""How often an action's `when`s and texts are checked; more often where one never held."""
+"""Checks of an action's `when`s and texts; more where one never held."""
 
 
 class RulebookFaults:
@@ -84,7 +84,7 @@ class RulebookFaults:
         self.fill(f"reveals of {action.spec.name!r}", words, new, values)
 
     def noticing(self, text: str) -> Notice:
-        """What notes conditions that hold, or have no answer, when an action with this text is tried."""
+        """Return an observer that notes conditions that hold, or have no answer, when an action with this text is tried."""
 
         def notice(name: str, answer: bool | str) -> None:
             if answer is True:
@@ -121,7 +121,7 @@ class Node:
     size: int
     """Bytes of the state, as JSON."""
     truth: bytearray
-    """What is known of each condition here."""
+    """Knowledge of each condition here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +133,7 @@ class BreadthFirstResult:
     way: tuple[GroundAction, ...] | None
     """The shortest way to the goal, if there is one as far as was seen."""
     exhausted: bool
-    """Whether no state is left to expand."""
+    """True if no state is left to expand."""
 
 
 class Explorer:

@@ -53,7 +53,7 @@ class Expression:
     analysis: Analysis
     evaluate: Evaluate = field(compare=False, repr=False)
     visible: Visible | None = field(default=None, compare=False, repr=False)
-    """What is visible in a state; None if it may not ask, or does not."""
+    """Names that are visible in a state; None if it may not ask, or does not."""
     most: int = MAX_COST
     """Most work of one evaluation."""
 

@@ -22,7 +22,7 @@ MAX_WORK = 20_000_000_000
 """Work of one search by default: some tens of seconds, which only rulebooks made to be slow ever need."""
 
 BASE = 1_000
-"""What asking or changing anything costs, however small: the same unit as that of a condition's cost, bytes of state
+"""Cost of asking or changing anything, however small: the same unit as that of a condition's cost, bytes of state
 touched."""
 
 
@@ -109,7 +109,7 @@ class Fact:
     condition: Expression
     values: Mapping[str, str]
     visibility: Visibility | None = None
-    """What is visible, if the condition asks for it."""
+    """Names that are visible, if the condition asks for them."""
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def answer(self, state: JsonValue) -> bool | str:

@@ -19,7 +19,7 @@ UNREACHED = 1_000_000
 """Distance of a goal that no actions seem to reach."""
 
 _PARTLY = 3
-"""What a change costs more that touches a condition and does not yet make it hold."""
+"""Extra cost of a change that touches a condition and does not yet make it hold."""
 
 _MAX_SIGHTINGS = 64
 """Most places that are thought of where a name could come into view."""
@@ -50,7 +50,7 @@ class _Way(NamedTuple):
     actions: tuple[GroundAction, ...]
     extra: int = 0
     needs: tuple[Need, ...] = ()
-    """What must hold for it, beside what the actions require."""
+    """Conditions for it, beside those of the actions."""
 
 
 class _Touches(NamedTuple):
@@ -58,7 +58,7 @@ class _Touches(NamedTuple):
 
     achieve: tuple[GroundAction, ...]
     change: tuple[GroundAction, ...]
-    """What it reads changes; it still does not hold."""
+    """A value that it reads changes; it still does not hold."""
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from refinesynth.world.errors import Inapplicable
 
 Update = Callable[[JsonValue], JsonValue]
-"""What becomes of the value at the end of a path; raises `Inapplicable` where it has no meaning."""
+"""Function from the value at the end of a path to its new value; raises `Inapplicable` where it has no meaning."""
 
 
 def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:

@@ -21,10 +21,10 @@ MAX_LISTED_NAMES = 40
 """Most names that a sentence lists."""
 
 MAX_SEARCHED = 20_000
-"""How much of an observation is searched for names that it mentions, in characters."""
+"""Characters of an observation that are searched for names."""
 
 _MAX_OCCURRENCES = 200
-"""How often a name is looked at where it is part of another word."""
+"""Occurrences of a name within other words that are examined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Change:
     path: str
     """JSON Pointer."""
     before: JsonValue
-    """What was there; null if nothing. A value that is too large to show is a sentence in parentheses instead."""
+    """Value before; null if none. A value that is too large to show is a sentence in parentheses instead."""
     after: JsonValue
-    """What is there now; null if nothing."""
+    """Value now; null if none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Ruling:
     state: JsonValue
     """The state after it; the very object that was given if nothing changed."""
     kind: MistakeKind | None
-    """What the player got wrong; None if the action was carried out."""
+    """Kind of the mistake; None if the action was carried out."""
     text: str
     """The filled observation, or the filled hint of what was not met. Where the rulebook has sights, the observation of
     an action that was carried out ends with the names that appeared and that it does not mention."""
@@ -55,11 +55,11 @@ class Ruling:
     values: Mapping[str, str]
     """Its parameters, as the script spells them."""
     done: bool
-    """Whether the goal is reached."""
+    """True if the goal is reached."""
     progress: float
     """Share of the goal's conditions that hold, 0 to 1; 1 exactly if done."""
     problem: str | None = None
-    """What the rulebook or state itself is at fault for, in words to its author: a condition without an answer, an
+    """Fault of the rulebook or state itself, addressed to its author: a condition without an answer, an
     effect that cannot be applied, a broken invariant. Such an action counts as a logic mistake and changes nothing.
     Any other mistake changes what the effects of its requirement say, if it has any."""
     visible: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Ruling:
     appeared: tuple[str, ...] = ()
     """Names that can be seen after it and could not before."""
     changed: tuple[Change, ...] = ()
-    """How the state differs from the one before, at most `MAX_CHANGES` places."""
+    """Changes of the state, at most `MAX_CHANGES` places."""
 
 
 def state_changes(before: JsonValue, after: JsonValue) -> tuple[Change, ...]:

@@ -30,7 +30,7 @@ MAX_NODES = 2_000
 """States that a search expands by default."""
 
 Evaluate = Callable[[JsonValue], HeuristicValue]
-"""How far a state seems from the goal, and the actions to try there."""
+"""Estimated distance of a state from the goal, and the actions to try there."""
 
 
 def plan(
@@ -179,7 +179,7 @@ def next_states(
 
 
 def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int | None:
-    """How many actions of a known solution still lead from this state to the goal, without those that are not possible or
+    """Return the number of actions of a known solution that still lead from this state to the goal, without those that are not possible or
     change nothing any more; None if they do not. About as many as the solution are carried out, a few times over.
     """
     read = [world.read(text) for text in solution]

@@ -126,16 +126,16 @@ class Solvability:
     """Proven facts about a grounded script."""
 
     problem: str | None = None
-    """Why the rulebook cannot be run at all, if so; all else is then unknown."""
+    """Reason why the rulebook cannot be run at all, if so; all else is then unknown."""
     solution_problem: str | None = None
-    """What is wrong with the author's own solution, if anything is; there being none is wrong too."""
+    """Fault of the author's own solution, if any; its absence is one too."""
     shortest: tuple[str, ...] | None = None
     """The best solution that was found, the author's or another; None if none was."""
     exhausted: bool = False
-    """Whether every state was seen that can be reached: what was not found then does not exist, and `shortest` is the
+    """True if every state was seen that can be reached: what was not found then does not exist, and `shortest` is the
     shortest."""
     met_at_start: bool = False
-    """Whether the goal is reached before anything is done."""
+    """True if the goal is reached before anything is done."""
     unusable: tuple[str, ...] = ()
     """Name templates of actions that can never be possible, wherever one goes: that is certain."""
     never_in_place: tuple[str, ...] = ()

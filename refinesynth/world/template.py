@@ -34,7 +34,7 @@ MAX_VALUE_CHARACTERS = 4_000
 """Longest text that a value becomes, in characters; the rest is cut off."""
 
 VISIBLE = "visible"
-"""What conditions and texts call the list of names that can be seen."""
+"""Name of the list of visible names in conditions and texts."""
 
 _LOOKUP = "state:"
 
@@ -105,7 +105,7 @@ class VisibleLookup:
 
 
 Part = str | Slot | Pointer | VisibleLookup
-"""What a template is made of; a text is literal."""
+"""Parts of a template; a text is literal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class CompiledSight:
 
     @property
     def named_by_each(self) -> bool:
-        """Whether it shows the very names that it is read for."""
+        """Return whether it shows the very names that it is read for."""
         return self.path is None and self.each is not None
 
     def readings(self, state: JsonValue) -> tuple[dict[str, str], ...]:
@@ -92,7 +92,7 @@ class Visibility:
 
     sights: tuple[CompiledSight, ...]
     everything: VisibleNames
-    """What is visible everywhere if there are no sights."""
+    """Names that are visible everywhere if there are no sights."""
     _known: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
 
     def names_in(self, state: JsonValue) -> VisibleNames:

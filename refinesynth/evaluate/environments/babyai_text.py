@@ -22,7 +22,7 @@ _KINDS = {2: "wall", 4: "door", 5: "key", 6: "ball", 7: "box"}
 _COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 _DOORS = ("open", "closed", "locked")
 _AHEAD, _ASIDE = 6, 3
-"""How far the agent sees."""
+"""Distance that the agent sees."""
 _HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
