@@ -106,7 +106,8 @@ def synchronous_journal(world: World, killed: Callable[[], None]) -> Generator[N
         commit(self, batch)
 
     def put_now(self: Writer, fill: Callable[[Batch], None]) -> Batch:
-        self._check()  # pyright: ignore[reportPrivateUsage]
+        if self._failure is not None:  # pyright: ignore[reportPrivateUsage]
+            raise self._failure.error()  # pyright: ignore[reportPrivateUsage]
         batch = Batch()
         fill(batch)
         batch.end(self._commit(batch))  # pyright: ignore[reportPrivateUsage]
