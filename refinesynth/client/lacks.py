@@ -62,8 +62,26 @@ class Lacks:
                 known = _FOUND.validate_json(one.note(_NOTE) or b"{}")
             except ValidationError as error:
                 raise StorageError(f"the journal at {str(one.path)!r} is damaged: its note {_NOTE!r}") from error
-            for name, lacks in known.items():
-                self._found[name] = self._found.get(name, frozenset()) | lacks
+            self._take_over(known)
+
+    def to_json(self) -> bytes:
+        """Return the known lacks, for `learn` in another process."""
+        return _FOUND.dump_json(self._found)
+
+    async def learn(self, known: bytes) -> None:
+        """Take over the lacks that another process has found; committed when this returns.
+
+        Raises:
+            StorageError: They could not be committed.
+        """
+        before = dict(self._found)
+        self._take_over(_FOUND.validate_json(known))
+        if self._journal is not None and self._found != before:
+            await self._journal.keep_note(_NOTE, self.to_json())
+
+    def _take_over(self, known: Mapping[str, frozenset[Lack]]) -> None:
+        for name, lacks in known.items():
+            self._found[name] = self._found.get(name, frozenset()) | lacks
 
     def of(self, backend: Backend) -> frozenset[Lack]:
         """Return the known lacks of this backend's server."""
@@ -84,7 +102,7 @@ class Lacks:
             facts = {"event": "goes_without", "backend": backend.label, "lacks": lack.value, "text": text}
             _LOG.warning("%s", text, extra={"facts": facts})
         if self._journal is not None:
-            await self._journal.keep_note(_NOTE, _FOUND.dump_json(self._found))
+            await self._journal.keep_note(_NOTE, self.to_json())
 
 
 def _name(backend: Backend) -> str:

@@ -171,7 +171,8 @@ class Grounded(Conversation):
             for act, answer in zip(turns[::2], turns[1::2], strict=True)
             if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.flagged
         }
-        return mistakes_possible(self.world, state, known, refused)
+        solution = self.script.rulebook.solution if self.script.rulebook else ()
+        return mistakes_possible(self.world, state, known, refused, solution)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
         """The excuse of a transient failure, if chance lets this action fail; never twice in a row, never what

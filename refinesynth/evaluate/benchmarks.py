@@ -54,6 +54,9 @@ def named(tasks: str) -> list[tuple[str, str]]:
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")
         for one in HELD_OUT if name == "held-out" else (name,):
+            if one not in (there := TABLE.entries()):
+                known = ", ".join(map(repr, there))
+                raise InputError(f"benchmark is {one!r}; expected one of {known}, or 'held-out', separated by commas")
             find(one)
             found[one, argument] = None
     if not found:

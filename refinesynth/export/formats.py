@@ -261,7 +261,8 @@ def find_format(name: str | Format, form: str = "react") -> Format:
 
 
 def _is_format(found: object, name: str) -> bool:
-    return all(hasattr(found, part) for part in ("reader", "advice", "records")) and getattr(found, "name", "") == name
+    parts = all(hasattr(found, part) for part in ("reader", "advice", "records")) and not isinstance(found, type)
+    return parts and getattr(found, "name", "") == name and bool(getattr(found, "advice", None))
 
 
 def _with_calls(found: Format) -> Format:

@@ -327,7 +327,13 @@ class NoRepeatedMistake(BaseRule, built_in=True):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         wrong: dict[tuple[str, ...], int] = {}
-        unchanged = set[tuple[str, ...]]()  # Those of `wrong` since which no other action was accepted.
+        unchanged = set[
+            tuple[str, ...]
+        ]()  # Those of `wrong` since which no other action was accepted, nor had a price.
+        played = world_played(draft) if draft.script.grounded else None
+        priced = (
+            {step.at for step in played.answered if step.changes and step.ruling.kind is not None} if played else ()
+        )
         for step in exchanges(draft.turns):
             action = meaning(draft.script, step.player.action)
             if action in wrong and (step.flagged or action in unchanged):
@@ -339,6 +345,6 @@ class NoRepeatedMistake(BaseRule, built_in=True):
                 yield self.violation(step.at, "mistake_repeated", message)
             if step.flagged:
                 wrong.setdefault(action, step.at)
-                unchanged.add(action)
+                unchanged = set() if step.at in priced else {*unchanged, action}
             elif step.accepted and not step.transient:
                 unchanged &= {action}

@@ -189,6 +189,7 @@ class _Course:
                 same = answered[-1] if answered else self
             if changes and not answer.transient:
                 state = ruling.state
+            if changes and not answer.transient and ruling.kind is None:
                 lacks = tuple(lack.after(player.action) for lack in lacks)
                 held = [lack.holds(state) for lack in lacks]
                 met = tuple(Met(lack.at, lack.needed(world)) for lack in compress(lacks, held))

@@ -19,7 +19,7 @@ from refinesynth.rules.replaying import Answered, world_played
 from refinesynth.rules.rule import FIELDS, BaseRule, Severity, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
-from refinesynth.world import Ruling, World
+from refinesynth.world import Ruling, World, mentions
 
 _KINDS = (
     "take grab pick lift collect fetch gather pocket acquire obtain retrieve snatch",
@@ -296,6 +296,10 @@ def _judge(
         yield from map(_Found, _not_transient(ruling, observation, own, verbs))
     elif ruling.kind is None:
         yield from map(_Found, _wrong_failure(own, verbs))
+        for text in world.knowledge.texts if world.knowledge else ():
+            if mentions(said, text) and not mentions(observation, text):
+                problem = f"It leaves out {quoted(text)}, which the player reads there. Say it word for word."
+                yield _Found(problem, by_lexicon=False)
     else:
         yield from map(_Found, _wrong_success(own, verbs))
 

@@ -104,13 +104,14 @@ async def begin(
         backends = [*players.backends.values(), *filter(None, [players.fallback])]
         budget = Budget.of(asked.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
+        if not has_enough:
+            request.refuse_without_player(players.models)  # before a persona is taken from a stream
         personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
         if asked.shard is not None:
             personas.only_every(asked.shard.of, first=asked.shard.index)
         curator = None
         if not has_enough:
             await personas.look()
-            request.refuse_without_player(players.models)
             curator = await _curator(request)
 
         # 3. The run folder, with what earlier processes have spent and accepted.
@@ -223,6 +224,7 @@ class Players:
 
         asked = self._request.settings
         folder.open_batches(self.batches and self.batches.record)
+        folder.open_lacks(self._lacks)
         if asked.on_ray and needed:
             from refinesynth.synthesis.workers import open_blocks
 
@@ -230,13 +232,13 @@ class Players:
                 self._block_settings(folder),
                 folder=folder,
                 tracker=tracker,
+                lacks=self._lacks,
                 on_change=on_change,
                 workers=asked.workers,
                 cluster=asked.cluster,
             ) as blocks:
                 yield Ready(blocks.play, blocks.how, blocks.queued)
             return
-        folder.open_lacks(self._lacks)
         try:
             with traced(self._request.tracing):
                 async with background_tasks() as tasks, self.batches.running() if self.batches else nullcontext():

@@ -108,11 +108,13 @@ class CompiledKnowledge:
         def more(known: JsonValue) -> JsonValue:
             if not isinstance(known, list):
                 raise Inapplicable(f"what the player knows is no list at {pointer_text(keys)}")
-            given = {value.casefold() for value in values.values()}
+            # Said by the player, not read: a guess may stand in a longer value.
             learned = {
                 text
                 for text in self.texts
-                if text not in known and text.casefold() not in given and mentions(told, text)
+                if text not in known
+                and mentions(told, text)
+                and not any(mentions(value, text) for value in values.values())
             }
             # In their own order, not in that of reading, which makes no difference to the world.
             others = [text for text in known if text not in self.texts]
@@ -192,6 +194,8 @@ def compile_action(
         names = frozenset(spec.placeholders)
         if taken := names & RESERVED:
             raise RulebookError(f"no parameter can be called {min(taken)!r}, which has a meaning of its own; rename it")
+        if BEFORE in names and any(one.looks_back for one in each_step):
+            raise RulebookError(f"no parameter can be called {BEFORE!r}, which each_step asks for; rename it")
         requires: list[CompiledRequirement] = []
         for number, requirement in enumerate(spec.requires, 1):
             with where(f"requirement {number}"):
@@ -228,6 +232,8 @@ def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
     with where("knows"):
         for text in knows.texts:
             require_text(text)
+            if not text.strip():
+                raise RulebookError("a text that is to be read is blank")
         return CompiledKnowledge(parse_pointer(knows.path, frozenset()), knows.texts)
 
 

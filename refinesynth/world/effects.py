@@ -86,6 +86,12 @@ class CompiledEffect:
     otherwise: bool = False
     """True if it is made where the effects before it were left out for their condition, see `Effect.when`."""
 
+    @property
+    def looks_back(self) -> bool:
+        """True if it asks for the state before the action."""
+        asked = self.expressions if self.when is None else (*self.expressions, self.when)
+        return any(one.analysis.looks_back for one in asked)
+
     def readings(self, state: JsonValue, values: Values) -> tuple[Values, ...]:
         """Values with which it is made in this state, one after another.
 
@@ -251,8 +257,8 @@ def compile_effect(
     each = None if effect.each is None else parse_pointer(effect.each, parameters)
     most = MAX_COST
     if each is not None:
-        # What is asked for each of many things may cost less each time.
-        parameters, most = parameters | {EACH}, MAX_COST // MAX_EACH
+        # What is asked for each of many things may cost less each time, and not for all that can be seen.
+        parameters, most, visible = parameters | {EACH}, MAX_COST // MAX_EACH, None
     # A calculation may cost less than a condition, since an action can have many.
     otherwise = effect.when == ELSE
     asks_before = BEFORE not in parameters

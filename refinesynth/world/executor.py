@@ -109,8 +109,7 @@ class World:
         new, kind, problem = state, None, None
         try:
             if unmet is None:
-                new = self.after(state, action, values)
-                text = action.observation(state, new, values).text(new, values)
+                new, text = self._carried_out(state, action, values)
             else:
                 kind, problem = unmet.requirement.kind, unmet.problem
                 text = unmet.requirement.hint.text(state, values)
@@ -130,21 +129,39 @@ class World:
         Raises:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
         """
-        new = self.learned(state, action.applied(state, values), action, values)
+        return self._carried_out(state, action, values, told=False)[0]
+
+    def _carried_out(
+        self, state: JsonValue, action: CompiledAction, values: Mapping[str, str], *, told: bool = True
+    ) -> tuple[JsonValue, str]:
+        """The state after an action, and its observation, of the state before the player has read it; empty where it is
+        neither asked for nor read.
+        """
+        new, text = action.applied(state, values), ""
+        if told or self.knowledge is not None:
+            text = action.observation(state, new, values).text(new, values)
+        new = self._read(state, new, text, values)
         self._check_invariants(state, new, action)
-        return new
+        return new, text
 
     def learned(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
         """The state `new`, to which an action led, with what the player reads by it.
 
         Raises:
-            Inapplicable: The rulebook's record of it has no meaning in this state.
+            Inapplicable: The rulebook's record of it has no meaning in this state, or makes it too large.
         """
         if self.knowledge is None:
             return new
+        return self._read(state, new, action.observation(state, new, values).text(new, values), values)
+
+    def _read(self, state: JsonValue, new: JsonValue, text: str, values: Mapping[str, str]) -> JsonValue:
+        if self.knowledge is None:
+            return new
         _, appeared = self._seen(state, new)
-        told = with_appeared(action.observation(state, new, values).text(new, values), appeared)
-        return self.knowledge.after(new, told, values)
+        after = self.knowledge.after(new, with_appeared(text, appeared), values)
+        if after is not new and not fits(after):
+            raise Inapplicable(f"what the player reads makes the state larger than {MAX_STATE_BYTES:,} bytes")
+        return after
 
     def after_mistake(
         self,

@@ -71,8 +71,8 @@ class Expression:
         Raises:
             NoAnswer: It has no value; in words why.
         """
-        # Only walks over lists and objects can take much longer than reading the state does.
-        if len(self.analysis.work) > 1:
+        # Only walks over lists and objects can take much longer than reading the state does, but for what is asked often.
+        if len(self.analysis.work) > 1 or self.most < MAX_COST:
             shown, given = self._shown(state, values), self._given(state, values)
             question = json_bytes((shown, given))
             if question is None:

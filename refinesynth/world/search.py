@@ -1,6 +1,6 @@
 """Plans: action texts that lead from a state to the goal, found by search."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import MistakeKind
+from refinesynth.world.compiled import CompiledAction, Unmet
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
@@ -25,6 +26,9 @@ from refinesynth.world.ground import (
     some_ground_actions,
 )
 from refinesynth.world.heuristic import UNREACHED, Heuristic, HeuristicValue
+
+_PRICES = 16
+"""Mistakes with a price that are tried in a state."""
 
 MAX_NODES = 2_000
 """States that a search expands by default."""
@@ -215,29 +219,56 @@ def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int
 
 
 def mistakes_possible(
-    world: World, state: JsonValue, known: Collection[str], made: Collection[tuple[str, ...]] = ()
+    world: World,
+    state: JsonValue,
+    known: Collection[str],
+    made: Collection[tuple[str, ...]] = (),
+    solution: Sequence[str] = (),
 ) -> frozenset[MistakeKind]:
     """The kinds of which there is an action that this state refuses, whose values are all known and that was not `made`
-    before (see `meaning`); a text that is no action can always be written.
+    before (see `meaning`); a text that is no action can always be written. Kinds of which one has a price after which
+    the known `solution` no longer leads to the goal are left out.
 
     At most `MAX_GROUND_ACTIONS` are looked at, each action having the same share of them.
     """
-    found, share = {MistakeKind.PARAMETER}, MAX_GROUND_ACTIONS // max(len(world.actions), 1)
-    sought = found | {requirement.kind for action in world.actions for requirement in action.requires}
+    requirements = [requirement for action in world.actions for requirement in action.requires]
+    found, fatal, tried = {MistakeKind.PARAMETER}, set[MistakeKind](), count()
+    sought = found | {requirement.kind for requirement in requirements}
+    has_prices = any(requirement.effects for requirement in requirements)
+
+    def is_fatal(action: CompiledAction, values: Mapping[str, str], unmet: Unmet) -> bool:
+        if not unmet.requirement.effects:
+            return False
+        try:
+            new = world.after_mistake(state, action, values, unmet)
+        except Inapplicable:
+            return True
+        return new is not state and (next(tried) >= _PRICES or actions_left(world, new, solution) is None)
+
+    for action, values, unmet in _refused(world, state, known):
+        kind = unmet.requirement.kind
+        if kind in fatal or (kind in found and not unmet.requirement.effects):
+            continue
+        if meaning(world.script, action.spec.fill(values)) not in made:
+            (fatal if is_fatal(action, values, unmet) else found).add(kind)
+            if found == sought and not has_prices:
+                break
+    return frozenset(found - (fatal - {MistakeKind.PARAMETER}))
+
+
+def _refused(
+    world: World, state: JsonValue, known: Collection[str]
+) -> Iterator[tuple[CompiledAction, Mapping[str, str], Unmet]]:
+    """Actions that this state refuses, of these values; a requirement without an answer is the rulebook's fault, and no mistake."""
+    share = MAX_GROUND_ACTIONS // max(len(world.actions), 1)
     for action in world.actions:
         spec = action.spec
         options = [[value for value in spec.parameters.get(name, ()) if value in known] for name in spec.placeholders]
         for filling in islice(product(*options), share):
             values = dict(zip(spec.placeholders, filling, strict=True))
             unmet = action.unmet(state, values)
-            # A requirement without an answer is the rulebook's fault, and no mistake.
-            if unmet is None or unmet.problem is not None or unmet.requirement.kind in found:
-                continue
-            if meaning(world.script, spec.fill(values)) not in made:
-                found.add(unmet.requirement.kind)
-                if found == sought:
-                    return frozenset(found)
-    return frozenset(found)
+            if unmet is not None and unmet.problem is None:
+                yield action, values, unmet
 
 
 def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> tuple[GroundAction, ...]:

@@ -26,6 +26,7 @@ from refinesynth.client import close_models, open_models
 from refinesynth.client.background import background_tasks
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.lacks import Lacks
 from refinesynth.client.several import limiters_in
 from refinesynth.client.tracing import Tracing, traced
 from refinesynth.client.watch import Calls, watch
@@ -93,6 +94,8 @@ class Block:
     episodes: tuple[ToPlay, ...]
     budget: Budget | None
     """Share of the run's budget; None without a limit."""
+    lacks: bytes = b"{}"
+    """Features that servers lack, as far as the run knows."""
 
 
 def play_block(
@@ -120,8 +123,14 @@ def play_block(
         os.environ.setdefault(name, value)
     sys.path += [path for path in paths if path not in sys.path]
     try:
-        playing = _Playing(pickle.loads(settings), pickle.loads(block), mailbox)  # noqa: S301 - of the same user
-        anyio.run(playing.run)
+        read = pickle.loads(settings), pickle.loads(block)  # noqa: S301 - of the same user
+    except Exception as error:  # noqa: BLE001 - another package's import may raise anything
+        return ConfigurationError(
+            f"the settings cannot be read by a worker ({''.join(format_exception_only(error)).strip()}): the modules with your "
+            "rules and completion functions must be installed on all machines of the cluster"
+        )
+    try:
+        anyio.run(_Playing(*read, mailbox).run)
     except Exception as error:  # noqa: BLE001 - raised by the driver
         return _portable(error)
     return None
@@ -145,7 +154,10 @@ class _Playing(logging.Handler):
         self._block = block
         self._mailbox = mailbox
         self._calls = Calls()
-        self._models = open_models(settings.backends, call=settings.call, fallback=settings.fallback, calls=self._calls)
+        self._lacks = Lacks()
+        self._models = open_models(
+            settings.backends, call=settings.call, fallback=settings.fallback, calls=self._calls, lacks=self._lacks
+        )
         self._tracker = BudgetTracker(block.budget)
         self._folder = ""
         self._report = Report()
@@ -171,6 +183,7 @@ class _Playing(logging.Handler):
             logger.setLevel(self._settings.log_level)
             until.enter_context(traced(self._settings.tracing))
             journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
+            await self._lacks.learn(self._block.lacks)
             try:
                 async with background_tasks() as tasks:
                     tasks.start_soon(watch, self._calls)
@@ -259,7 +272,7 @@ class _Playing(logging.Handler):
         """Report; False if the block is to end."""
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report()
-        report.block, report.folder = self._block.number, self._folder
+        report.block, report.folder, report.lacks = self._block.number, self._folder, self._lacks.to_json()
         report.how = BackendsState(
             self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight
         )

@@ -19,6 +19,7 @@ from refinesynth.backends.backend import Mixed
 from refinesynth.client.answers import usage_of
 from refinesynth.client.background import background_tasks
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
+from refinesynth.client.lacks import Lacks
 from refinesynth.episode import episode_id
 from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import Paid
@@ -98,6 +99,7 @@ class Blocks:
         *,
         folder: RunWriter,
         tracker: BudgetTracker,
+        lacks: Lacks,
         on_change: Callable[[], None],
         workers: int,
     ) -> None:
@@ -105,6 +107,7 @@ class Blocks:
         self._pickled = _pickled(settings)
         self._folder = folder
         self._tracker = tracker
+        self._lacks = lacks
         self._on_change = on_change
         self._workers = workers
         self._shares = Shares(tracker)
@@ -296,7 +299,7 @@ class Blocks:
             memory = self._folder.memory(name, one.index, again=one.begun)
             one.begun = True
             to_play.append(ToPlay(one.index, one.persona, memory.everything(), memory.ended))
-        block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget)
+        block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget, lacks=self._lacks.to_json())
         return self._task.remote(
             self._pickled,
             pickle.dumps(block),
@@ -334,6 +337,7 @@ class Blocks:
         for level, facts in report.said:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
         # The journal of a block that was given up as dead is counted already.
+        await self._lacks.learn(report.lacks)
         paid = report.paid if out is not None else self._folder.unknown(report.paid)
         await self._folder.keep(paid)
         for one in paid:
@@ -376,13 +380,23 @@ class Blocks:
             waited = anyio.current_time() - min((out.since for out in waiting), default=math.inf)
             if waited <= min(2 * _PATIENCE, limit):
                 continue
-            text = (
-                f"{len(waiting)} of {len(self._out)} workers wait for a place: each takes {_cpus_of_each():g} CPU (`ray status` "
-                f"shows which are free); add machines, or ask for fewer workers"
-            )
+            text = await anyio.to_thread.run_sync(self._no_room)
+            if text is None:
+                continue
             if waited > limit:
                 raise ConfigurationError(f"{text}; REFINESYNTH_CLUSTER_WAIT is {limit:g} seconds")
             _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})
+
+    def _no_room(self) -> str | None:
+        """Return which blocks have no CPU; None if they do not begin for another reason, such as processes that still start."""
+        there, free = (one.get("CPU", 0.0) for one in (ray().cluster_resources(), ray().available_resources()))
+        each, waiting = _cpus_of_each(), sum(not out.begun for out in self._out.values())
+        if free >= each or (free == 0 and there == each * len(self._out)):
+            return None
+        return (
+            f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {there:g}, of "
+            f"which {free:g} are free (`ray status`); add machines, or ask for fewer workers"
+        )
 
 
 def _lost() -> StorageError:
@@ -440,6 +454,7 @@ async def open_blocks(
     *,
     folder: RunWriter,
     tracker: BudgetTracker,
+    lacks: Lacks,
     on_change: Callable[[], None],
     workers: int,
     cluster: str | None = None,
@@ -450,6 +465,6 @@ async def open_blocks(
         ConfigurationError: There is no Ray, no such cluster, or the settings cannot be pickled.
     """
     async with connected(cluster, workers=workers), background_tasks() as tasks:
-        blocks = Blocks(settings, folder=folder, tracker=tracker, on_change=on_change, workers=workers)
+        blocks = Blocks(settings, folder=folder, tracker=tracker, lacks=lacks, on_change=on_change, workers=workers)
         tasks.start_soon(blocks.run)
         yield blocks

@@ -32,6 +32,7 @@ from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.engine.distributed import Distributed
+from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.folder import TENSORBOARD
 from refinesynth.train.memory import ComputeSettings
@@ -85,11 +86,15 @@ def make_accelerator(
 
 
 def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
-    """Name the layers that FSDP splits one by one, before the model is wrapped; without any, accelerate names them."""
+    """Name the layers that FSDP splits one by one, before the model is wrapped: those that transformers marks for gradient
+    checkpointing, and those that the model itself names and has.
+    """
     if accelerator.distributed_type != DistributedType.FSDP:
         return
     plugin = cast("Any", accelerator.state).fsdp_plugin
     layers = {type(module).__name__ for module in model.modules() if isinstance(module, GradientCheckpointingLayer)}
+    named = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
+    layers |= named.intersection(type(module).__name__ for module in model.modules())
     plugin.transformer_cls_names_to_wrap = sorted(layers) or None
     plugin.cpu_ram_efficient_loading = can_be_broadcast(model)
 

@@ -71,7 +71,9 @@ class Trained:
             trained = {name: held[name] for name, one in model.named_parameters() if one.requires_grad}
             in_files = _wanted(_adapters(model, held), trained.values())
             return cls(adapters=True, in_files=in_files, in_shards=_wanted(trained, trained.values()))
-        named = cast("dict[str, Tensor]", revert_weight_conversion(cast("Any", model), dict(held)))
+        left_out = set(cast("Iterable[str]", getattr(model, "_keys_to_ignore_on_save", None) or ()))
+        kept = {name: one for name, one in held.items() if name not in left_out}
+        named = cast("dict[str, Tensor]", revert_weight_conversion(cast("Any", model), kept))
         return cls(adapters=False, in_files=_wanted(named, named.values()), in_shards=_wanted(held, held.values()))
 
 

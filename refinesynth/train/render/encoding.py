@@ -124,7 +124,7 @@ class Encoder:
         """Take a fast tokenizer. Raises `TemplateError` for a slow one, which gives no positions."""
         if not getattr(tokenizer, "is_fast", False):
             raise TemplateError(
-                f"the tokenizer {type(tokenizer).__name__} does not say which characters its tokens stand for; expected a fast one. "
+                f"the tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__} does not say which characters its tokens stand for; expected a fast one. "
                 "Save its fast form (a tokenizer.json) beside the model, and give that folder as --tokenizer"
             )
         self._tokenizer = tokenizer
