@@ -86,10 +86,11 @@ def effects(draw: st.DrawFn, *, bare: bool = False) -> Effect:
     """One effect; a bare one has no parameter."""
     op = draw(st.sampled_from(EffectOp))
     each = draw(st.none() | st.sampled_from(["/box", "/bag"]))
-    where, condition = places, conditions | back
+    where, condition, some = places, conditions | back, values
     if each is not None:
-        where, condition = each_places, condition | for_each
-    value = draw(values if op in {EffectOp.SET, EffectOp.ADD} else st.none() | values)
+        where, condition = each_places, (condition | for_each).filter(_is_for_each)
+        some = values.filter(_is_for_each)
+    value = draw(some if op in {EffectOp.SET, EffectOp.ADD} else st.none() | some)
     taken = where
     if value is not None:
         taken |= st.sampled_from(["/{any}", "/box/{any}/in"])
@@ -102,6 +103,10 @@ def effects(draw: st.DrawFn, *, bare: bool = False) -> Effect:
         each=each,
     )
     return Effect.model_validate_json(_without_parameter(made.model_dump_json())) if bare else made
+
+
+def _is_for_each(drawn: JsonValue) -> bool:
+    return "visible" not in str(drawn)
 
 
 def _without_parameter(text: str) -> str:
