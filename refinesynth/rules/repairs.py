@@ -345,6 +345,8 @@ class NoRepeatedMistake(BaseRule, built_in=True):
                 yield self.violation(step.at, "mistake_repeated", message)
             if step.flagged:
                 wrong.setdefault(action, step.at)
-                unchanged = set() if step.at in priced else {*unchanged, action}
+                unchanged.add(action)
+                if step.at in priced:
+                    unchanged.clear()
             elif step.accepted and not step.transient:
                 unchanged &= {action}

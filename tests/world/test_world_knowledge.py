@@ -25,9 +25,9 @@ from refinesynth.world.search import mistakes_possible
 KNOWS = Knowledge(path="/you/knows", texts=("4711", "map"))
 
 
-def _reading(*reveals: tuple[str | None, str], name: str = "look", **values: tuple[str, ...]) -> World:
+def _reading(*reveals: tuple[str | None, str], name: str = "look") -> World:
     texts = tuple(ConditionalText(when=when, text=text) for when, text in reveals)
-    spec = action_of(name, **values).model_copy(update={"reveals": texts})
+    spec = action_of(name).model_copy(update={"reveals": texts})
     return World(script_of(spec, knows=KNOWS, environment={"you": {"knows": []}}))
 
 
