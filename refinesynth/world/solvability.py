@@ -226,7 +226,9 @@ class _Checker:
         self.never_made = explorer.never_made()
         if complete:
             never = explorer.never_in_place(start, wide.nodes if self.exhausted else None)
-            self.never_in_place = tuple(sorted(never))
+            # A solution that was carried out is the better proof.
+            used = {value for action in self.shortest or () for value in action.values.values()}
+            self.never_in_place = tuple(sorted(never - used))
 
     def _improve(self, found: Sequence[GroundAction] | None) -> None:
         if found is not None and (self.shortest is None or len(found) < len(self.shortest)):
