@@ -16,8 +16,8 @@ from refinesynth.world.effects import Notice
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground import BASE, Fact, GroundAction, Place, ShownFact, overlap
-from refinesynth.world.hidden import shown_anywhere
+from refinesynth.world.ground import BASE, Fact, GroundAction, Item, Place, ShownFact, overlap
+from refinesynth.world.hidden import only_lists, shown_anywhere
 from refinesynth.world.search import Planner
 from refinesynth.world.template import Pointer, Template
 
@@ -157,6 +157,7 @@ class Explorer:
             for place in fact.reads:
                 self._readers.setdefault(place, []).append(number)
         self._written: dict[Place, frozenset[int]] = {}
+        self._grown_at: dict[Place, Place] = {}
         self._nodes: dict[bytes, Node] = {}
         # Not in the nodes: they lead back to one another, and reference cycles outlive the check.
         self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
@@ -352,12 +353,22 @@ class Explorer:
             return False
         looked_at = [ShownFact(sight, {}, name).reads[0] for sight in sights if sight.path is not None]
         return not any(
-            overlap(write, place)
+            overlap(write if write[-1:] == (Item(name),) else self._grown(write), place)
             for action in self.planner.actions
-            if fact not in action.requires
-            for write in (*action.writes, *action.costs)
+            # A price is paid just where something does not hold.
+            for write in (*(action.writes if fact not in action.requires else ()), *action.costs)
             for place in looked_at
         )
+
+    def _grown(self, write: Place) -> Place:
+        """The place of a write: without its item, where what is added could make a text longer."""
+        if not write or not isinstance(write[-1], Item):
+            return write
+        grown = self._grown_at.get(write)
+        if grown is None:
+            listed = only_lists(self.planner.world.script.environment, write[:-1])
+            grown = self._grown_at[write] = write if listed else write[:-1]
+        return grown
 
     def unmet(self, node: Node, facts: Iterable[Fact]) -> tuple[Fact, ...]:
         """Return which of these do not hold here; they are requirements or of the goal."""

@@ -71,6 +71,17 @@ def shown_anywhere(world: World) -> frozenset[str]:
     return frozenset(shown)
 
 
+def only_lists(state: JsonValue, place: tuple[object, ...]) -> bool:
+    """Return whether everything at a place is a list, as far as anything is there; a step that is no text stands for any.
+
+    False too where that is too much to look at.
+    """
+    anywhere = Template((Slot("any"),))
+    path = Pointer(tuple(Template((step,)) if isinstance(step, str) else anywhere for step in place))
+    ends, whole = _ends(path, state)
+    return whole and all(isinstance(value, list) for value, _ in ends)
+
+
 def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
     """Return what a sight shows at each end of its path, with the keys on the way and the texts beside them."""
     if sight.path is None:

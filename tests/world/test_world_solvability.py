@@ -287,3 +287,39 @@ def test_what_a_solution_uses_is_never_called_out_of_place(monkeypatch: pytest.M
 
     monkeypatch.setattr(Explorer, "never_in_place", never)
     assert check_solvability(_rooms("/rooms/0/things", "/rooms/1/things")).never_in_place == ("lamp",)
+
+
+def _floor(*more: ActionSpec, floor: JsonValue, needs: Requirement) -> Script:
+    take = action_of("take {item}", needs=(needs,), item=("cup", "key"))
+    win = action_of("win", setting("/won", value=True))
+    environment = {"floor": floor, "won": False, "n": 0}
+    return script_of(take, win, *more, goal=("state.won",), sights=(Sight(path="/floor"),), environment=environment)
+
+
+def test_what_the_price_of_a_mistake_shows_is_in_place_from_then_on() -> None:
+    drop = Effect(op=EffectOp.ADD, path="/floor", value="{item}")
+    script = _floor(
+        floor=[], needs=Requirement(condition="item in visible", kind=MistakeKind.PLACE, hint="Oh.", effects=(drop,))
+    )
+    world = World(script)
+    dropped = world.step(script.environment, "take cup")
+    assert (dropped.kind, world.step(dropped.state, "take cup").kind) == (MistakeKind.PLACE, None)
+    assert check_solvability(script).never_in_place == ()
+
+
+@pytest.mark.parametrize(("floor", "never"), [("ke", ("cup",)), (["ke"], ("cup", "key"))])
+def test_a_text_that_grows_may_become_a_name_and_an_item_of_a_list_does_not(
+    floor: JsonValue, never: tuple[str, ...]
+) -> None:
+    grow = action_of("grow", Effect(op=EffectOp.ADD, path="/floor", value="y"))
+    count = action_of("count", Effect(op=EffectOp.ADD, path="/n", value=1))
+    script = _floor(
+        grow, count, floor=floor, needs=Requirement(condition="item in visible", kind=MistakeKind.PLACE, hint="No.")
+    )
+    world = World(script)
+    grown = world.step(script.environment, "grow").state
+    assert (world.step(grown, "take key").kind is None) == ("key" not in never)
+    found = check_solvability(script)
+    assert not found.exhausted
+    assert set(found.never_in_place) <= set(never)
+    assert ("key" in found.never_in_place) == ("key" in never)
