@@ -363,6 +363,12 @@ def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Plac
             # An item that is added or taken out; a number or text that grows is at the place itself, which is the
             # beginning of this one.
             yield place if name is None else (*place, Item(name))
+    source = effect.from_path or effect.path
+    if effect.op in {EffectOp.REMOVE, EffectOp.MOVE} and effect.value is None:
+        place = _place(source, values)
+        if isinstance(last := place[-1], str) and last.isdecimal():
+            # Taken out of a list, all items after it have another index.
+            yield (*place[:-1], None)
 
 
 def _place(pointer: Pointer, values: Mapping[str, str]) -> Place:

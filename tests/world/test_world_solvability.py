@@ -323,3 +323,20 @@ def test_a_text_that_grows_may_become_a_name_and_an_item_of_a_list_does_not(
     assert not found.exhausted
     assert set(found.never_in_place) <= set(never)
     assert ("key" in found.never_in_place) == ("key" in never)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [Effect(op=EffectOp.REMOVE, path="/line/0"), Effect(op=EffectOp.MOVE, from_path="/line/0", path="/away")],
+)
+def test_those_who_stand_behind_in_a_line_move_up(leave: Effect) -> None:
+    script = script_of(
+        action_of("wave at cyd", setting("/g", "cyd"), needs=("'cyd' in visible",)),
+        action_of("next", leave, needs=("size(state.line) > 1",)),
+        action_of("win", setting("/g", "win"), needs=("size(state.line) == 1",)),
+        goal=("state.g == 'win'",),
+        sights=(Sight(path="/line/1"),),
+        environment={"line": ["ann", "bob", "cyd"], "g": "", "away": ""},
+    )
+    found = check_solvability(script)
+    assert (found.shortest, found.exhausted, found.unusable) == (("next", "next", "win"), True, ())
