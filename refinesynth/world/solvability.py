@@ -282,9 +282,9 @@ class _Checker:
 
     def _scan(self, explorer: Explorer, node: Node) -> None:
         """Ask every action for what it requires here, and read the hints."""
-        for action in explorer.planner.actions:
+        for number, action in enumerate(explorer.planner.actions):
             explorer.planner.work_limit.charge(node.size)
-            unmet = action.action.unmet(node.state, action.values)
+            unmet = explorer.refused(node, number)
             if unmet is not None and unmet.problem is None:
                 where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
                 self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
