@@ -189,7 +189,7 @@ class GroundAction:
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
     dependent: tuple[frozenset[int], ...] = ()
     """Of its effects, and then of those of each requirement: indices of those whose cost depends on what the effects
-    before wrote. The index after the last effect is the observation's.
+    before wrote, or on how much. The index after the last effect is the observation's.
     """
 
     def relaxed(self, state: JsonValue) -> JsonValue:
@@ -239,6 +239,7 @@ class GroundAction:
                     here = make(effects[:at], state, self.values)
                 except Inapplicable:
                     return
+                size = max(size, len(json_bytes(here) or b""))
             if at < len(effects):
                 work = _work_of(effects[at], here, values, size)
             else:
@@ -358,6 +359,7 @@ def _dependent(
     """Return indices of effects, and the one after them for what is told then, whose cost depends on earlier effects."""
     costly = [((*effect.expressions, effect.when), effect.each) for effect in effects]
     written: list[Place] = []
+    grown = False
     for at, (asked, each) in enumerate([*costly, (told, None)]):
         # The others cost the same in all states of a size.
         walks = [one for one in asked if one is not None and len(one.analysis.work) > 1]
@@ -365,10 +367,17 @@ def _dependent(
             reads = [*_pointed(each, values), *(place for one in walks for place in _read(one, values))]
             if any(one.visible is not None for one in walks):
                 reads += sees
-            if any(overlap(write, read) for write in written for read in reads):
+            if (grown and each is not None) or any(overlap(write, read) for write in written for read in reads):
+                grown = False
                 yield at
         if at < len(effects):
             written += _written(effects[at], values)
+            grown = grown or _grows(effects[at])
+
+
+def _grows(effect: CompiledEffect) -> bool:
+    """Return whether one effect may make the state much larger."""
+    return effect.copies or sum(len(template.constant or "") for template in effect.templates) > BASE
 
 
 def overlap(one: Place, other: Place) -> bool:

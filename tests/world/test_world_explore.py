@@ -22,8 +22,9 @@ from refinesynth.trajectory import (
     Sight,
 )
 from refinesynth.world import World, ground_actions
+from refinesynth.world import effects as effects_made
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
-from refinesynth.world.expression import Expression, json_bytes
+from refinesynth.world.expression import Expression, fits, json_bytes
 from refinesynth.world.ground import Item, WorkLimit, WorkLimitExceeded, overlap, some_ground_actions
 from refinesynth.world.search import Planner
 from refinesynth.world.template import Values
@@ -367,3 +368,24 @@ def test_no_condition_is_asked_that_is_not_counted_as_work(
     before = explorer.planner.work_limit.left
     assert len(_reached(explorer, start, 40)) >= 16
     assert 100_000 < asked[0] <= before - explorer.planner.work_limit.left
+
+
+@pytest.mark.parametrize("value", ["x" * 16_000, ["{state:/d}"] * 16])
+def test_what_is_made_for_each_on_a_state_that_grew_is_counted_by_its_size(
+    value: JsonValue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow = [setting("/d", {"was": value}) for _ in range(3)]
+    each = Effect(op=EffectOp.SET, path="/e/{each}", value={"cel": "!state.e[each]"}, each="/e")
+    going = _going(*grow, each, each, setting("/d", ""), COUNT)
+    environment = {"d": "word", "e": dict.fromkeys("0123456789", False), "n": dict.fromkeys("0123", False)}
+    explorer, start = _explorer(World(script_of(going, goal=("size(state.d) == 99",), environment=environment)))
+    made = [0]
+
+    def counted(state: JsonValue) -> bool:
+        made[0] += len(json_bytes(state) or b"") // 8
+        return fits(state)
+
+    monkeypatch.setattr(effects_made, "fits", counted)
+    before = explorer.planner.work_limit.left
+    assert len(explorer.expand(start)) == 4
+    assert 100_000 < made[0] <= before - explorer.planner.work_limit.left
