@@ -11,13 +11,13 @@ from hashlib import blake2b
 from pydantic import JsonValue
 
 from refinesynth.trajectory import MistakeKind
-from refinesynth.world.compiled import CompiledAction
+from refinesynth.world.compiled import CompiledAction, Unmet
 from refinesynth.world.effects import Notice
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground import BASE, Fact, GroundAction, Place, ShownFact, overlap
-from refinesynth.world.hidden import shown_anywhere
+from refinesynth.world.ground import BASE, Fact, GroundAction, Item, Place, ShownFact, overlap
+from refinesynth.world.hidden import only_lists, shown_anywhere
 from refinesynth.world.search import Planner
 from refinesynth.world.template import Pointer, Template
 
@@ -70,14 +70,16 @@ class RulebookFaults:
         if problem is not None:
             self.add("the sights", problem)
 
+    def watches(self, action: CompiledAction) -> bool:
+        """Return whether there is anything left to see of an action."""
+        times = self._watched.get(action.spec.name, 0)
+        return times < _WATCHED or not self.held.issuperset(action.conditional())
+
     def watch(
         self, action: CompiledAction, state: JsonValue, new: JsonValue, values: Mapping[str, str], text: str
     ) -> None:
         """Check an action that was carried out: the conditions of its effects, and the lookups of its observation."""
-        times = self._watched.get(action.spec.name, 0)
-        if times >= _WATCHED and self.held.issuperset(action.conditional()):
-            return
-        self._watched[action.spec.name] = times + 1
+        self._watched[action.spec.name] = self._watched.get(action.spec.name, 0) + 1
         notice = self.noticing(text)
         action.applied(state, values, notice)
         words = action.observation(state, new, values, notice)
@@ -148,6 +150,15 @@ class Explorer:
         """Name templates of actions that were possible somewhere."""
         self._numbers: dict[Fact, int] = {}
         self._needs = [self._numbered(action.requires) for action in planner.actions]
+        fact = planner.facts.fact
+        self._parts = [
+            [
+                self._numbered(fact(part, action.values) for part in requirement.condition.conjuncts)
+                for requirement in action.action.requires
+            ]
+            for action in planner.actions
+        ]
+        """For each action and each of its requirements, the numbers of its conditions."""
         self._at = {action.text: at for at, action in enumerate(planner.actions)}
         self._costly = [at for at, action in enumerate(planner.actions) if action.costs]
         self._goal = self._numbered(planner.goal)
@@ -157,6 +168,7 @@ class Explorer:
             for place in fact.reads:
                 self._readers.setdefault(place, []).append(number)
         self._written: dict[Place, frozenset[int]] = {}
+        self._grown_at: dict[Place, Place] = {}
         self._nodes: dict[bytes, Node] = {}
         # Not in the nodes: they lead back to one another, and reference cycles outlive the check.
         self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
@@ -190,30 +202,47 @@ class Explorer:
                 self.faults.met(str(error), action.text)
                 continue
             self.usable.add(action.action.spec.name)
-            self.faults.watch(action.action, node.state, new, action.values, action.text)
+            if self.faults.watches(action.action):
+                action.charge_watched(node.state)
+                self.faults.watch(action.action, node.state, new, action.values, action.text)
             if new is not node.state:
                 found.append((action, self._node(new, node, action.writes)))
         return found
 
     def mistakes(self, node: Node) -> tuple[Node, ...]:
         """Return what every refused action that changes something leads to."""
+        world, work_limit = self.planner.world, self.planner.work_limit
+        work_limit.size = node.size
         found: list[Node] = []
         for number in self._costly:
-            action = self.planner.actions[number]
-            self.planner.work_limit.charge(node.size + BASE)
-            unmet = action.action.unmet(node.state, action.values)
-            if unmet is None:
+            unmet, action = self.refused(node, number), self.planner.actions[number]
+            if unmet is None or unmet.problem is not None or not unmet.requirement.effects:
                 continue
-            self.planner.work_limit.charge(len(unmet.requirement.effects) * (node.size // 8 + BASE))
+            action.charge_price(unmet.at, node.state)
             notice = self.faults.noticing(action.text)
             try:
-                new = self.planner.world.after_mistake(node.state, action.action, action.values, unmet, notice)
+                new = world.after_mistake(node.state, action.action, action.values, unmet, notice)
             except Inapplicable as error:
                 self.faults.met(str(error), action.text)
                 continue
             if new is not node.state:
+                asked = (*(invariant.condition for invariant in world.invariants), *world.goal)
+                work_limit.charge(sum(one.work(new, {}, node.size) + BASE for one in asked))
                 found.append(self._node(new, node, action.costs))
         return tuple(found)
+
+    def refused(self, node: Node, number: int) -> Unmet | None:
+        """Return the first requirement of the action with this index that does not hold here."""
+        action, work_limit = self.planner.actions[number], self.planner.work_limit
+        work_limit.charge(BASE)
+        for at, (requirement, parts) in enumerate(zip(action.action.requires, self._parts[number], strict=True)):
+            if all(self._ask(node, part) == _HOLDS for part in parts):
+                continue
+            work_limit.charge(requirement.condition.work(node.state, action.values, node.size) + BASE)
+            answer = requirement.condition.answer(node.state, action.values)
+            fault = f"requirement {at + 1} of {action.action.spec.name!r}: {answer}"
+            return Unmet(at, requirement, fault if isinstance(answer, str) else None)
+        return None
 
     def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
         """The states along these actions, the first one included, up to one that is not possible."""
@@ -352,12 +381,22 @@ class Explorer:
             return False
         looked_at = [ShownFact(sight, {}, name).reads[0] for sight in sights if sight.path is not None]
         return not any(
-            overlap(write, place)
+            overlap(write if write[-1:] == (Item(name),) else self._grown(write), place)
             for action in self.planner.actions
-            if fact not in action.requires
-            for write in (*action.writes, *action.costs)
+            # A price is paid just where something does not hold.
+            for write in (*(action.writes if fact not in action.requires else ()), *action.costs)
             for place in looked_at
         )
+
+    def _grown(self, write: Place) -> Place:
+        """The place of a write: without its item, where what is added could make a text longer."""
+        if not write or not isinstance(write[-1], Item):
+            return write
+        grown = self._grown_at.get(write)
+        if grown is None:
+            listed = only_lists(self.planner.world.script.environment, write[:-1])
+            grown = self._grown_at[write] = write if listed else write[:-1]
+        return grown
 
     def unmet(self, node: Node, facts: Iterable[Fact]) -> tuple[Fact, ...]:
         """Return which of these do not hold here; they are requirements or of the goal."""

@@ -1,6 +1,6 @@
 """Ground actions: an action with all its parameters filled in, and what of the state it writes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
@@ -10,12 +10,12 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled import CompiledAction
-from refinesynth.world.condition import Chain
-from refinesynth.world.effects import ANY, EACH, CompiledEffect, relax_effects
+from refinesynth.world.condition import BEFORE, Chain
+from refinesynth.world.effects import ANY, EACH, CompiledEffect, apply_effects, relax_effects
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, json_bytes
-from refinesynth.world.template import Pointer, Slot, Template
+from refinesynth.world.template import Pointer, Slot, Template, Values
 from refinesynth.world.visibility import CompiledSight, Visibility
 
 MAX_WORK = 20_000_000_000
@@ -59,6 +59,9 @@ class Item:
 
     name: str
 
+
+MakeEffects = Callable[[Sequence[CompiledEffect], JsonValue, Values], JsonValue]
+"""Function that makes effects, one after another; raises `Inapplicable` where that has no meaning."""
 
 Place = tuple[str | Item | None, ...]
 """Keys of a place in the state; None where a key is only known when the action runs."""
@@ -184,37 +187,78 @@ class GroundAction:
     costs: tuple[Place, ...] = ()
     """Places that a refusal changes."""
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
+    dependent: tuple[frozenset[int], ...] = ()
+    """Of its effects, and then of those of each requirement: indices of those whose cost depends on what the effects
+    before wrote, or on how much. The index after the last effect is the observation's.
+    """
 
     def relaxed(self, state: JsonValue) -> JsonValue:
         """The state after its effects as if all that they need were so."""
-        self.charge_effects(state)
+        self.charge_effects(state, relax_effects)
         after = relax_effects(self.action.effects, state, self.values)
         try:
             return after if self.learned is None else self.learned(state, after, self.action, self.values)
         except Inapplicable:
             return after
 
-    def charge_effects(self, state: JsonValue) -> None:
-        """Charge what its effects cost in this state, as far as can be known beforehand.
+    def charge_effects(self, state: JsonValue, make: MakeEffects = apply_effects) -> None:
+        """Charge what its effects, made like this, cost in this state, and what is read of it where that is kept.
 
         Raises:
             WorkLimitExceeded: The work_limit has run out.
         """
-        size = self.work_limit.size
         if self.learned is not None:
-            self.work_limit.charge(size + BASE)
-        self.work_limit.charge(len(self.action.effects) * (size // 8 + BASE))
-        for effect in self.action.effects:
-            asked, readings = effect.expressions, (self.values,)
-            if effect.each is not None:
-                asked = asked if effect.when is None else (*asked, effect.when)
+            self.work_limit.charge(self.work_limit.size + BASE)
+        self._charge(self.action.effects, self.dependent[0], state, make, told=self.learned is not None)
+
+    def charge_watched(self, state: JsonValue) -> None:
+        """Charge what its effects and its observation cost in this state, where they are made only to look at them."""
+        self._charge(self.action.effects, self.dependent[0], state, apply_effects, told=True)
+
+    def charge_price(self, at: int, state: JsonValue) -> None:
+        """Charge what the effects of the requirement with this index cost in this state."""
+        self._charge(self.action.requires[at].effects, self.dependent[at + 1], state, apply_effects, told=False)
+
+    def _charge(
+        self,
+        effects: tuple[CompiledEffect, ...],
+        dependent: frozenset[int],
+        state: JsonValue,
+        make: MakeEffects,
+        *,
+        told: bool,
+    ) -> None:
+        size, charge = self.work_limit.size, self.work_limit.charge
+        charge(len(effects) * (size // 8 + BASE))
+        here, spent, values = state, 0, {BEFORE: state, **self.values}
+        for at in range(len(effects) + told):
+            if at in dependent:
+                # Its cost depends on what the effects before have done: so they are made here, once more.
+                charge(spent + at * (size // 8 + BASE))
                 try:
-                    readings = effect.readings(state, self.values)
+                    here = make(effects[:at], state, self.values)
                 except Inapplicable:
-                    continue
-                self.work_limit.charge(len(readings) * (size // 8 + BASE))
-            for values in readings if asked else ():
-                self.work_limit.charge(sum(one.work(state, values, size) for one in asked))
+                    return
+                size = max(size, len(json_bytes(here) or b""))
+            if at < len(effects):
+                work = _work_of(effects[at], here, values, size)
+            else:
+                work = sum(when.work(here, values, size) for when, _ in self.action.reveals if when is not None)
+            charge(work)
+            spent += work
+
+
+def _work_of(effect: CompiledEffect, state: JsonValue, values: Values, size: int) -> int:
+    """Return what one effect costs in this state, beyond what every effect costs."""
+    asked = effect.expressions if effect.when is None else (*effect.expressions, effect.when)
+    readings, work = (values,), 0
+    if effect.each is not None:
+        try:
+            readings = effect.readings(state, values)
+        except Inapplicable:
+            return 0
+        work = len(readings) * (size // 8 + BASE)
+    return work + sum(one.work(state, reading, size) for reading in (readings if asked else ()) for one in asked)
 
 
 class Facts:
@@ -298,8 +342,42 @@ def ground(
                 for place in _written(effect, values)
             ),
             work_limit=work_limit,
+            dependent=(
+                frozenset(_dependent(action.effects, values, sees, [when for when, _ in action.reveals])),
+                *(frozenset(_dependent(requirement.effects, values, sees)) for requirement in action.requires),
+            ),
         )
     return tuple(found.values())
+
+
+def _dependent(
+    effects: tuple[CompiledEffect, ...],
+    values: Mapping[str, str],
+    sees: tuple[Place, ...],
+    told: Sequence[Expression | None] = (),
+) -> Iterator[int]:
+    """Return indices of effects, and the one after them for what is told then, whose cost depends on earlier effects."""
+    costly = [((*effect.expressions, effect.when), effect.each) for effect in effects]
+    written: list[Place] = []
+    grown = False
+    for at, (asked, each) in enumerate([*costly, (told, None)]):
+        # The others cost the same in all states of a size.
+        walks = [one for one in asked if one is not None and len(one.analysis.work) > 1]
+        if written and (walks or each is not None):
+            reads = [*_pointed(each, values), *(place for one in walks for place in _read(one, values))]
+            if any(one.visible is not None for one in walks):
+                reads += sees
+            if (grown and each is not None) or any(overlap(write, read) for write in written for read in reads):
+                grown = False
+                yield at
+        if at < len(effects):
+            written += _written(effects[at], values)
+            grown = grown or _grows(effects[at])
+
+
+def _grows(effect: CompiledEffect) -> bool:
+    """Return whether one effect may make the state much larger."""
+    return effect.copies or sum(len(template.constant or "") for template in effect.templates) > BASE
 
 
 def overlap(one: Place, other: Place) -> bool:
@@ -363,6 +441,12 @@ def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Plac
             # An item that is added or taken out; a number or text that grows is at the place itself, which is the
             # beginning of this one.
             yield place if name is None else (*place, Item(name))
+    source = effect.from_path or effect.path
+    if effect.op in {EffectOp.REMOVE, EffectOp.MOVE} and effect.value is None:
+        place = _place(source, values)
+        if isinstance(last := place[-1], str) and last.isdecimal():
+            # Taken out of a list, all items after it have another index.
+            yield (*place[:-1], None)
 
 
 def _place(pointer: Pointer, values: Mapping[str, str]) -> Place:

@@ -6,13 +6,17 @@ reads is not hidden but never visible, and is left out.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 from pydantic import JsonValue
 
 from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
-from refinesynth.world.template import Slot, Template
+from refinesynth.world.pointer import resolve
+from refinesynth.world.template import Pointer, Slot, Template
 from refinesynth.world.visibility import CompiledSight, names_at
 
 MAX_READ = 4_000
@@ -52,34 +56,62 @@ def hidden_names(world: World) -> HiddenNames:
 @weakly_cached
 def shown_anywhere(world: World) -> frozenset[str]:
     """Return every name that a sight would show at the beginning, wherever it looked and whatever its conditions; all
-    names that an action can be given where a sight shows what it is read for.
+    names that an action can be given where a sight shows what it is read for, or could look at too many places.
     """
     shown = set[str]()
     for sight in world.visibility.sights:
         if sight.path is None:
             shown.update(world.names if sight.named_by_each else (sight.name,))
-        for names, _ in _shown(sight, world.script.environment):
-            shown.update(names)
+            continue
+        ends, whole = _ends(sight.path, world.script.environment)
+        if not whole:
+            shown.update(world.names)
+        for value, _ in ends:
+            shown.update(names_at(value))
     return frozenset(shown)
+
+
+def only_lists(state: JsonValue, place: tuple[object, ...]) -> bool:
+    """Return whether everything at a place is a list, as far as anything is there; a step that is no text stands for any.
+
+    False too where that is too much to look at.
+    """
+    anywhere = Template((Slot("any"),))
+    path = Pointer(tuple(Template((step,)) if isinstance(step, str) else anywhere for step in place))
+    ends, whole = _ends(path, state)
+    return whole and all(isinstance(value, list) for value, _ in ends)
 
 
 def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
     """Return what a sight shows at each end of its path, with the keys on the way and the texts beside them."""
-    found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
     if sight.path is None:
         return  # it is nowhere
-    for step in sight.path.steps:
-        found = [item for value, way in found for item in _below(value, way, step)][:MAX_READ]
-    for value, way in found:
+    for value, way in _ends(sight.path, state)[0]:
         yield names_at(value), way
+
+
+def _ends(path: Pointer, state: JsonValue) -> tuple[list[tuple[JsonValue, frozenset[str]]], bool]:
+    """Return what is at each end of a path, with its way there, and whether these are all."""
+    found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
+    whole = True
+    for step in path.steps:
+        below = (item for value, way in found for item in _below(value, way, step))
+        found = list(islice(below, MAX_READ + 1))
+        whole = whole and len(found) <= MAX_READ
+        found = found[:MAX_READ]
+    return found, whole
 
 
 def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tuple[JsonValue, frozenset[str]]]:
     """Return what a step leads to: one thing if it is fixed, else each."""
+    fixed = step.constant
+    if isinstance(value, list):
+        # An index is no name of a place.
+        with suppress(Inapplicable):
+            yield from ((item, way) for item in (value if fixed is None else [resolve(value, (fixed,))]))
     if not isinstance(value, dict):
         return
-    fixed = step.constant
-    keys = [*value][:MAX_READ] if fixed is None else [fixed] if fixed in value else []
+    keys = value if fixed is None else [fixed] if fixed in value else []
     # Where a thing says itself where it is (`"key": {"at": "drawer"}`), the place is no key but a text beside what is
     # shown.
     each = any(isinstance(part, Slot) for part in step.parts)

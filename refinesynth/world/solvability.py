@@ -226,7 +226,9 @@ class _Checker:
         self.never_made = explorer.never_made()
         if complete:
             never = explorer.never_in_place(start, wide.nodes if self.exhausted else None)
-            self.never_in_place = tuple(sorted(never))
+            # A solution that was carried out is the better proof.
+            used = {value for action in self.shortest or () for value in action.values.values()}
+            self.never_in_place = tuple(sorted(never - used))
 
     def _improve(self, found: Sequence[GroundAction] | None) -> None:
         if found is not None and (self.shortest is None or len(found) < len(self.shortest)):
@@ -280,9 +282,9 @@ class _Checker:
 
     def _scan(self, explorer: Explorer, node: Node) -> None:
         """Ask every action for what it requires here, and read the hints."""
-        for action in explorer.planner.actions:
+        for number, action in enumerate(explorer.planner.actions):
             explorer.planner.work_limit.charge(node.size)
-            unmet = action.action.unmet(node.state, action.values)
+            unmet = explorer.refused(node, number)
             if unmet is not None and unmet.problem is None:
                 where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
                 self.faults.fill(where, unmet.requirement.hint, node.state, action.values)

@@ -1,12 +1,14 @@
 """Looking around: what is carried over from state to state is true there, and what is called out of reach is."""
 
 import re
+from collections.abc import Sequence
+from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from world_scripts import script_of
+from world_scripts import action_of, script_of, setting
 
 from refinesynth.trajectory import (
     ActionSpec,
@@ -20,10 +22,12 @@ from refinesynth.trajectory import (
     Sight,
 )
 from refinesynth.world import World, ground_actions
+from refinesynth.world import effects as effects_made
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
-from refinesynth.world.expression import json_bytes
+from refinesynth.world.expression import Expression, fits, json_bytes
 from refinesynth.world.ground import Item, WorkLimit, WorkLimitExceeded, overlap, some_ground_actions
 from refinesynth.world.search import Planner
+from refinesynth.world.template import Values
 
 NAMES = ("a", "b")
 NUMBERED = ["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"]
@@ -233,7 +237,7 @@ def test_what_is_never_in_place_is_refused_everywhere(script: Script) -> None:
 def _reached(explorer: Explorer, start: Node, most: int) -> list[Node]:
     """States that are reached by right actions and by mistakes."""
     queue = [start]
-    for node in queue[:most]:
+    for node in islice(queue, most):  # which grows meanwhile
         after = (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node))
         queue += [each for each in after if each not in queue]
     return queue
@@ -304,3 +308,89 @@ def test_a_meter_runs_out() -> None:
     work_limit.charge(100)
     with pytest.raises(WorkLimitExceeded):
         work_limit.charge(1)
+
+
+PAIRS = "state.a.all(x, state.a.all(y, x + y >= 0))"
+SHORT = "state.b.all(x, state.b.all(y, x + y >= 0))"
+COUNT = setting("/n/{p}", {"cel": "!state.n[p]"})
+FILL = setting("/b", "{state:/a}")
+EMPTY = setting("/b", [])
+PRICE = Requirement(condition="!state.n[p] && false", effects=(COUNT,))
+
+
+def _told(condition: str) -> tuple[ConditionalText, ...]:
+    return (ConditionalText(when=f"{condition} && false", text="So."), ConditionalText(text="Not so."))
+
+
+def _going(*effects: Effect, needs: Sequence[Requirement | str] = (), told: str = "false") -> ActionSpec:
+    going = action_of("go {p}", *effects, needs=needs, p=tuple("0123"))
+    return going.model_copy(update={"reveals": _told(told)})
+
+
+@pytest.mark.parametrize(
+    "going",
+    [
+        _going(COUNT, told=PAIRS),
+        _going(COUNT, FILL, told=SHORT),
+        _going(setting("/d", 1, when=f"{PAIRS} && false"), COUNT),
+        _going(FILL, setting("/d", 1, when=f"{SHORT} && false"), EMPTY, COUNT),
+        _going(FILL, setting("/d", {"cel": f"{SHORT} ? 1 : 0"}), EMPTY, COUNT),
+        _going(
+            setting("/e", "{state:/n}"),
+            Effect(op=EffectOp.SET, path="/d", value=1, each="/e", when=f"each == p && {PAIRS} && false"),
+            setting("/e", {}),
+            COUNT,
+        ),
+        _going(
+            Effect(op=EffectOp.SET, path="/d", value=1, each="/n", when="before.a.all(x, before.a.all(y, y < 0))"),
+            COUNT,
+        ),
+        _going(COUNT, needs=(f"{PAIRS} || state.n[p]", PRICE)),
+        _going(
+            needs=(
+                Requirement(
+                    condition="false", effects=(FILL, setting("/d", 1, when=f"{SHORT} && false"), EMPTY, COUNT)
+                ),
+            )
+        ),
+    ],
+)
+@pytest.mark.parametrize("knows", [None, Knowledge(path="/k", texts=("1234",))])
+def test_no_condition_is_asked_that_is_not_counted_as_work(
+    going: ActionSpec, knows: Knowledge | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"a": [1] * 12, "b": [], "d": 0, "e": {}, "k": [], "n": dict.fromkeys("0123", False)}
+    script = script_of(going, goal=("state.d == 2",), knows=knows, environment=environment)
+    explorer, start = _explorer(World(script))
+    asked = [0]
+    value = Expression.value
+
+    def counted(self: Expression, state: JsonValue, values: Values) -> JsonValue:
+        asked[0] += self.work(state, values, 0)
+        return value(self, state, values)
+
+    monkeypatch.setattr(Expression, "value", counted)
+    before = explorer.planner.work_limit.left
+    assert len(_reached(explorer, start, 40)) >= 16
+    assert 100_000 < asked[0] <= before - explorer.planner.work_limit.left
+
+
+@pytest.mark.parametrize("value", ["x" * 16_000, ["{state:/d}"] * 16])
+def test_what_is_made_for_each_on_a_state_that_grew_is_counted_by_its_size(
+    value: JsonValue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow = [setting("/d", {"was": value}) for _ in range(3)]
+    each = Effect(op=EffectOp.SET, path="/e/{each}", value={"cel": "!state.e[each]"}, each="/e")
+    going = _going(*grow, each, each, setting("/d", ""), COUNT)
+    environment = {"d": "word", "e": dict.fromkeys("0123456789", False), "n": dict.fromkeys("0123", False)}
+    explorer, start = _explorer(World(script_of(going, goal=("size(state.d) == 99",), environment=environment)))
+    made = [0]
+
+    def counted(state: JsonValue) -> bool:
+        made[0] += len(json_bytes(state) or b"") // 8
+        return fits(state)
+
+    monkeypatch.setattr(effects_made, "fits", counted)
+    before = explorer.planner.work_limit.left
+    assert len(explorer.expand(start)) == 4
+    assert 100_000 < made[0] <= before - explorer.planner.work_limit.left

@@ -6,9 +6,11 @@ import pytest
 from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
-from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Script, Sight
-from refinesynth.world import Solvability, World, check_solvability, plan, replay
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, MistakeKind, Requirement, Script, Sight
+from refinesynth.world import Solvability, World, check_solvability, hidden, plan, replay
 from refinesynth.world import solvability as checking
+from refinesynth.world.explore import Explorer
+from refinesynth.world.hidden import hidden_names, shown_anywhere
 
 ROOMS = ("hall", "attic", "cellar")
 GO = action_of("go to {room}", setting("/at", "{room}"), needs=("state.at != room",), room=ROOMS)
@@ -233,3 +235,108 @@ def test_a_thing_that_is_in_two_places_is_taken_from_the_same_one_in_whatever_or
     for action in ("reorder", "take"):
         state = world.step(state, action).state
     assert not world.done(state), "as was proved"
+
+
+TAKE = action_of(
+    "take {item}",
+    Effect(op=EffectOp.MOVE, from_path="/rooms/{any}/things", path="/hands", value="{item}"),
+    needs=(Requirement(condition="item in visible", kind=MistakeKind.PLACE),),
+    item=("key", "spoon"),
+)
+
+
+def _rooms(first: str, second: str) -> Script:
+    """Two rooms in a list, the second of which is locked."""
+    return script_of(
+        TAKE,
+        action_of("open", setting("/open", value=True), needs=("'key' in state.hands",)),
+        goal=("'spoon' in state.hands",),
+        sights=(Sight(path=first), Sight(path=second, when="state.open")),
+        environment={"rooms": [{"things": ["key"]}, {"things": ["spoon"]}], "hands": [], "open": False, "second": 1},
+    )
+
+
+@pytest.mark.parametrize("second", ["/rooms/1/things", "/rooms/{state:/second}/things"])
+def test_what_is_seen_in_a_list_of_rooms_is_in_place_there(second: str) -> None:
+    found = check_solvability(_rooms("/rooms/0/things", second))
+    assert found.shortest == ("take key", "open", "take spoon")
+    assert found.never_in_place == ()
+    assert shown_anywhere(World(_rooms("/rooms/0/things", second))) == {"key", "spoon"}
+
+
+def test_what_is_hidden_in_a_list_is_at_the_places_on_the_way_and_not_at_an_index() -> None:
+    script = script_of(
+        action_of("take {item}", item=("key", "chest", "0")),
+        sights=(Sight(path="/chests/{state:/by}/0", when="false"),),
+        environment={"chests": {"chest": [["key"]]}, "by": "chest"},
+    )
+    assert hidden_names(World(script)).where == {"key": {"chest"}}
+
+
+def test_where_a_sight_could_look_at_too_many_places_nothing_is_called_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = _rooms("/rooms/{state:/second}/things", "/rooms/{state:/second}/things")
+    script = script.model_copy(update={"environment": {**script.environment, "rooms": [{"things": []}] * 3}})
+    assert shown_anywhere(World(script)) == set()
+    monkeypatch.setattr(hidden, "MAX_READ", 2)
+    assert shown_anywhere(World(script)) == {"key", "spoon"}
+
+
+def test_what_a_solution_uses_is_never_called_out_of_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> frozenset[str]:
+        return frozenset({"key", "spoon", "lamp"})
+
+    monkeypatch.setattr(Explorer, "never_in_place", never)
+    assert check_solvability(_rooms("/rooms/0/things", "/rooms/1/things")).never_in_place == ("lamp",)
+
+
+def _floor(*more: ActionSpec, floor: JsonValue, needs: Requirement) -> Script:
+    take = action_of("take {item}", needs=(needs,), item=("cup", "key"))
+    win = action_of("win", setting("/won", value=True))
+    environment = {"floor": floor, "won": False, "n": 0}
+    return script_of(take, win, *more, goal=("state.won",), sights=(Sight(path="/floor"),), environment=environment)
+
+
+def test_what_the_price_of_a_mistake_shows_is_in_place_from_then_on() -> None:
+    drop = Effect(op=EffectOp.ADD, path="/floor", value="{item}")
+    script = _floor(
+        floor=[], needs=Requirement(condition="item in visible", kind=MistakeKind.PLACE, hint="Oh.", effects=(drop,))
+    )
+    world = World(script)
+    dropped = world.step(script.environment, "take cup")
+    assert (dropped.kind, world.step(dropped.state, "take cup").kind) == (MistakeKind.PLACE, None)
+    assert check_solvability(script).never_in_place == ()
+
+
+@pytest.mark.parametrize(("floor", "never"), [("ke", ("cup",)), (["ke"], ("cup", "key"))])
+def test_a_text_that_grows_may_become_a_name_and_an_item_of_a_list_does_not(
+    floor: JsonValue, never: tuple[str, ...]
+) -> None:
+    grow = action_of("grow", Effect(op=EffectOp.ADD, path="/floor", value="y"))
+    count = action_of("count", Effect(op=EffectOp.ADD, path="/n", value=1))
+    script = _floor(
+        grow, count, floor=floor, needs=Requirement(condition="item in visible", kind=MistakeKind.PLACE, hint="No.")
+    )
+    world = World(script)
+    grown = world.step(script.environment, "grow").state
+    assert (world.step(grown, "take key").kind is None) == ("key" not in never)
+    found = check_solvability(script)
+    assert not found.exhausted
+    assert set(found.never_in_place) <= set(never)
+    assert ("key" in found.never_in_place) == ("key" in never)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [Effect(op=EffectOp.REMOVE, path="/line/0"), Effect(op=EffectOp.MOVE, from_path="/line/0", path="/away")],
+)
+def test_those_who_stand_behind_in_a_line_move_up(leave: Effect) -> None:
+    script = script_of(
+        action_of("wave at cyd", setting("/g", "cyd"), needs=("'cyd' in visible",)),
+        action_of("next", leave, needs=("size(state.line) > 1",)),
+        action_of("win", setting("/g", "win"), needs=("size(state.line) == 1",)),
+        goal=("state.g == 'win'",),
+        sights=(Sight(path="/line/1"),),
+        environment={"line": ["ann", "bob", "cyd"], "g": "", "away": ""},
+    )
+    found = check_solvability(script)
+    assert (found.shortest, found.exhausted, found.unusable) == (("next", "next", "win"), True, ())
