@@ -16,7 +16,6 @@ from refinesynth.cli.tuning import BackendOption, Set, backend_spec, split_fallb
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
 from refinesynth.settings import RunSettings
-from refinesynth.settings.presets import paper
 from refinesynth.settings.run import FORMER
 
 Personas = Annotated[
@@ -122,6 +121,7 @@ def run(
     from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
+    from refinesynth.settings.presets import paper
 
     settings = _present(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
     of_file = {} if config is None else _of_file(config)

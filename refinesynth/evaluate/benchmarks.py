@@ -54,10 +54,12 @@ def named(tasks: str) -> list[tuple[str, str]]:
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")
         for one in HELD_OUT if name == "held-out" else (name,):
-            if one not in (there := TABLE.entries()):
-                known = ", ".join(map(repr, there))
-                raise InputError(f"benchmark is {one!r}; expected one of {known}, or 'held-out', separated by commas")
-            find(one)
+            try:
+                find(one)
+            except InputError as error:
+                if one in TABLE.entries():
+                    raise
+                raise InputError(f"{error}, or 'held-out', separated by commas") from None
             found[one, argument] = None
     if not found:
         raise InputError("--tasks names no benchmark; expected for example held-out, or babyai,pddl")
