@@ -316,7 +316,7 @@ async def test_what_a_killed_block_had_paid_for_is_taken_over_by_a_run_in_one_pr
 
 
 async def test_a_run_of_workers_is_replayed_where_a_server_lacks_features(tmp_path: Path) -> None:
-    """What blocks found out is kept in the run's journal: a replay asks in the form that was paid for."""
+    """Findings of blocks are kept in the run's journal: a replay asks in the form that was paid for."""
     asked: Any = {"n": 6, "player_form": "tools"}
     made = await synthesize(call=Mannered(bare), workers=2, output=tmp_path / "made", **asked)
     again = await synthesize(backend=f"replay:{tmp_path / 'made'}", output=tmp_path / "again", **asked)

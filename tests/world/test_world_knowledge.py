@@ -1,4 +1,4 @@
-"""What the player has read, and what a mistake costs: the record, the executor, the rules and the draw of mistakes agree."""
+"""Record of what the player has read, and prices of mistakes: the executor, the rules and the draw of mistakes agree."""
 
 from typing import Any
 

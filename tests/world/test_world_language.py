@@ -1,4 +1,4 @@
-"""What rulebooks can say beyond single changes: sums, effects on each element, else, the state before, the price of
+"""Rulebooks beyond single changes: sums, effects on each element, else, the state before, the price of
 mistakes, words by state, and what was read."""
 
 import re
@@ -48,7 +48,7 @@ def _after(state: Any, *effects: Effect, **values: str) -> Any:
 
 
 def _problem(state: Any, *effects: Effect) -> str:
-    """Why an action with these effects cannot be carried out."""
+    """Reason why an action with these effects cannot be carried out."""
     ruling = World(script_of(action_of("do", *effects), environment=state)).step(state, "do")
     assert ruling.state is state
     return ruling.problem or ""
