@@ -130,7 +130,11 @@ def layered(
 
 def _at_home(value: object) -> object:
     if isinstance(value, list | tuple):
-        return [_at_home(each) for each in cast("Iterable[object]", value)]
+        return [_expanded(each) for each in cast("Iterable[object]", value)]
+    return _expanded(value)
+
+
+def _expanded(value: object) -> object:
     return str(Path(value).expanduser()) if isinstance(value, str) and value.startswith("~/") else value
 
 
