@@ -271,15 +271,23 @@ def is_open(schema: object) -> bool:
     return any(is_open(child) for child in below)
 
 
+def thinking_is_off(backend: Backend) -> bool:
+    """Return True if the backend's settings switch a model's thoughts off."""
+    match dict(backend.extra):
+        case {"thinking": {"type": "disabled"}} | {"reasoning_effort": "none" | "disable"}:
+            return True
+        case {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}:
+            return True
+        case _:
+            return False
+
+
 def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
     """Return True if a tool call can be forced; some models refuse it, some only while they think."""
     if not profile.get("supports_forced_tool_choice", True):
         return False
-    thinking = backend.extra.get("thinking")
-    off = isinstance(thinking, dict) and thinking.get("type") == "disabled"
-    off = off or backend.extra.get("reasoning_effort") in {"none", "disable"}
     return (
-        off
+        thinking_is_off(backend)
         or not profile.get("thinking_enabled_by_default", False)
         or profile.get("supports_forced_tool_choice_with_thinking", True)
     )

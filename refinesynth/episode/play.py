@@ -41,6 +41,8 @@ class EpisodeSettings(PlaySettings):
     """Rules for a script, which is checked as a draft without turns."""
     prompts: Annotated[Prompts, SkipValidation]
     """Prompts of the roles."""
+    bounded: frozenset[Role] = frozenset()
+    """Roles whose answers have their default `max_tokens` where the backend states none."""
     scripted: bool = False
     """True if personas come with their scripts, so that no ScriptWriter is asked."""
 

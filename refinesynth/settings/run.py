@@ -130,7 +130,7 @@ class RunSettings(PlaySettings):
     """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
     continued, with the same personas in the same order; more may follow at their end."""
     concurrency: Annotated[int | Literal["auto"], BeforeValidator(_in_flight), Option(LIMITS, "auto|N")] = "auto"
-    """Most episodes in flight. `auto` begins with 16 and grows while the servers keep up, to at most 1,024 or a quarter
+    """Most episodes in flight. `auto` begins with 16, or fewer where `n` is small, and grows while the servers keep up, to at most 1,024 or a quarter
     of the memory."""
     workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
     """Processes that play, each on one core; budget and rate limits hold for all together. More than one need Ray
