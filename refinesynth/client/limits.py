@@ -1,6 +1,5 @@
 """Limits of answers: the default `max_tokens` of a role, and the slots and the context that a server states."""
 
-import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,6 +51,19 @@ def _thinks(backend: Backend) -> bool:
     return known or bool({"reasoning_effort", "thinking"} & backend.extra.keys())
 
 
+def misfit(role: Role, backend: Backend, *, prompt: int, context: int | None) -> str | None:
+    """Return a warning if a prompt of so many tokens and the answer do not fit a context; None if they do or it is
+    unknown.
+    """
+    answer = bound_of(role, backend) or NEEDED[role]
+    if context is None or prompt + answer <= context:
+        return None
+    return (
+        f"{role.value.replace('_', ' ')}: a prompt of about {prompt:,} tokens and an answer of up to {answer:,} do not fit the "
+        f"{context:,} tokens of {backend.label}'s context; serve a longer one, or lower max_tokens"
+    )
+
+
 @dataclass(frozen=True)
 class ServerFacts:
     """What is known of a server; None for what is not."""
@@ -85,7 +97,7 @@ async def _stated(backend: Backend) -> ServerFacts:
             for url in (f"{base.removesuffix('/v1')}/props", f"{base}/models"):
                 async with session.get(url) as answer:
                     found.append(await answer.json(content_type=None) if answer.ok else None)
-    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError):
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
         return ServerFacts()
     match found:
         case [{"total_slots": int(slots), "default_generation_settings": {"n_ctx": int(context)}}, _]:
