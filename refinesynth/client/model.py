@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
@@ -26,7 +27,7 @@ from refinesynth.client.lacks import Lack, Lacks, carried
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rates import TokenBuckets, headers_of
 from refinesynth.client.limits import bound_of
-from refinesynth.client.session import current_account
+from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
 from refinesynth.errors import NoTools, RefinesynthError
@@ -190,7 +191,8 @@ class LiteLLMModel(Model):
                 if wait is None:
                     break
                 call.enter(CallStage.BACKOFF)
-                await self._sleep(wait)
+                with stopped_clock() if fault.kind is FaultKind.LOADING else nullcontext():
+                    await self._sleep(wait)
                 form = await self._form(messages, model_settings, asked, call)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise policy.error(fault, call)

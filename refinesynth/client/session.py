@@ -346,3 +346,16 @@ def deadline(seconds: float | None) -> Generator[Deadline]:
 def current_deadline() -> Deadline | None:
     """Return the innermost deadline of this task."""
     return _deadline.get()
+
+
+@contextmanager
+def stopped_clock() -> Generator[None]:
+    """Stop the clock of this task's deadline while the context lasts."""
+    clock = current_deadline()
+    if clock is not None:
+        clock.stop()
+    try:
+        yield
+    finally:
+        if clock is not None:
+            clock.go_on()
