@@ -66,7 +66,7 @@ def misfit(role: Role, backend: Backend, *, prompt: int, context: int | None) ->
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What is known of a server; None for what is not."""
+    """Facts of a server, each None if unknown."""
 
     slots: int | None = None
     """Requests that it works on at once."""

@@ -217,7 +217,7 @@ def _refuse_unknown(kind: str, given: Collection[str], known: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class _Check:
-    """What all probes of a check share."""
+    """Context that all probes of a check share."""
 
     found: BackendCheck
     asked: Mapping[OutputMode, Model]
