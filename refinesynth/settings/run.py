@@ -229,8 +229,10 @@ def _expected(field: FieldInfo, error: ErrorDetails) -> str:
             return f"expected a whole number, from {least} to {most:,}"
         return "expected a whole number" if least is None else f"expected a whole number, {least} or more"
     for each in (Mistakes, Attempts, Grounding, Curation):
-        if kind in {each, each | None} and not isinstance(error["input"], str):
-            return f"expected {each.__name__}(...) or None"
+        if kind in {each, each | None} and (not isinstance(error["input"], str) or error["type"] == "model_type"):
+            return (
+                f"expected {each.__name__}(...) or None; in a file a mapping with any of {', '.join(each.model_fields)}"
+            )
     return _lowered(error["msg"])
 
 

@@ -170,6 +170,25 @@ def test_the_log_has_no_escape_codes_and_ends_with_the_last_moment() -> None:
     assert "\x1b" not in written.getvalue()
 
 
+def test_the_log_says_what_changed_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    monkeypatch.setattr("refinesynth.cli.display.time.monotonic", lambda: clock)
+    screen, written = console(terminal=False)
+    log = Display(screen)
+    around = Surroundings(paid=Cost(), troubles=("m has been down",))
+    for _ in range(360):
+        clock += 10.0
+        log.update(replace(moment(0, clock, failed=1, in_flight=4), surroundings=lambda: around))
+        log.tick()
+    log.close()
+    first, *others = written.getvalue().splitlines()
+    assert len(others) < 50
+    assert "m has been down" in first
+    assert others[0] == "0:20 0/100 accepted"
+    assert not any("m has been down" in line for line in others[:-1])
+    assert others[-1].startswith("1:00:00 0/100 accepted; no pace yet; 4 in flight, 1 gave none; refused: ")
+
+
 def test_the_board_stays_with_its_last_moment() -> None:
     screen, written = console(terminal=True)
     shown = Display(screen)
