@@ -15,7 +15,7 @@ from refinesynth.cli.terminal import notes, output
 from refinesynth.cli.tuning import Set, tuned_backend
 from refinesynth.client.lacks import Lack
 from refinesynth.episode import backend_check
-from refinesynth.episode.backend_check import Announcement, BackendCheck, Probe
+from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
 from refinesynth.synthesis.dry_run import Estimate, estimate
 from refinesynth.text.figures import compact, counted, dollars, duration
@@ -93,14 +93,12 @@ async def _probe(
     return True
 
 
-def _announced(probe: Announcement) -> str:
-    most = "as many as its context leaves" if probe.most is None else f"{probe.most:,}"
-    return (
-        f"asks {_name(probe)}: about {probe.prompt:,} tokens; the answer may have {most}, and take {probe.seconds:g} s"
-    )
+def _announced(probe: Probe) -> str:
+    most = f"{probe.answer_tokens:,}" if probe.answer_tokens else "as many as its context leaves"
+    return f"asks {_name(probe)}: about {probe.prompt_tokens:,} tokens; the answer may have {most}, and take {probe.seconds:g} s"
 
 
-def _name(probe: Announcement | Probe) -> str:
+def _name(probe: Probe) -> str:
     return f"{probe.role.value.replace('_', ' ')}, {probe.form}"
 
 
@@ -132,8 +130,7 @@ def _lines(found: BackendCheck, *, limited: bool) -> Iterator[str]:
         passed = sum(probe.refusal is None for probe in scripts)
         yield f"scripts: the rules accept {passed} of {len(scripts)}{'' if passed else '; try another model for the script writer'}"
     if not found.playable:
-        asked = "every asked" if limited else "every"
-        yield f"no run can be played with it: there is no form in which {asked} role gave an answer to use"
+        yield "no run can be played with it: there is no form in which every role gave an answer to use"
         return
     if found.mode is not None:
         yield f"structured answers: output_mode={found.mode}"

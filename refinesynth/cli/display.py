@@ -58,7 +58,7 @@ class Display:
         if self._latest is None or self._screen.redraws or (now < self._due and not last):
             return
         self._logged, before = self._latest, [] if last else self._said
-        head, *self._said = _parts(self._latest, self._pace, now)
+        head, *self._said = in_parts(self._latest, self._pace, now)
         self._due = now + max(LOG_EVERY, now / _GROWTH)
         self.say("; ".join([head, *(part for part in self._said if part not in before)]))
 
@@ -110,11 +110,8 @@ class Pace:
         return max(0, self._latest.n - self._latest.gained) / rate
 
 
-def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
-    return "; ".join(_parts(moment, pace, now))
-
-
-def _parts(moment: Progress, pace: Pace, now: float) -> list[str]:
+def in_parts(moment: Progress, pace: Pace, now: float) -> list[str]:
+    """A moment in clauses, the time and the accepted trajectories first."""
     around = moment.look()
     bound = f" (bound by {moment.bound})" if moment.bound and moment.in_flight else ""
     return [

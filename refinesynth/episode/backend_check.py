@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.backends import Backend, Completion, OutputMode, Role
+from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
 from refinesynth.client.bills import ESTIMATED, count_tokens
@@ -48,22 +48,9 @@ _A_SCRIPT = 8000
 """Tokens of an answer that are enough."""
 
 
-class Announcement(NamedTuple):
-    """A request that is about to be sent, with its bounds."""
-
-    role: Role
-    form: str
-    prompt: int
-    """Tokens, estimated."""
-    most: int | None
-    """Tokens of the answer; None where only the server knows."""
-    seconds: float
-    """Time after which it is given up; loading a model does not count."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """One request, and what became of it."""
+    """One request and its result; before it is sent, its bounds."""
 
     role: Role
     form: str
@@ -74,10 +61,12 @@ class Probe:
     """True if there was no answer at all."""
     refusal: str | None = None
     """Reason for which the script rules refuse the script in a usable answer."""
-    seconds: float = 0.0
     cost_usd: float | None = None
     """None where the price is unknown."""
+    seconds: float = 0.0
+    """Time that it took; before it is sent, the time after which it is given up, loading of the model left out."""
     answer_tokens: int = 0
+    """Before it is sent, the most, and 0 where only the server knows."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     estimated: bool = False
@@ -163,8 +152,7 @@ async def check_backend(
     play: str = "live",
     roles: Collection[str] = (),
     forms: Collection[str] = (),
-    call: Completion | None = None,
-    on_begin: Callable[[Announcement], object] = lambda _: None,
+    on_begin: Callable[[Probe], object] = lambda _: None,
     on_probe: Callable[[Probe], object] = lambda _: None,
 ) -> None:
     """Ask each role's first request in every form, into `found`: in live play 8 requests.
@@ -184,10 +172,7 @@ async def check_backend(
     patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
     check = _Check(
         found,
-        {
-            mode: open_model(patient.model_copy(update={"output_mode": mode}), call=call, lacks=found.known)
-            for mode in MODES
-        },
+        {mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=found.known) for mode in MODES},
         frozenset(roles or Role),
         frozenset(forms or FORMS),
         (await facts_of(backend)).context,
@@ -224,7 +209,7 @@ class _Check:
     roles: frozenset[str]
     forms: frozenset[str]
     context: int | None
-    on_begin: Callable[[Announcement], object]
+    on_begin: Callable[[Probe], object]
     on_probe: Callable[[Probe], object]
 
 
@@ -294,7 +279,8 @@ class _Probing(WrapperModel):
         )
         left = None if self._check.context is None else max(self._check.context - prompt, 0)
         most = bound_of(role, backend) or left
-        self._check.on_begin(Announcement(role, form, prompt, most, backend.timeout))
+        bounds = {"prompt_tokens": prompt, "answer_tokens": most or 0, "seconds": backend.timeout}
+        self._check.on_begin(Probe(role=role, form=form, **bounds))
         began, response = anyio.current_time(), None
         with deadline(backend.timeout) as limit:
             try:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_printable import is_inert, nasty
 
-from refinesynth.cli.display import Display, Pace, board, in_a_line
+from refinesynth.cli.display import Display, Pace, board, in_parts
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
@@ -27,6 +27,10 @@ BUSY = moment(
     by_rule={"ValidActions": 12, "EnoughMistakes": 7, "TaskSucceed": 1},
     usage=Usage(requests=812, input_tokens=1_234_567, cached_tokens=246_913, output_tokens=203_000),
 )
+
+
+def in_a_line(progress: Progress, pace: Pace, now: float) -> str:
+    return "; ".join(in_parts(progress, pace, now))
 
 
 def console(*, terminal: bool, width: int = 80) -> tuple[SafeConsole, io.StringIO]:
