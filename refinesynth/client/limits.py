@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from refinesynth.backends.backend import Backend, Mixed
@@ -93,7 +94,7 @@ async def _stated(backend: Backend) -> ServerFacts:
     try:
         timeout = aiohttp.ClientTimeout(total=_PATIENCE)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
-            found = list[object]()
+            found = list[Any]()
             for url in (f"{base.removesuffix('/v1')}/props", f"{base}/models"):
                 async with session.get(url) as answer:
                     found.append(await answer.json(content_type=None) if answer.ok else None)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from pydantic import ValidationError
@@ -19,15 +19,15 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
-from refinesynth.client.bills import ESTIMATED, count_tokens
+from refinesynth.client.bills import ESTIMATED
 from refinesynth.client.lacks import Lack, Lacks
 from refinesynth.client.limits import bound_of, facts_of
 from refinesynth.client.session import Account, Session, charged_to, deadline
-from refinesynth.client.wire import output_mode, profile_of
+from refinesynth.client.wire import chat_messages, output_mode, profile_of
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
 from refinesynth.episode.plays import find
-from refinesynth.episode.preview import settings_of
+from refinesynth.episode.preview import prompt_tokens, settings_of
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.roles.forms import called, said
@@ -220,7 +220,7 @@ class _Probing(WrapperModel):
         super().__init__(wrapped)
         self._role = role
         self._check = check
-        self._settings = settings
+        self._episode = settings
         self._first = role in check.roles
 
     async def request(
@@ -231,7 +231,7 @@ class _Probing(WrapperModel):
     ) -> ModelResponse:
         """The rehearsal's answer."""
         check = self._check
-        if self._settings.player_form == "react":
+        if self._episode.player_form == "react":
             check.found.requests[self._role] += 1
         if self._first:
             self._first = False
@@ -274,23 +274,22 @@ class _Probing(WrapperModel):
         parameters: ModelRequestParameters,
     ) -> Probe:
         backend, role = self._check.found.backend, self._role
-        prompt = sum(
-            count_tokens(str(part.content)) for one in messages for part in one.parts if hasattr(part, "content")
-        )
+        prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
         left = None if self._check.context is None else max(self._check.context - prompt, 0)
         most = bound_of(role, backend) or left
-        bounds = {"prompt_tokens": prompt, "answer_tokens": most or 0, "seconds": backend.timeout}
-        self._check.on_begin(Probe(role=role, form=form, **bounds))
-        began, response = anyio.current_time(), None
+        self._check.on_begin(
+            Probe(role=role, form=form, prompt_tokens=prompt, answer_tokens=most or 0, seconds=backend.timeout)
+        )
+        began = anyio.current_time()
         with deadline(backend.timeout) as limit:
             try:
                 response = await model.request(messages, settings, parameters)
             except EpisodeAbandoned as refusal:
                 return Probe(role=role, form=form, problem=str(refusal), refused=True)
-        if limit.passed or response is None:
+        if limit.passed:
             late = f"gave no answer within {backend.timeout:g} s; --set timeout=SECONDS waits longer"
             return Probe(role=role, form=form, problem=late, refused=True)
-        problem, refusal = None, None
+        problem = refusal = None
         details, usage = response.provider_details or {}, response.usage
         try:
             answer = _read(response, parameters)
@@ -316,9 +315,9 @@ class _Probing(WrapperModel):
 
     def _refusal(self, answer: object) -> str | None:
         """Return why the script rules refuse a script; None if they accept it. Raises ValueError: it is no script."""
-        play = find(self._settings.play)
+        play = find(self._episode.play)
         script = read_grounded(answer) if play.executed else Script.from_llm(answer)
-        verdict = judged(script, self._settings.script_rules, play.needs())
+        verdict = judged(script, self._episode.script_rules, play.needs())
         return next((violation.message for violation in verdict.violations if rejects(violation)), None)
 
 
@@ -343,5 +342,5 @@ def _read(response: ModelResponse, parameters: ModelRequestParameters) -> object
         required = parameters.output_object.json_schema.get("required", [])
         if missing := [name for name in required if name not in found]:
             raise ValueError(f"the object has no {missing[0]!r}")
-        return found
+        return cast("dict[str, Any]", found)
     return None

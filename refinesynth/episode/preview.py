@@ -69,12 +69,15 @@ async def preview(
 
 async def misfits(persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]) -> list[str]:
     """Return a warning for each role whose longest prompt and answer do not fit its model's context, as far as known."""
-    contexts = {role: (await facts_of(backend.each[0])).context or _AMPLE for role, backend in backends.items()}
+    asked_by = {role: backend.each[0] for role, backend in backends.items()}
+    servers = {(one.model, one.base_url): one for one in asked_by.values()}
+    known = {server: (await facts_of(one)).context or _AMPLE for server, one in servers.items()}
+    contexts = {role: known[one.model, one.base_url] for role, one in asked_by.items()}
     if min(contexts.values(), default=_AMPLE) >= _AMPLE:
         return []
     asked = await preview(persona, settings=settings, backends=backends)
     found = (
-        misfit(role, backends[role].each[0], prompt=max(map(prompt_tokens, requests)), context=contexts[role])
+        misfit(role, asked_by[role], prompt=max(map(prompt_tokens, requests)), context=contexts[role])
         for role, requests in asked.items()
         if requests
     )

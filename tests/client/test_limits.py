@@ -1,6 +1,6 @@
 """Default bounds of answers, and what a server on this machine states of itself."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,7 +89,7 @@ async def test_a_bound_that_cuts_anything_else_stays() -> None:
 
 
 @contextmanager
-def stating(props: object, models: object) -> Iterator[str]:
+def stating(props: object, models: object) -> Generator[str]:
     """A server that answers these two questions; None is a 404."""
 
     def answering(found: object) -> web.Response:
