@@ -111,15 +111,13 @@ async def _stated(backend: Backend) -> ServerFacts:
 
 async def within_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
     """Return the backends, those without `max_in_flight` bounded by the slots that their server states."""
-    slots: dict[str, int | None] = {}
+    slots: dict[str, int] = {}
     for one in [one for backend in backends.values() for one in backend.each]:
         if (server := _server(one)) is not None and server not in slots:
-            slots[server] = (await _stated(one)).slots
+            slots[server] = (await _stated(one)).slots or 0
 
     def bounded(backend: Backend) -> Backend:
-        most = slots.get(_server(backend) or "")
-        if most is None or backend.max_in_flight is not None:
-            return backend
+        most = backend.max_in_flight or slots.get(_server(backend) or "") or None
         return backend.model_copy(update={"max_in_flight": most})
 
     return {role: Mixed.of([bounded(one) for one in backend.each]) for role, backend in backends.items()}

@@ -121,6 +121,7 @@ LLAMA = {"total_slots": 4, "default_generation_settings": {"n_ctx": 4096}}
         (None, {"data": []}, ServerFacts()),
         ([], None, ServerFacts()),
         (b"<html>", b"<html>", ServerFacts()),
+        ({**LLAMA, "total_slots": 0}, None, ServerFacts(slots=0, context=4096)),
         ({"total_slots": "4"}, {"data": [{"max_model_len": None}]}, ServerFacts()),
     ],
 )
@@ -130,7 +131,7 @@ async def test_a_server_on_this_machine_is_asked(props: object, models: object, 
         assert await facts_of(backend) == facts
         bounded = backend.model_copy(update={"max_in_flight": 2})
         found = await within_slots({Role.PLAYER: Mixed.of([backend, bounded]), Role.JUDGE: Backend(model="rehearsal")})
-        assert [one.max_in_flight for one in found[Role.PLAYER].each] == [facts.slots, 2]
+        assert [one.max_in_flight for one in found[Role.PLAYER].each] == [facts.slots or None, 2]
         assert found[Role.JUDGE] == Backend(model="rehearsal")
 
 
