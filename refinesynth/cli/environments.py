@@ -10,7 +10,7 @@ from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.status import AsJson
 from refinesynth.cli.terminal import output, print_json, styled
 from refinesynth.environments import STEPS, read_worlds
-from refinesynth.environments.integrity import LUCKY, check_integrity
+from refinesynth.environments.integrity import LUCKY, Integrity, check_integrity
 from refinesynth.errors import InputError
 from refinesynth.text.figures import counted
 from refinesynth.world import RulebookError
@@ -42,7 +42,7 @@ def check(
 
     Exits with 1 where the oracle does not get the maximum, or an idle or cheating player gets anything.
     """
-    found = []
+    found: list[Integrity] = []
     for world in read_worlds(source, start):
         try:
             found.append(check_integrity(world, steps=steps, seeds=range(seeds)))
