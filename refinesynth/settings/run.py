@@ -77,8 +77,9 @@ class PlaySettings(BaseModel):
     """Policy for mistakes: spread, spread=2 (1 to 4 on average; the default), natural, prompted, prompted=1,4 (player
     turns from 0) or at_least=2."""
     repairer: Literal["model", "planner"] | None = None
-    """Actor right after a mistake: `model` (the backend of the role `repairer`), `planner` (in grounded play: a plan to
-    the goal, without a model), or None for the Player itself. The backend of the role decides."""
+    """Actor right after a mistake of the Player: `model` (the backend of the role `repairer`), `planner` (in grounded
+    play: a plan to the goal, without a model), or None for the Player itself. A backend that is given for the role, such
+    as `{"repairer": "planner"}`, sets it."""
     repair_turns: Annotated[int | Literal["until"], BeforeValidator(_repair_turns), Option(MISTAKES, "N|until")] = 1
     """Turns that the repairer takes after each mistake; `until`: as many as it takes until the mistake is answered."""
     attempts: Annotated[Attempts, Option(LIMITS, "BOUNDS")] = Field(default_factory=Attempts)

@@ -36,6 +36,7 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     script_rules: Rule | str | None = None,
     player_form: Literal["react", "tools"] = "react",
     mistakes: Mistakes | str | None = None,
+    repairer: Literal["model", "planner"] | None = None,
     repair_turns: int | Literal["until"] = 1,
     attempts: Attempts | str | None = None,
     grounding: Grounding | None = None,
