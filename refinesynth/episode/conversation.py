@@ -171,10 +171,13 @@ class Conversation(ABC):
         """Which play of the script this is, from 0."""
         self._ran_out = False
         """True if an earlier attempt at this play ran out of turns."""
+        self._begun = 0
+        """Turns that an earlier play has made, from which this one goes on."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         """See `Play.play`."""
         turns = start
+        self._begun = len(start)
         taken_back = TakenBack()
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.begin_draft(after=len(turns))

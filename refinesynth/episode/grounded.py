@@ -133,9 +133,12 @@ class Grounded(Conversation):
         """
         if self.settings.repairer != PLANNER or taken.player:
             return await super()._repair(turns, taken)
-        draw = Random(f"{self.session.seed}/{self.number}/{self.record.drafts}/{len(turns)}")
         states = self._state_after(turns[:-2]), self._state_after(turns)
-        return planned_repair(self.world, turns, states, draw)
+        trunk, branch = divmod(self.number, self.settings.branches)
+        # Branches have the same words, so one without another action is found to be the trunk again.
+        draw = Random(f"{self.session.seed}/{trunk}/{len(turns)}")
+        branch = branch if len(turns) == self._begun else 0
+        return planned_repair(self.world, turns, states, draw, branch=branch)
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """The world's state, from the actions alone."""

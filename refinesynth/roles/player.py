@@ -66,7 +66,7 @@ class Flag(NamedTuple):
     action: str
     kind: MistakeKind
     reason: str
-    """What the DungeonMaster thought of it."""
+    """The reason that the DungeonMaster had."""
 
 
 def with_notes(

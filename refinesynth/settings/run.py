@@ -87,7 +87,8 @@ class PlaySettings(BaseModel):
     grounding: Grounding = Field(default_factory=Grounding)
     """Settings of plays with executed worlds."""
     branches: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
-    """Trajectories of each accepted play: itself, and others that continue differently from a verified part of it."""
+    """Trajectories of each accepted play: itself, and others that continue differently from a verified part of it; with
+    a repairer, from one of its mistakes."""
     episodes_per_script: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Plays of each accepted script."""
     seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1), Option(PLAY, "N")] = 0

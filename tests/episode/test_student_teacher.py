@@ -124,6 +124,41 @@ async def test_a_planned_turn_that_a_rule_refuses_is_left_to_the_player() -> Non
     assert acts(trajectory) == [(False, None), (True, None), (False, None), (False, None)]
 
 
+async def test_branches_repair_one_mistake_in_different_ways() -> None:
+    for index in (2, 4):
+        trunk, *others = (await rehearsed("grounded", index=index, repairer="planner", branches=3)).trajectories
+        assert len(others) == 2
+        firsts = [trunk.turns[others[0].provenance.branch.shared_turns]]  # pyright: ignore[reportOptionalMemberAccess] - it is a branch
+        for other in others:
+            assert other.provenance.branch is not None
+            shared = other.provenance.branch.shared_turns
+            assert shared - 2 in trunk.mistakes()
+            assert other.turns[:shared] == trunk.turns[:shared]
+            assert rules.verify(other, rules.grounded()).accepted
+            firsts.append(other.turns[shared])
+        assert all(isinstance(turn, PlayerTurn) and turn.by == "repairer" for turn in firsts)
+        assert len({turn.action for turn in firsts if isinstance(turn, PlayerTurn)}) == 3
+
+
+async def test_a_play_without_a_mistake_branches_as_ever() -> None:
+    perfect = {"default": "rehearsal", "player": "rehearsal:skill=1"}
+    found = [
+        [(one.turns, one.provenance.branch) for one in outcome.trajectories]
+        for outcome in [
+            await rehearsed("grounded", perfect, repairer=who, branches=2, transient=0.3) for who in (None, "planner")
+        ]
+    ]
+    assert found[0] == found[1]
+
+
+async def test_a_world_with_one_way_gives_one_trajectory() -> None:
+    stage = grounded(("open box", "take saw", "put key on bench", "put key on bench"))
+    outcome = await stage.play(repairer="planner", terse=True, branches=2)
+    (trajectory,) = outcome.trajectories
+    assert acts(trajectory)[2] == (False, "repairer")
+    assert [one.code for one in outcome.refused[-1].violations] == ["played_before"]
+
+
 def test_a_model_has_no_say_in_who_acted() -> None:
     given = {"role": "Player", "thought": "I try.", "action": "take key", "by": "repairer"}
     assert read_turn(given) == player("take key", "I try.")
