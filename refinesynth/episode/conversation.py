@@ -10,6 +10,7 @@ DungeonMaster is reminded of how it ends from the first turn on, and not only wh
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -124,6 +125,18 @@ def _gives_away(text: str) -> bool:
 _NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actions=())
 
 
+_IN_A_CIRCLE = 3
+"""Times that the same action has the same outcome where a player is stuck."""
+
+_STUCK = Violation(
+    rule="MaxMistakes",
+    turn=0,
+    code="stuck",
+    message="The player made too many mistakes, or did the same thing again and again. Start over.",
+    keeps_prefix=False,
+)
+
+
 class Unanswerable(Exception):
     """The play cannot go on after `turns`: they are refused from the turn on that the violation names."""
 
@@ -222,7 +235,10 @@ class Conversation(ABC):
 
     async def _act(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
         """Return the turn after `turns`: the player's, or after a mistake that of the repairer, if there is one."""
-        repaired = await self._repair(turns, taken) if self._is_repaired(turns) else None
+        stuck = self._is_stuck(turns)
+        if stuck and self.settings.stuck == "give_up":
+            raise Unanswerable(turns, _STUCK)
+        repaired = await self._repair(turns, taken) if stuck or self._is_repaired(turns) else None
         if repaired is not None:
             return repaired.model_copy(update={"by": Role.REPAIRER.value})
         act = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
@@ -239,15 +255,26 @@ class Conversation(ABC):
             return since == 0 or repairs(self._draft(turns))[-1].answer is None
         return since < self.settings.repair_turns
 
+    def _is_stuck(self, turns: Turns) -> bool:
+        """Return whether the player has made too many mistakes, or goes round in a circle."""
+        if self.settings.max_mistakes is None:
+            return False
+        own = [
+            (act.action, answer.observation, answer.flagged)
+            for act, answer in pairwise(turns)
+            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
+            if act.by is None and not answer.transient
+        ]
+        mistakes = sum(flagged for *_, flagged in own)
+        return mistakes >= self.settings.max_mistakes or max(Counter(own).values(), default=0) >= _IN_A_CIRCLE
+
     async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
         """Return the repairer's turn; None leaves it to the player."""
         if self.repairer is None:
             return None
-        flag = next(
-            Flag(act.action, answer.mistake_kind, _in_scene(answer))
-            for answer, act in pairwise(reversed(turns))
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.mistake_kind is not None
-        )
+        flag, (act, answer) = None, turns[-2:]
+        if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.mistake_kind is not None:
+            flag = Flag(act.action, answer.mistake_kind, _in_scene(answer))
         return await self.repairer.act(turns, violations=taken.player, flag=flag)
 
     def _asked(self, turns: Turns, **known: Any) -> Asked | None:

@@ -82,6 +82,12 @@ class PlaySettings(BaseModel):
     as `{"repairer": "planner"}`, sets it."""
     repair_turns: Annotated[int | Literal["until"], BeforeValidator(_repair_turns), Option(MISTAKES, "N|until")] = 1
     """Turns that the repairer takes after each mistake; `until`: as many as it takes until the mistake is answered."""
+    max_mistakes: Annotated[Annotated[int, Field(strict=True, ge=1)] | None, Option(MISTAKES, "N")] = None
+    """Mistakes of the Player after which it counts as stuck, as it does after the same action with the same outcome
+    three times; None for no bound."""
+    stuck: Annotated[Literal["repair", "give_up"], Option(MISTAKES)] = "repair"
+    """End of a play whose Player is stuck: `repair` (the repairer plays to the end) or `give_up` (the draft is
+    refused)."""
     attempts: Annotated[Attempts, Option(LIMITS, "BOUNDS")] = Field(default_factory=Attempts)
     """Tries per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas."""
     grounding: Grounding = Field(default_factory=Grounding)
@@ -168,9 +174,9 @@ class RunSettings(PlaySettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_repairer(cls, given: Any) -> Any:
-        backend = given.get("backend") if isinstance(given, Mapping) else None
-        named = cast("Mapping[str, Any]", backend).get("repairer") if isinstance(backend, Mapping) else None
+    def _with_repairer(cls, given: dict[str, Any]) -> dict[str, Any]:
+        backend: object = given.get("backend")
+        named = cast("Mapping[str, object]", backend).get("repairer") if isinstance(backend, Mapping) else None
         if named is None:
             return given
         plans = str(getattr(named, "model", named)).strip().casefold() == "planner"

@@ -70,6 +70,10 @@ class Request:
                 f"the repairer is 'planner', and play is {settings.play!r}; it plans in play='grounded' alone, elsewhere "
                 "give the role a model"
             )
+        if settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None:
+            raise InputError(
+                f"max_mistakes is {settings.max_mistakes}, and nobody repairs after them; give a repairer, or stuck='give_up'"
+            )
         settings = settings.model_copy(update={"n": settings.wanted()})
         if settings.on_ray:
             check_installed("cluster", "ray")

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from refinesynth import rules
 from refinesynth.cli import app
 from refinesynth.cli.exits import ExitCode
+from refinesynth.rules.repairs import repairs
 from refinesynth.run import RunFolder
 
 TAUGHT = "--play grounded --backend rehearsal --backend repairer=planner --mistakes natural --set player.skill=0.6"
@@ -30,7 +31,7 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
     assert {one.provenance.models["repairer"] for one in taught} == {"planner"}
 
     counts = orjson.loads(invoke("status --json", whole).stdout)["variety"]
-    found = [repair for one in taught for repair in rules.repairs.repairs(one.draft()) if repair.answer is not None]
+    found = [repair for one in taught for repair in repairs(one.draft()) if repair.answer is not None]
     assert sum(one["mistakes"] for one in counts["repaired"].values()) == len(found) > 0
     total = sum(one["mistakes"] * one["turns"] for one in counts["repaired"].values())
     assert total == pytest.approx(sum((repair.answer or 0) - repair.mistake.at for repair in found) / 2)
@@ -48,6 +49,8 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
         ("--backend rehearsal --backend repairer=planner", "the repairer is 'planner', and play is 'live'"),
         ("--play narrated --backend default=rehearsal --backend repairer=rehearsal", "nobody plays turn by turn"),
         ("--repair-turns 0", "--repair-turns is '0'; expected 'until', or a whole number, 1 or more"),
+        ("--max-mistakes 3", "max_mistakes is 3, and nobody repairs after them; give a repairer, or stuck='give_up'"),
+        ("--max-mistakes 0", "--max-mistakes is 0"),
         ("--repair-turns some", "--repair-turns is 'some'"),
         ("--backend teacher=rehearsal", "there is no role 'teacher'"),
     ],

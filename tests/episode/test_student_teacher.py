@@ -12,6 +12,7 @@ from refinesynth import rules
 from refinesynth.backends import BackendSpec
 from refinesynth.backends.role import Role
 from refinesynth.episode import EpisodeOutcome, play_episode
+from refinesynth.rules.repairs import repairs
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import natural, spread
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory, read_turn
@@ -71,7 +72,7 @@ async def test_it_may_take_several_turns_or_all_until_the_mistake_is_answered() 
         for at, (_, by) in enumerate(found):
             assert (by == "repairer") == any(wrong for wrong, _ in found[max(0, at - 2) : at])
         (until,) = (await rehearsed("grounded", index=index, repairer="planner", repair_turns="until")).trajectories
-        for repair in rules.repairs.repairs(until.draft()):
+        for repair in repairs(until.draft()):
             last = len(until.turns) - 2 if repair.answer is None else repair.answer
             between = until.turns[repair.mistake.at + 2 : last + 1 : 2]
             assert all(isinstance(turn, PlayerTurn) and turn.by == "repairer" for turn in between)
@@ -160,8 +161,9 @@ async def test_a_world_with_one_way_gives_one_trajectory() -> None:
 
 
 def test_a_model_has_no_say_in_who_acted() -> None:
-    given = {"role": "Player", "thought": "I try.", "action": "take key", "by": "repairer"}
-    assert read_turn(given) == player("take key", "I try.")
+    assert read_turn({"role": "Player", "thought": "I try.", "action": "take key", "by": "repairer"}) == player(
+        "take key", "I try."
+    )
 
 
 async def test_tool_calls_are_asked_of_the_repairer_too() -> None:
@@ -178,3 +180,31 @@ async def test_a_momentary_failure_is_no_mistake_that_is_repaired() -> None:
         settled = [earlier for earlier in range(0, at, 2) if earlier + 1 not in failed]
         assert (by == "repairer") == (bool(settled) and settled[-1] in wrong)
     assert failed
+
+
+async def test_a_student_that_errs_too_often_is_played_to_the_end_or_given_up() -> None:
+    for index in (2, 4):
+        (whole,) = (await rehearsed("grounded", index=index, repairer="planner")).trajectories
+        assert len(whole.mistakes()) > 2
+        (ended,) = (await rehearsed("grounded", index=index, repairer="planner", max_mistakes=2)).trajectories
+        second = ended.mistakes()[1]
+        assert len(ended.mistakes()) == 2
+        assert ended.turns[: second + 3] == whole.turns[: second + 3]
+        assert all(turn.by == "repairer" for turn in ended.turns[second + 2 :: 2] if isinstance(turn, PlayerTurn))
+        given_up = await rehearsed(
+            "grounded", index=index, repairer="planner", max_mistakes=2, stuck="give_up", attempts=Attempts(drafts=1)
+        )
+        assert [(one.rule, one.code) for one in given_up.refused[-1].violations] == [("MaxMistakes", "stuck")]
+
+
+async def test_a_student_in_a_circle_is_stuck_and_a_teacher_without_a_flag_reads_no_note() -> None:
+    """What works and leads nowhere is no mistake, and is seen all the same."""
+    script = SHED_GROUNDED.model_dump(mode="json")
+    script["actions"][0]["requires"].pop()
+    stage = grounded(("open box",) * 3, script=SHED_GROUNDED.model_validate(script))
+    teacher = Scripted([said(player(one)) for one in ("take key", "put key on bench")])
+    settings = settings_for("grounded", mistakes=natural(), repairer="model", terse=True, max_mistakes=9)
+    models = {**stage.models(Role.SCRIPT_WRITER, Role.PLAYER), Role.REPAIRER: teacher.model}
+    (trajectory,) = (await play_episode(PERSONA, index=3, settings=settings, models=models)).trajectories
+    assert acts(trajectory) == [(False, None)] * 3 + [(False, "repairer")] * 2
+    assert all("private" not in asked.blocks for asked in teacher.asked)
