@@ -40,6 +40,7 @@ from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent
 from refinesynth.evaluate.pool import MOST
 from refinesynth.extras import check_installed
+from refinesynth.files.gguf import is_gguf, unpacked
 from refinesynth.trajectory import explain
 
 PROVIDER = "refinesynth"
@@ -181,7 +182,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     """Open a model.
 
     Args:
-        name: A folder with weights, a control, `hf/NAME`, `vllm/NAME` (a running server) or a backend.
+        name: A folder with weights, a GGUF file, a control, `hf/NAME`, `vllm/NAME` (a running server) or a backend.
         temperature: 0 is greedy, which transformers needs as a setting.
         settings: Settings of `Backend` or of Inspect's provider.
         budget: `5usd`, `2Mtok`; for our backends.
@@ -194,12 +195,16 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     if bare in agent.CONTROLS and not local.is_dir():
         _refuse(name, settings, budget)
         return get_model(f"{agent.PROVIDER}/{bare}")
-    if local.is_dir():
-        folder = _weights(local)
+    if local.is_dir() or is_gguf(name):
+        folder = _weights(Path(unpacked(name)))
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
         set_model_info(f"hf/{local.resolve().name}", ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
         return _of_inspect(f"hf/{local.resolve().name}", arguments, budget, greedy=temperature == 0)
+    if local.is_file():
+        raise InputError(
+            f"the model {name!r} is a file; expected a GGUF file (NAME.gguf), a folder with config.json and weights, or a backend"
+        )
     prefix, _, rest = name.partition("/")
     if prefix in INSPECTS_OWN:
         return _of_inspect(name, settings, budget, greedy=prefix == "hf" and temperature == 0)

@@ -17,6 +17,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.files.gguf import is_gguf
 from refinesynth.train.adapter import TOKENIZER, Adapter, base_revision, refuse_adapter, underlying
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
@@ -55,7 +56,7 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     name, revision = config.tokenizer_source
     if name == SCRATCH:
         return make_tokenizer(conversations)
-    if config.tokenizer is None and not Path(name, TOKENIZER).is_file():
+    if config.tokenizer is None and not Path(name, TOKENIZER).is_file() and not is_gguf(name):
         name, adapter = underlying(config)  # adapters may lie without one
         revision = config.tokenizer_revision or base_revision(config, adapter)
         if adapter is not None and revision == adapter.revision and (adapter.folder / TOKENIZER).is_file():
@@ -110,7 +111,11 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
     return replace(
-        shape_of(model, name), dtype=dtype, frozen_bytes=held, read_once=can_be_broadcast(model), unused=unused
+        shape_of(model, name if adapter else config.model),
+        dtype=dtype,
+        frozen_bytes=held,
+        read_once=can_be_broadcast(model),
+        unused=unused,
     )
 
 
