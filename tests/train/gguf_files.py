@@ -83,7 +83,7 @@ def write_gguf(
         quantized = gguf.quantize(as_written, kind)
         writer.add_tensor(gguf_name(name), quantized, raw_dtype=kind)
         back = torch.tensor(gguf.dequantize(quantized, kind))
-        held[name] = _unpermuted(name, back, config)
+        held[name] = unpermuted(name, back, config)
     for name, value in (extra or {}).items():
         writer.add_tensor(name, np.asarray(value, np.float32))
     writer.write_header_to_file()
@@ -93,7 +93,7 @@ def write_gguf(
     return held
 
 
-def _unpermuted(name: str, weight: Any, config: Any) -> Any:
+def unpermuted(name: str, weight: Any, config: Any) -> Any:
     if not name.endswith(("q_proj.weight", "k_proj.weight")):
         return weight
     count = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
