@@ -1,6 +1,9 @@
 """A real pretrained model, SmolLM2-135M-Instruct: its weights, its tokens, a training and an evaluation."""
 
 import json
+import os
+import subprocess
+import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -150,3 +153,34 @@ def test_prompts_leave_room_for_an_answer_in_its_window(role: str, smol: Path):
     request = json.loads(shown.stdout)
     found = len(tokenizer.apply_chat_template(request["messages"])["input_ids"])
     assert found < 6_000, f"of 8,192 tokens the {role}'s prompt takes {found}"
+
+
+FEWER = {
+    "pip install 'refinesynth[gguf,evaluate]'": ":",
+    "-n 32": "-n 4",
+    "-n 8": "-n 4",
+    "--max-steps 20": "--max-steps 1",
+    "--limit 4 --steps 6 --max-tokens 48": "--limit 1 --steps 1 --max-tokens 4",
+}
+"""What is shortened of the demonstration."""
+
+
+@pytest.mark.usefixtures("smol")
+def test_the_demonstration_of_the_docs_runs(tmp_path: Path):
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    code = page.partition("## A real model on a CPU")[2].partition("```bash\n")[2].partition("```")[0]
+    for written, shorter in FEWER.items():
+        assert written in code
+        code = code.replace(written, shorter)
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": programs, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert "hf/real" in done.stdout
