@@ -7,14 +7,18 @@ imports neither torch nor gguf.
 
 import hashlib
 import tempfile
-from functools import cache
+from errno import ENOSPC
+from importlib.metadata import version
+from os import strerror
 from pathlib import Path
+from shutil import disk_usage
+from textwrap import shorten
 from typing import Any, Final, cast
 
 from filelock import FileLock
 
 from refinesynth.errors import InputError, StorageError
-from refinesynth.extras import check_installed, require
+from refinesynth.extras import check_installed
 from refinesynth.files.output_folder import CACHE, cache_folder
 
 _MAGIC: Final = b"GGUF"
@@ -22,10 +26,9 @@ _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _COMPARED: Final = 4096
 """Rows of embedding and head that are compared."""
 _SAME: Final = 0.9
-"""Cosine from which on two quantized matrices were one. Heads of models with untied embeddings stay below 0.5."""
+"""Cosine from which on two quantized matrices are taken for one; of two that were trained apart it is far lower."""
 _LLAMA_3: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Rotary scaling of Llama 3.1 to 3.3 (their config.json), besides its factor."""
-_MAX_PROBLEM: Final = 300
 
 
 def is_gguf(name: str) -> bool:
@@ -34,7 +37,7 @@ def is_gguf(name: str) -> bool:
 
 
 def check_gguf(name: str) -> None:
-    """Look at a GGUF file's beginning, and for the packages that read it; takes no time.
+    """Look at a GGUF file's beginning, and for the packages that read it.
 
     Raises:
         InputError: It is not there, or no GGUF file.
@@ -63,42 +66,38 @@ def unpacked(name: str) -> str:
     if not is_gguf(name):
         return name
     check_gguf(name)
-    path = Path(name).resolve()
-    return str(_folder_of(path, name, path.stat().st_mtime_ns))
-
-
-@cache
-def _folder_of(path: Path, name: str, changed: int) -> Path:  # noqa: ARG001 - a file that has changed is read anew
-    with path.open("rb") as file:
+    with Path(name).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
-    digest.update(cast("str", require("transformers", "gguf").__version__).encode())
-    folder = cache_folder() / "gguf" / f"{path.stem}-{digest.hexdigest()[:12]}"
+    digest.update(version("transformers").encode())
+    folder = cache_folder().absolute() / "gguf" / f"{Path(name).stem}-{digest.hexdigest()[:12]}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):  # ranks that need it wait for the first
             if not folder.is_dir():
                 with tempfile.TemporaryDirectory(dir=folder.parent, prefix="unfinished-") as made:
-                    _unpack(path, name, Path(made) / "model")
+                    _unpack(Path(name), Path(made) / "model")
                     (Path(made) / "model").rename(folder)
     except OSError as error:
         raise StorageError(
             f"{name!r} cannot be unpacked to {folder}: {error}; make room (4 bytes per parameter), or set {CACHE} to another folder"
         ) from error
-    return folder
+    return str(folder)
 
 
-def _unpack(path: Path, name: str, folder: Path) -> None:
+def _unpack(path: Path, folder: Path) -> None:
     from transformers import AutoTokenizer
 
     try:
         model = _dequantized(path)
         tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
     except Exception as error:  # The library raises many kinds, and the file is third-party data.
-        problem = (" ".join(str(error).split()) or type(error).__name__)[:_MAX_PROBLEM]
+        problem = shorten(str(error), 300, placeholder="...") or type(error).__name__
         raise InputError(
-            f"the GGUF file {name!r} cannot be read: {problem}. Expected a whole file with a causal language model that transformers reads "
-            "from GGUF. Fetch the file again, or take the model's folder with safetensors."
+            f"the GGUF file {str(path)!r} cannot be read: {problem}. Expected a whole file with a causal language model that transformers "
+            "reads from GGUF. Fetch the file again, or take the model's folder with safetensors."
         ) from error
+    if disk_usage(folder.parent).free < 4 * model.num_parameters():
+        raise OSError(ENOSPC, strerror(ENOSPC))
     model.save_pretrained(str(folder))
     tokenizer.save_pretrained(str(folder))
 
@@ -130,18 +129,14 @@ def _dequantized(path: Path) -> Any:
     plain.load_state_dict(weights, assign=True, strict=False)
     plain.tie_weights()
     plain.generation_config = loaded.generation_config
-    there = sum(int(one.n_elements) for one in reader.tensors if not one.name.startswith(_not_weights(config)))
+    others = ("rope_", f"blk.{config.num_hidden_layers}.")  # rotary factors, layers that draft tokens
+    there = sum(int(one.n_elements) for one in reader.tensors if not one.name.startswith(others))
     taken = sum(one.numel() for one in plain.parameters()) + restored
     if info["missing_keys"] or there != taken:
         raise ValueError(
             f"its tensors have {there:,} numbers, and transformers' {type(plain).__name__} takes {taken:,}"
         )
     return plain
-
-
-def _not_weights(config: Any) -> tuple[str, ...]:
-    """Beginnings of tensors that a model of transformers does not hold: rotary factors, layers for drafts."""
-    return "rope_", f"blk.{config.num_hidden_layers}."
 
 
 def _restore_tie(weights: dict[str, Any], loaded: Any, config: Any) -> int:

@@ -14,7 +14,7 @@ import pytest
 import real_model
 import torch
 from gguf_files import gguf_name, unpermuted
-from inspect_ai.model import ChatMessageUser, GenerateConfig
+from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, GenerateConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
@@ -122,7 +122,11 @@ def test_twenty_steps_lower_the_loss_and_the_saved_model_answers_as_it_learned(s
     assert len(losses) == 20
     assert losses[-1] < losses[0] / 4
     tuned = open_model(str(out), temperature=0.0, settings={})
-    asked: list[Any] = [ChatMessageUser(content="Goal 77: light.")]
+    asked = [
+        ChatMessageUser(content="Goal 77: light."),
+        ChatMessageAssistant(content="Action: shout at the lamp"),
+        ChatMessageUser(content="Nothing happens."),
+    ]
     answer = anyio.run(lambda: tuned.generate(asked, config=GenerateConfig(max_tokens=24)))
     assert answer.completion.strip() == said
     assert answer.stop_reason == "stop"

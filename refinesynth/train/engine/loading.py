@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final, cast
 
 import torch
@@ -110,13 +111,8 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
         model = _adapted(model, config.lora, adapter, unused, empty=True)
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
-    return replace(
-        shape_of(model, name if adapter else config.model),
-        dtype=dtype,
-        frozen_bytes=held,
-        read_once=can_be_broadcast(model),
-        unused=unused,
-    )
+    found = shape_of(model, name if adapter else config.model)
+    return replace(found, dtype=dtype, frozen_bytes=held, read_once=can_be_broadcast(model), unused=unused)
 
 
 def load_model(
@@ -266,8 +262,7 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
         if name == config.model:
             refuse_adapter(config)  # of the hub, which was not asked before
         # Some begin with a line that says nothing without the next.
-        problem = " ".join(str(exc).split()) or type(exc).__name__
-        problem = problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}..."
+        problem = shorten(str(exc), _MAX_PROBLEM, placeholder="...") or type(exc).__name__
         remote = (
             " It brings code of its own, which runs only with trust_remote_code."
             if "trust_remote_code" in str(exc)

@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import engine_toys as toys
@@ -159,6 +160,11 @@ def test_a_file_that_is_no_model_here_is_refused_in_words(case: str, cache: Path
 
 def test_a_missing_package_and_a_cache_that_cannot_be_written_are_said(cache: Path, monkeypatch: pytest.MonkeyPatch):
     write_gguf(Path("toy.gguf"), toys.model(**SIZES))
+    with monkeypatch.context() as full:
+        full.setattr("refinesynth.files.gguf.disk_usage", lambda _: SimpleNamespace(free=1_000))
+        with pytest.raises(StorageError, match=r"'toy\.gguf' cannot be unpacked to .*No space left"):
+            unpacked("toy.gguf")
+    shutil.rmtree(cache.parent)
     cache.parent.write_text("a file")
     with pytest.raises(StorageError, match=r"make room .*, or set REFINESYNTH_CACHE to another folder"):
         unpacked("toy.gguf")
