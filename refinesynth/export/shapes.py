@@ -152,6 +152,11 @@ def axolotl_thoughts(record_id: str, messages: Sequence[Spoken], tools: Sequence
     return {"id": record_id, "messages": written, **_listed(tools)}
 
 
+def prompt(messages: Sequence[Spoken]) -> list[dict[str, Any]]:
+    """Messages to answer, with arguments of calls as objects."""
+    return [_completion(message, "object") for message in messages]
+
+
 def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
     """Messages whose role says whether they are trained on; `tools` are JSON text, for tables."""
     beside = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
@@ -160,7 +165,7 @@ def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()
 
 def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
     """TRL's prompt and completion, for conversations whose last message alone is trained on."""
-    written = [_completion(message, "object") for message in messages]
+    written = prompt(messages)
     return {"id": record_id, "prompt": written[:-1], "completion": written[-1:], **_listed(tools)}
 
 
