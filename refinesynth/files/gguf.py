@@ -1,8 +1,5 @@
-"""GGUF files as models.
-
-transformers reads a GGUF file, but what it loads cannot be saved. So a file is unpacked once, to an ordinary folder in
-the cache with fp32 weights, a tokenizer and its chat template; everything else loads that folder. Importing this module
-imports neither torch nor gguf.
+"""GGUF files as models: unpacked once, to ordinary folders with fp32 weights, since what transformers loads from them
+cannot be saved. Importing this module imports neither torch nor gguf.
 """
 
 import hashlib
@@ -22,7 +19,6 @@ from refinesynth.extras import check_installed
 from refinesynth.files.output_folder import CACHE, cache_folder
 
 _MAGIC: Final = b"GGUF"
-_EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _COMPARED: Final = 4096
 """Rows of embedding and head that are compared."""
 _SAME: Final = 0.9
@@ -37,12 +33,7 @@ def is_gguf(name: str) -> bool:
 
 
 def check_gguf(name: str) -> None:
-    """Look at a GGUF file's beginning, and for the packages that read it.
-
-    Raises:
-        InputError: It is not there, or no GGUF file.
-        ConfigurationError: A package is missing.
-    """
+    """Raise `InputError` if it is no GGUF file, by its beginning, and `ConfigurationError` if a package is missing."""
     try:
         with Path(name).open("rb") as file:
             magic = file.read(len(_MAGIC))
@@ -59,9 +50,7 @@ def check_gguf(name: str) -> None:
 def unpacked(name: str) -> str:
     """Return the folder to which a GGUF file is unpacked, made if it is not there; other names as they are.
 
-    Raises:
-        InputError: The file is damaged, or transformers cannot read its architecture.
-        StorageError: The folder cannot be written.
+    Raises `InputError` if it cannot be read, and `StorageError` if the folder cannot be written.
     """
     if not is_gguf(name):
         return name
@@ -140,9 +129,8 @@ def _dequantized(path: Path) -> Any:
 
 
 def _restore_tie(weights: dict[str, Any], loaded: Any, config: Any) -> int:
-    """Tie embedding and head that were one matrix, as the quantizer writes both; return the numbers that are dropped.
-
-    The head stays, which quantizers write with more bits.
+    """Tie embedding and head if quantizers wrote one matrix twice, and keep the head, which has more bits. Return how
+    many numbers are dropped.
     """
     import torch
 
@@ -159,9 +147,8 @@ def _restore_tie(weights: dict[str, Any], loaded: Any, config: Any) -> int:
 
 
 def _restore_rotation(reader: Any, config: Any) -> None:
-    """Set the scaled rotary embedding of Llama 3.1 to 3.3, which transformers does not read from the file.
-
-    Raises `ValueError` if the file has another scaling that was not read.
+    """Set the scaled rotary embedding of Llama 3.1 to 3.3, which transformers does not read from the file, or raise
+    `ValueError` if the file has another one that was not read.
     """
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

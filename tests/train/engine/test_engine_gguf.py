@@ -11,8 +11,6 @@ import engine_toys as toys
 import pytest
 import tiny
 import torch
-from gguf import GGMLQuantizationType as Kind
-from gguf_files import write_gguf
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -20,6 +18,11 @@ from refinesynth.errors import ConfigurationError, InputError, StorageError
 from refinesynth.files.gguf import unpacked
 from refinesynth.train import Trainer, write_tokens
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
+
+pytest.importorskip("gguf", reason="needs the extra gguf")
+
+from gguf import GGMLQuantizationType as Kind
+from gguf_files import write_gguf
 
 pytestmark = [
     pytest.mark.train,
