@@ -78,7 +78,7 @@ def _unpack(path: Path, folder: Path) -> None:
 
     try:
         model = _dequantized(path)
-        tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+        tokenizer = cast("Any", AutoTokenizer).from_pretrained(str(path.parent), gguf_file=path.name)
     except Exception as error:  # The library raises many kinds, and the file is third-party data.
         problem = shorten(str(error), 300, placeholder="...") or type(error).__name__
         raise InputError(
@@ -97,13 +97,13 @@ def _dequantized(path: Path) -> Any:
     from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 
-    reader = GGUFReader(str(path))
+    reader, kind = GGUFReader(str(path)), cast("Any", AutoModelForCausalLM)
     if (parts := reader.get_field("split.count")) is not None and parts.contents() > 1:
         raise ValueError(f"it is one of {parts.contents()} parts; join them with llama-gguf-split --merge")
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    config = cast("Any", AutoConfig.from_pretrained(**source))
+    config = cast("Any", AutoConfig).from_pretrained(**source)
     _restore_rotation(reader, config)
-    loaded, info = cast("Any", AutoModelForCausalLM).from_pretrained(
+    loaded, info = kind.from_pretrained(
         **source,
         config=config,
         dtype=torch.float32,
@@ -114,7 +114,7 @@ def _dequantized(path: Path) -> Any:
     restored = _restore_tie(weights, loaded, config)
     config.dtype = torch.float32
     with torch.device("meta"):
-        plain: Any = AutoModelForCausalLM.from_config(config)
+        plain = kind.from_config(config)
     plain.load_state_dict(weights, assign=True, strict=False)
     plain.tie_weights()
     plain.generation_config = loaded.generation_config
@@ -156,7 +156,7 @@ def _restore_rotation(reader: Any, config: Any) -> None:
     factors = {one.name: torch.tensor(one.data) for one in reader.tensors if one.name.startswith("rope_")}
     scaling = reader.get_field(f"{reader.get_field('general.architecture').contents()}.rope.scaling.type")
     rotation: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    kinds = [rotation] if "rope_type" in rotation else [one for one in rotation.values() if isinstance(one, dict)]
+    kinds: list[Any] = [rotation] if "rope_type" in rotation else list(rotation.values())
     is_scaled = bool(factors) or (scaling is not None and scaling.contents() != "none")
     if not is_scaled or any(one["rope_type"] != "default" for one in kinds):
         return

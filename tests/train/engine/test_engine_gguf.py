@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
 ]
 
-SIZES = {"vocab_size": 403, "hidden_size": 64, "intermediate_size": 64, "eos_token_id": 402}
+SIZES: dict[str, Any] = {"vocab_size": 403, "hidden_size": 64, "intermediate_size": 64, "eos_token_id": 402}
 LLAMA_3 = {
     "rope_type": "llama3",
     "rope_theta": 10_000.0,

@@ -29,7 +29,7 @@ pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
 import gguf
 from gguf_files import gguf_name, unpermuted
-from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, GenerateConfig
+from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, GenerateConfig
 
 from refinesynth.evaluate.evaluating import evaluate
 from refinesynth.evaluate.models import open_model
@@ -127,7 +127,7 @@ def test_twenty_steps_lower_the_loss_and_the_saved_model_answers_as_it_learned(s
     assert len(losses) == 20
     assert losses[-1] < losses[0] / 4
     tuned = open_model(str(out), temperature=0.0, settings={})
-    asked = [
+    asked: list[ChatMessage] = [
         ChatMessageUser(content="Goal 77: light."),
         ChatMessageAssistant(content="Action: shout at the lamp"),
         ChatMessageUser(content="Nothing happens."),
@@ -175,7 +175,7 @@ FEWER = {
 
 @pytest.mark.usefixtures("smol")
 def test_the_demonstration_of_the_docs_runs(tmp_path: Path):
-    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
     code = page.partition("## A real model on a CPU")[2].partition("```bash\n")[2].partition("```")[0]
     for written, shorter in FEWER.items():
         assert written in code
