@@ -20,6 +20,7 @@ from refinesynth.cli.terminal import output as standard_output
 from refinesynth.cli.train import Set
 from refinesynth.cli.train_display import lost_of
 from refinesynth.cli.train_settings import given
+from refinesynth.environments.starts import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError
 from refinesynth.export import (
     TOKENS,
@@ -35,7 +36,7 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
-from refinesynth.export.worlds import START_HELP, WorldFormat, share_of_mistakes
+from refinesynth.export.worlds import WorldFormat
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
 from refinesynth.files.regular import refuse_irregular
 from refinesynth.outcome import Refused
@@ -230,9 +231,12 @@ def _writer(
     named_format = format_name if schema_version is None else AtifFormat(schema_version)
     if plain_name == "rl":
         share_of_mistakes(start)
-        return lambda found, path, /, *, overwrite: write_export(
-            found, path, WorldFormat(form, start=start), masking=masking, overwrite=overwrite
-        )
+
+        def write(found: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
+            # A new format for each file: it remembers which worlds are written.
+            return write_export(found, path, WorldFormat(form, start=start), masking=masking, overwrite=overwrite)
+
+        return write
     return partial(write_export, format=named_format, masking=masking, form=form)
 
 

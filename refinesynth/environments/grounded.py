@@ -14,9 +14,9 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.matching import meaning
 from refinesynth.chat import parse_player, render_act_task, render_task, render_tool_task, render_tools
+from refinesynth.environments.starts import beginning, share_of_mistakes
 from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
 from refinesynth.errors import InputError
-from refinesynth.export.worlds import beginning, share_of_mistakes
 from refinesynth.run.folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script

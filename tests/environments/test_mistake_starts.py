@@ -13,10 +13,11 @@ from samples import SHED_GROUNDED, trajectory
 from refinesynth.chat import render_act_task, render_task, render_tool_turns, render_turns
 from refinesynth.environments import GroundedEnvironment, find_world, read_worlds
 from refinesynth.environments.grounded import SO_FAR
+from refinesynth.environments.starts import behind_mistake
 from refinesynth.environments.trl import TextWorld, world_class
 from refinesynth.errors import InputError
 from refinesynth.export import export, write_export
-from refinesynth.export.worlds import WorldFormat, behind_mistake
+from refinesynth.export.worlds import WorldFormat
 from refinesynth.testing import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import check_solvability
@@ -35,8 +36,8 @@ def played(number: int, *actions: str, script: Script = SHED_GROUNDED) -> Trajec
     return made.model_copy(update={"turns": recorded(script, *actions)})
 
 
-SOLUTION = check_solvability(SHED_GROUNDED).shortest or ()
-EARLY = SOLUTION[-1]
+SOLUTION: tuple[str, ...] = SHED_GROUNDED.rulebook.solution if SHED_GROUNDED.rulebook else ()
+EARLY = "".join(SOLUTION[-1:])
 """An action that the world refuses at the beginning."""
 CLEAN, MISTAKEN = played(0, *SOLUTION), played(1, "sing", *SOLUTION)
 LOGICAL = played(2, EARLY, *SOLUTION)
@@ -147,7 +148,7 @@ def test_rows_hold_the_conversation_up_to_the_mistake_and_play_on(form: Any) -> 
         assert [said["content"] for said in prompt] == [message.content for message in told]
         assert prompt[-1]["role"] in {"user", "tool"}
         world = TextWorld(recovered=0.5)
-        task = world.reset(**{name: str(value) for name, value in row.items() if name in ("script", "before")})
+        task = world.reset(script=str(row["script"]), before=str(row["before"]))
         assert task.startswith(f"{render_act_task(one.script)}\n\n{SO_FAR}")
         for action in SOLUTION:
             world.act(action)
