@@ -161,6 +161,12 @@ def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
         fates = {"abandoned": figures.abandoned, "unanswered": figures.unanswered}
         others = "".join(f"; {count:,} {fate}" for fate, count in fates.items() if count)
         yield "refined", f"{counted(figures.refinements - figures.abandoned, 'mistake')} answered{ways}{others}"
+    if figures.repaired:
+        shares = (
+            f"{count / figures.mistakes[kind]:.0%} of {kind} in {figures.repair_turns[kind] / count:.1f} turns"
+            for kind, count in sorted(figures.repaired.items())
+        )
+        yield "repaired", ", ".join(shares)
 
 
 def _spread(spread: Spread) -> str:
@@ -275,6 +281,10 @@ def variety_json(variety: Variety) -> dict[str, Any]:
         "features": {feature: figures.features[feature] for feature in FEATURES} if figures.steps else {},
         "mistakes": dict(figures.mistakes),
         "longer": {field: figures.longer[way] for way, field in LONGER.items()},
+        "repaired": {
+            kind: {"mistakes": count, "turns": figures.repair_turns[kind] / count}
+            for kind, count in sorted(figures.repaired.items())
+        },
         "mistakes_by_tenth": [round(mass, 1) for mass in figures.tenths],
         "near_duplicates": variety.near_duplicates,
         "contaminated": variety.contaminated,

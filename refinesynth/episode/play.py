@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from pydantic import SkipValidation
 from pydantic_ai.models import Model
 
+from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.client.session import Session
 from refinesynth.client.several import in_turn
@@ -108,7 +109,8 @@ class Cast:
     @property
     def asked(self) -> dict[str, str]:
         """Role name to model name, for the record."""
-        return {role.value: model.model_name for role, model in self.models.items()}
+        planner = {Role.REPAIRER.value: PLANNER} if self.settings.repairer == PLANNER else {}
+        return {role.value: model.model_name for role, model in self.models.items()} | planner
 
 
 class Play(ABC):
@@ -132,7 +134,8 @@ class Play(ABC):
     def roles(self, settings: EpisodeSettings) -> tuple[Role, ...]:
         """All roles that an episode asks models for."""
         writer = () if settings.scripted else (Role.SCRIPT_WRITER,)
-        return (*writer, *self.voices(settings), *((Role.JUDGE,) if settings.judge else ()))
+        repairer = (Role.REPAIRER,) if settings.repairer == "model" else ()
+        return (*writer, *self.voices(settings), *repairer, *((Role.JUDGE,) if settings.judge else ()))
 
     def rules(self) -> Rule:
         """Default rules for a draft."""

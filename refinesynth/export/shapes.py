@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import Tool
 from refinesynth.chat import Message, ToolMessage, split_thought
 from refinesynth.text.jsontext import write_json
+from refinesynth.trajectory import Trajectory
 
 
 class Masking(StrEnum):
@@ -27,6 +28,12 @@ class Masking(StrEnum):
 
 
 Spoken = Message | ToolMessage
+
+
+def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, JsonValue]:
+    """The key `labels` of a record, with the label of each assistant message, if a repairer took part."""
+    took_part = "repairer" in trajectory.provenance.models or any(message.label == "repair" for message in messages)
+    return {"labels": [message.label for message in messages if message.role == "assistant"]} if took_part else {}
 
 
 def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
