@@ -187,7 +187,7 @@ def test_the_demonstration_of_the_docs_runs(tmp_path: Path):
         env={**os.environ, "PATH": programs, "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
