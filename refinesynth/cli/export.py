@@ -72,7 +72,7 @@ Model = Annotated[
         "--model",
         "-m",
         metavar="NAME",
-        help="For --format tokens, as are the options below: whose tokenizer and chat template, a hub name or a folder.",
+        help="For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or a GGUF file.",
     ),
 ]
 MaskingOption = Annotated[
@@ -247,7 +247,7 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
     """The writer of the format `tokens`; raises InputError for a missing model or an unknown setting."""
     settings = given(options, assignments=assignments)
     if not settings.get("model"):
-        raise InputError("--format tokens needs --model NAME-OR-FOLDER: token ids are those of its tokenizer")
+        raise InputError("--format tokens needs --model NAME-OR-PATH: token ids are those of its tokenizer")
     if masking not in {None, Masking.FLAG}:
         raise InputError(
             "--masking is for chat messages; --format tokens says of every token whether it is learned. --loss-on says of which "

@@ -179,7 +179,7 @@ def _report(result: TrainResult, *, json: bool) -> None:
     console = output()
     early = ", stopped early" if result.stopped_early else ""
     console.print(
-        f"\n{result.steps:,} of {result.planned_steps:,} steps{early}, {result.epochs:.2f} epochs; training loss {result.loss:.4f}",
+        f"\n{result.steps:,} of {result.planned_steps:,} steps{early}, {result.epochs:.2f} epochs; training loss {result.loss:.4f} (mean of the last logged steps)",
         soft_wrap=True,
     )
     if result.held_out:

@@ -41,6 +41,7 @@ from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent
 from refinesynth.evaluate.pool import MOST
 from refinesynth.extras import check_installed
+from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
 from refinesynth.trajectory import explain
 
 PROVIDER = "refinesynth"
@@ -182,7 +183,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     """Open a model.
 
     Args:
-        name: A folder with weights, a control, `hf/NAME`, `vllm/NAME` (a running server) or a backend.
+        name: A folder with weights, a GGUF file, a control, `hf/NAME`, `vllm/NAME` (a running server) or a backend.
         temperature: 0 is greedy, which transformers needs as a setting.
         settings: Settings of `Backend` or of Inspect's provider.
         budget: `5usd`, `2Mtok`; for our backends.
@@ -195,12 +196,16 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     if bare in agent.CONTROLS and not local.is_dir():
         _refuse(name, settings, budget)
         return get_model(f"{agent.PROVIDER}/{bare}")
-    if local.is_dir():
-        folder = _weights(local)
+    if local.is_dir() or (local.is_file() and is_gguf(name)):
+        folder = _weights(Path(unpacked(name)))
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
         set_model_info(f"hf/{local.resolve().name}", ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
         return _of_inspect(f"hf/{local.resolve().name}", arguments, budget, greedy=temperature == 0)
+    if local.is_file():
+        raise InputError(
+            f"the model {name!r} is a file; expected a GGUF file (NAME.gguf), a folder with config.json and weights, or a backend"
+        )
     prefix, _, rest = name.partition("/")
     if prefix in INSPECTS_OWN:
         return _of_inspect(name, settings, budget, greedy=prefix == "hf" and temperature == 0)
@@ -208,7 +213,12 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
         name = f"hosted_vllm/{rest}"
     backend = name.removeprefix(f"{PROVIDER}/")
     # Looked at here, as an error within Inspect has a frame of its own around it.
-    backend_of(backend, settings)
+    try:
+        backend_of(backend, settings)
+    except ConfigurationError:
+        if is_gguf(name):
+            check_gguf(name)  # a mistyped path; servers of llama.cpp also name models so
+        raise
     model = get_model(f"{PROVIDER}/{backend}", memoize=False, **settings)
     # Not as an argument: those decide which finished samples are kept.
     cast("Any", model.api).budget = Budget.of(budget)

@@ -45,8 +45,8 @@ class Evaluation(TaskSettings):
     """Settings of an evaluation."""
 
     model: Annotated[str, Option(MODEL, "NAME", ("-m", "--model"), required=True)]
-    """A folder with a model, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random, first, or
-    oracle, which plays the known solution of a grounded world."""
+    """A folder with a model, a GGUF file, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random,
+    first, or oracle, which plays the known solution of a grounded world."""
     tasks: Annotated[str, Option(INPUT, "NAME,...", required=True)]
     """held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN."""
     output: Annotated[Path | None, Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None

@@ -17,8 +17,17 @@ from refinesynth.errors import RunFolderError, StorageError
 LOCK_FILE = "run.lock"
 """Name of the lock's file in a run folder. The file stays; only the operating system's lock counts."""
 
+CACHE = "REFINESYNTH_CACHE"
+"""Variable with the folder for work on runs in stores, for copies of them, and for unpacked GGUF files."""
 _LONGEST = 1_000
 """Characters of the file that are read."""
+
+
+def cache_folder() -> Path:
+    """Return the folder for what can be made again."""
+    return Path(
+        os.environ.get(CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refinesynth"
+    )
 
 
 class Holder(BaseModel, frozen=True):

@@ -1,6 +1,5 @@
 """Segments of one run in an object store. `obstore` is imported here, and only for a URL."""
 
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from anyio.to_thread import run_sync
 
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.extras import require
+from refinesynth.files.output_folder import cache_folder
 from refinesynth.journal.rows import LARGEST
 from refinesynth.stores.segment import NAME, Segment, name_of
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 _Given = TypeVarTuple("_Given")
 _Got = TypeVar("_Got")
-
-CACHE = "REFINESYNTH_CACHE"
-"""Variable with the folder for work on runs in stores, and for copies of them."""
-
 
 _AT_ONCE = 16
 """Segments that are read ahead."""
@@ -198,7 +194,6 @@ def first_line(error: BaseException) -> str:
 
 def place_of(url: str) -> Path:
     """Return the local work place of the run at this URL."""
-    cache = os.environ.get(CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refinesynth"
     url = url.rstrip("/")
     readable = re.sub(r"[^A-Za-z0-9]+", "-", url)[-60:].strip("-")
-    return Path(cache) / "stores" / f"{readable}-{blake2b(url.encode(), digest_size=6).hexdigest()}"
+    return cache_folder() / "stores" / f"{readable}-{blake2b(url.encode(), digest_size=6).hexdigest()}"

@@ -10,6 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from refinesynth.errors import InputError
+from refinesynth.files.gguf import is_gguf, unpacked
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.hub import bare, find_on_hub
 from refinesynth.train.layers import portable, published
@@ -101,7 +102,7 @@ def _fetched(name: str, at: str | None) -> Path | None:
 
 def _is_path(name: str) -> bool:
     """Return True for a name that no hub can have."""
-    return name.startswith((".", "/", "~")) or name.count("/") > 1
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or is_gguf(name)
 
 
 def base_of(adapter: Adapter) -> str:
@@ -115,9 +116,9 @@ def base_of(adapter: Adapter) -> str:
 
 
 def underlying(config: TrainConfig) -> tuple[str, Adapter | None]:
-    """The model to load weights from, and the adapter to train further, if `model` is one."""
+    """The model to load weights from, and the adapter to train further, if `model` is one. A GGUF file is unpacked."""
     adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
-    return (config.model, None) if adapter is None else (base_of(adapter), adapter)
+    return (unpacked(config.model), None) if adapter is None else (base_of(adapter), adapter)
 
 
 def base_revision(config: TrainConfig, adapter: Adapter | None) -> str | None:
@@ -128,6 +129,8 @@ def base_revision(config: TrainConfig, adapter: Adapter | None) -> str | None:
 def base_name(config: TrainConfig) -> tuple[str, str | None]:
     """Published name and revision of the trained model, or of the base of adapters."""
     base, adapter = underlying(config)
+    if is_gguf(config.model):
+        return base, None  # a folder of this machine, which peft finds by its whole path
     return published(base, base_revision(config, adapter))
 
 

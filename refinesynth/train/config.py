@@ -166,8 +166,8 @@ class TrainConfig(BaseModel):
     of which all turns of the assistant are trained. `NAME:0.3` takes a share of a source's conversations, drawn by
     `seed`; above 1 it repeats them."""
     model: Annotated[Name, Option(MODEL, "NAME", ("-m", "--model"))]
-    """Hub name or folder of a causal language model; or `scratch`: a tiny random one, with a tokenizer from the
-    data."""
+    """Hub name, folder or GGUF file of a causal language model; or `scratch`: a tiny random one, with a tokenizer from
+    the data."""
     output: Annotated[Name, Option(OUTPUT, "FOLDER", ("-o", "--output"))]
     """Folder that gets the model, its card and everything to repeat the training."""
     recipe: Annotated[str | None, Option(INPUT, "NAME")] = None
@@ -175,7 +175,7 @@ class TrainConfig(BaseModel):
     revision: Name | None = None
     """Branch, tag or commit of the model and its tokenizer on the hub; by default the newest."""
     tokenizer: Annotated[str | None, Option(MODEL, "NAME")] = None
-    """Hub name or folder; by default the model's."""
+    """Hub name, folder or GGUF file; by default the model's."""
     tokenizer_revision: Name | None = None
     """Branch, tag or commit of the tokenizer; by default the model's for its own tokenizer, else the newest."""
     chat_template: Annotated[str | None, Option(MODEL, "NAME-OR-FILE")] = None
@@ -281,7 +281,7 @@ class TrainConfig(BaseModel):
 
     @property
     def tokenizer_source(self) -> tuple[str, str | None]:
-        """Hub name or folder of the tokenizer, and its revision."""
+        """Hub name, folder or file of the tokenizer, and its revision."""
         return self.tokenizer or self.model, self.tokenizer_revision or (None if self.tokenizer else self.revision)
 
     @property

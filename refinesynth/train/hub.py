@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.extras import require
+from refinesynth.files.gguf import is_gguf
 
 _NOT_HERE: Final = {"model": "no folder", "dataset": "no file or folder"}
 _TIMEOUT: Final = 10.0
@@ -53,7 +54,12 @@ def check_model_name(model: str) -> None:
 
 
 def located(name: str, revision: str | None = None) -> dict[str, Any]:
-    """Arguments of `from_pretrained`; local files only for folders, or if the hub is unreachable. Raises `InputError`."""
+    """Arguments of `from_pretrained` (of a GGUF file, for its tokenizer alone); local files only for what is here, or if
+    the hub is unreachable. Raises `InputError`.
+    """
+    if is_gguf(name):
+        path = Path(name)
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
     is_here = Path(name).is_dir() or not find_on_hub(bare(name), "model", revision)
     named = {} if revision is None else {"revision": revision}
     return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_here, **named}

@@ -6,6 +6,7 @@ from typing import Any
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.files.gguf import check_gguf, is_gguf
 from refinesynth.train.adapter import base_revision, underlying
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data.files import hub_name
@@ -31,7 +32,7 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
     for name, _ in elsewhere:
         if Path(name).is_file():
             raise InputError(
-                f"{name!r} is a file; expected a folder with config.json and safetensors, or a name of the hub"
+                f"{name!r} is a file; expected a folder with config.json and safetensors, a GGUF file (NAME.gguf), or a name of the hub"
             )
         check_model_name(name)
     for name in datasets:
@@ -41,10 +42,12 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
 
 
 def _is_here(name: str, revision: str | None) -> bool:
-    """Raises: InputError: A revision is given for a folder or a model from scratch."""
-    is_here = name == SCRATCH or Path(name).is_dir()
+    """Raises: InputError: A revision is given for a folder, a file or a model from scratch; or it is a bad GGUF file."""
+    if is_gguf(name):
+        check_gguf(name)
+    is_here = name == SCRATCH or Path(name).is_dir() or is_gguf(name)
     if is_here and revision is not None:
-        what = "made here" if name == SCRATCH else "a folder"
+        what = "made here" if name == SCRATCH else "a file" if is_gguf(name) else "a folder"
         raise InputError(f"{name!r} is {what} and has no revision {revision!r}; revisions are of names on the hub")
     return is_here
 

@@ -129,7 +129,7 @@ def make_plan(
     steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
     counts = sizes.counts
     # The fullest pass that may come, padded rows too, with trained tokens in the share that they have on average.
-    tokens = min(config.pack_tokens, config.batch_size * min(sizes.longest, config.max_length))
+    tokens = min(config.pack_tokens, min(config.batch_size, counts.records) * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
     memory = estimate_memory(model, means, tokens=tokens, trained=trained, ranks=devices.ranks)
 

@@ -51,7 +51,7 @@ def write_tokens(
     Args:
         data: A run folder, a file, a dataset, several with weights, or trajectories; as for `read_conversations`.
         path: The file.
-        model: Hub name or folder; only its tokenizer is loaded.
+        model: Hub name, folder or GGUF file; only its tokenizer is loaded.
         overwrite: Replace an existing file.
         fields: Fields of `TrainConfig` for data and rendering: `max_length`, `over_length`, `loss_on`, `chat_template`,
             `tokenizer`, `on_rewrite`, `seed`, ...

@@ -156,6 +156,23 @@ def test_a_folder_without_a_model_is_said(tmp_path: Path):
         open_model(str(tmp_path), temperature=0.0, settings={})
 
 
+def test_a_file_that_is_no_gguf_model_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("text")
+    Path("model.gguf").write_text("text")
+    for name, message in (
+        ("notes.txt", r"'notes.txt' is a file; expected a GGUF file \(NAME.gguf\), a folder"),
+        ("model.gguf", "'model.gguf' is no GGUF file: it begins with b'text'"),
+        ("there/mistyped.gguf", "'there/mistyped.gguf' cannot be read: No such file"),
+    ):
+        result = evaluated("--model", name, "--tasks", "worlds:x", "-o", "out")
+        assert result.exit_code == 2
+        with pytest.raises(InputError, match=message):
+            open_model(name, temperature=0.0, settings={})
+    # Servers of llama.cpp name their models so.
+    assert str(open_model("openai/model.gguf", temperature=0.0, settings={})) == "refinesynth/openai/model.gguf"
+
+
 def test_vllm_is_a_server_that_runs():
     assert str(open_model("vllm/mine", temperature=0.0, settings={})) == "refinesynth/hosted_vllm/mine"
 

@@ -8,8 +8,8 @@ from urllib.request import Request, urlopen
 import pytest
 from s3_server import serving
 
+from refinesynth.files.output_folder import CACHE
 from refinesynth.stores import output
-from refinesynth.stores.store import CACHE
 
 
 @pytest.fixture(scope="session")

@@ -192,6 +192,9 @@ def test_memory_is_estimated_for_the_fullest_pass_that_can_come() -> None:
     by_batch = [a_plan(a_config(batch_size=batch), of=sizes(longest=1000)).memory for batch in (2, 4, 9)]
     assert by_batch[0].activations < by_batch[1].activations < by_batch[2].activations
     assert by_batch[2] == packed.memory
+    # A step has no more conversations than there are.
+    few = [a_plan(a_config(batch_size=64), of=sizes(counts(records), longest=1000)).memory for records in (2, 4, 9)]
+    assert few == by_batch
 
 
 @pytest.mark.parametrize(

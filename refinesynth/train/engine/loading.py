@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final, cast
 
 import torch
@@ -17,6 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.files.gguf import is_gguf
 from refinesynth.train.adapter import TOKENIZER, Adapter, base_revision, refuse_adapter, underlying
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
@@ -55,7 +57,7 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     name, revision = config.tokenizer_source
     if name == SCRATCH:
         return make_tokenizer(conversations)
-    if config.tokenizer is None and not Path(name, TOKENIZER).is_file():
+    if config.tokenizer is None and not Path(name, TOKENIZER).is_file() and not is_gguf(name):
         name, adapter = underlying(config)  # adapters may lie without one
         revision = config.tokenizer_revision or base_revision(config, adapter)
         if adapter is not None and revision == adapter.revision and (adapter.folder / TOKENIZER).is_file():
@@ -109,9 +111,8 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
         model = _adapted(model, config.lora, adapter, unused, empty=True)
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
-    return replace(
-        shape_of(model, name), dtype=dtype, frozen_bytes=held, read_once=can_be_broadcast(model), unused=unused
-    )
+    found = shape_of(model, name if adapter else config.model)
+    return replace(found, dtype=dtype, frozen_bytes=held, read_once=can_be_broadcast(model), unused=unused)
 
 
 def load_model(
@@ -261,8 +262,7 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
         if name == config.model:
             refuse_adapter(config)  # of the hub, which was not asked before
         # Some begin with a line that says nothing without the next.
-        problem = " ".join(str(exc).split()) or type(exc).__name__
-        problem = problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}..."
+        problem = shorten(str(exc), _MAX_PROBLEM, placeholder="...") or type(exc).__name__
         remote = (
             " It brings code of its own, which runs only with trust_remote_code."
             if "trust_remote_code" in str(exc)
