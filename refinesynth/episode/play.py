@@ -89,7 +89,8 @@ class Cast:
     def actor(self, kind: type[_Actor], role: Role, **more: Any) -> _Actor:
         """One of `refinesynth.roles` in this role, with the episode's prompts and bounds."""
         answers = self.settings.attempts.answers
-        return kind(self.models[role], self.settings.prompts, answers=answers, calls=self.calls, **more)
+        shared = {"calls": self.calls, "repaired": self.session.repaired}
+        return kind(self.models[role], self.settings.prompts, answers=answers, **shared, **more)
 
     @cached_property
     def verifier(self) -> Verifier:

@@ -23,6 +23,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
+from refinesynth.client.tool_calls import LEFT_IN_TEXT
 from refinesynth.text.jsontext import BrokenOff, read_json
 
 _Answer = TypeVar("_Answer")
@@ -44,6 +45,8 @@ class AnswerForm(Generic[_Answer]):
     tool: Callable[[str | dict[str, Any] | None], _Answer] | None = None
     """Reads an answer that came as a tool's arguments, in the same way; None where no tool is offered."""
     instructions: str | None = None
+    stops: tuple[str, ...] = ()
+    """Stop sequences: what a model writes from one of them on is not read."""
 
     @property
     def verbatim(self) -> bool:
@@ -72,6 +75,10 @@ class AnswerForm(Generic[_Answer]):
             f"Please return text{'' if self.tool is None else ' or include your response in a tool call'}."
         )
 
+    def repair(self, response: ModelResponse) -> str | None:
+        """Return the kind of repair that a response needed before it could be read; None for none."""
+        return "call in text" if (response.provider_details or {}).get("call_artefact") == LEFT_IN_TEXT else None
+
     def _from_calls(self, calls: Sequence[ToolCallPart]) -> _Answer:
         problems: list[Exception] = []
         for call in calls:
@@ -96,11 +103,6 @@ def called(response: ModelResponse) -> Sequence[ToolCallPart]:
 def said(response: ModelResponse) -> str:
     """The text of a response, without thoughts and tool calls."""
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
-
-
-def text_form(read: Callable[[str], _Answer]) -> AnswerForm[_Answer]:
-    """An answer in plain text, without instructions: `read` makes the answer of it."""
-    return AnswerForm(parameters=ModelRequestParameters(), text=read)
 
 
 def object_form(

@@ -24,9 +24,10 @@ from pydantic_ai.tools import ToolDefinition
 from refinesynth.actions.calls import Call, text_of, tools_of
 from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
+from refinesynth.chat.react import STOPS, goes_on
 from refinesynth.prompts import Prompts
 from refinesynth.roles.asking import Actor
-from refinesynth.roles.forms import AnswerForm, called, said, text_form
+from refinesynth.roles.forms import AnswerForm, called, said
 from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import PlayerTurn, Script
 
@@ -69,7 +70,7 @@ def with_notes(prompts: Prompts, seen: str, mistake: Asked | None, violations: S
     return "\n\n".join(notes)
 
 
-def _turn(text: str) -> PlayerTurn:
+def _read(text: str) -> PlayerTurn:
     turn = parse_player(text)
     if not turn.thought:
         # Whoever trains on it would learn to act without thinking.
@@ -77,7 +78,14 @@ def _turn(text: str) -> PlayerTurn:
     return turn
 
 
-_FORM = text_form(_turn)
+class ReactForm(AnswerForm[PlayerTurn]):
+    """A thought and an action as text; what follows the action is not read."""
+
+    def repair(self, response: ModelResponse) -> str | None:
+        return "text after the action" if goes_on(said(response)) else None
+
+
+_FORM = ReactForm(parameters=ModelRequestParameters(), text=_read, stops=STOPS)
 
 
 def _as_message(message: Message) -> ModelMessage:

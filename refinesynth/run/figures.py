@@ -79,6 +79,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Right actions that failed for a moment."""
     plain: int = 0
     """Answers in the rulebook's words, since none of the DungeonMaster's would do."""
+    repaired: dict[str, int] = Field(default_factory=dict[str, int])
+    """Repairs of answers that could be used, by kind."""
     stopped: dict[str, int] = Field(default_factory=dict[str, int])
     """Rule, or `UNREADABLE`, to the scripts that it was the first to refuse."""
     passed: int = 0
@@ -89,7 +91,10 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
         drafts = any(item.stage == "draft" for item in outcome.refused)
-        return cls.of_records(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
+        figures = cls.of_records(
+            outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts)
+        )
+        return figures.model_copy(update={"repaired": dict(outcome.repaired)})
 
     @classmethod
     def of_records(
@@ -138,6 +143,7 @@ class Figures(BaseModel, extra="forbid"):
     clean: int = 0
     transient: int = 0
     plain: int = 0
+    repaired: Counter[str] = Field(default_factory=Counter[str])
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
 

@@ -18,6 +18,7 @@ import anyio
 import orjson
 
 from refinesynth import synthesize
+from refinesynth.chat.react import as_first_worded
 
 PLAYS: tuple[Literal["live", "narrated", "grounded"], ...] = ("live", "narrated", "grounded")
 BEGUN = Path(__file__).parent / "begun"
@@ -29,8 +30,12 @@ KILLED_AT = {"live": 50, "narrated": 7, "grounded": 30}
 
 
 def key_of(request: dict[str, Any]) -> str:
-    """The same for two requests that ask the same."""
+    """The same for two requests that ask the same, however the Player's instructions are worded."""
     asked = {name: request.get(name) for name in ("model", "messages", "tools", "response_format", "seed")}
+    asked["messages"] = [
+        {**one, "content": as_first_worded(one["content"]) if one.get("content") else one.get("content")}
+        for one in request["messages"]
+    ]
     return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
