@@ -9,9 +9,11 @@ action does not match.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 
 from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, to_utf8
 from refinesynth.actions.wording import listed, quoted
@@ -103,6 +105,21 @@ def _assign(pattern: Pattern, placeholders: tuple[str, ...]) -> tuple[tuple[str,
             f"{listed(placeholders)}; name every group after its placeholder, or name none"
         )
     return tuple(sorted(pattern.names, key=lambda name: pattern.names[name])), None
+
+
+_GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\()(?!\?)", re.DOTALL)
+"""An escaped character, a class of characters, or the beginning of an unnamed group."""
+
+
+def other_patterns(action: ActionSpec) -> tuple[str, str]:
+    """Return patterns to take for one that does not fit its action: the same with no groups but the named ones, and one
+    that is derived from the template and the allowed values.
+    """
+    fixed = [re.escape(text) for text in re.split(r"\{[^{}]*\}", action.name)]
+    allowed = (action.parameters.get(name, ()) for name in action.placeholders)
+    groups = [f"({'|'.join(map(re.escape, values)) or '.+?'})" for values in allowed]
+    derived = "".join(map("".join, zip_longest(fixed, groups, fillvalue="")))
+    return _GROUP.sub(lambda found: "(?:" if found["open"] else found[0], action.pattern), derived
 
 
 def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
