@@ -154,6 +154,22 @@ def _answers(_script: Script) -> dict[str, Match | None]:
     return {}
 
 
+_ARTICLE = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
+
+
+def leniently(script: Script, text: str) -> str:
+    """Return the text, or the one action that it is but for quotes, a final full stop, articles and the case of its
+    first letter.
+    """
+    if match_in(script, text) is not None:
+        return text
+    bare = text.strip(" \t\n\"'`“”‘’").rstrip(".!").rstrip()  # noqa: RUF001 - quotes that models write
+    bodies = (bare, _ARTICLE.sub("", bare))
+    variants = [f"{case(body[:1])}{body[1:]}" for body in bodies for case in (str.lower, str.upper)]
+    found = {meaning(script, one): one for one in variants if match_in(script, one) is not None}
+    return found.popitem()[1] if len(found) == 1 else text
+
+
 def meaning(script: Script, text: str) -> tuple[str, ...]:
     """Return what a text does: equal for two texts that are the same action with the same values, and for two that are none
     and read alike.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from refinesynth.actions.matching import leniently
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_tool_turns, render_turns
@@ -192,6 +193,13 @@ class Conversation(ABC):
 
     async def _act(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
         """Return the player's turn after `turns`."""
+        turn = await self._answered(turns, taken)
+        if self.settings.match == "strict" or (action := leniently(self.script, turn.action)) == turn.action:
+            return turn
+        self.session.repaired["action in other words"] += 1
+        return turn.model_copy(update={"action": action})
+
+    async def _answered(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
         asked = self._asked(turns)
         if self.caller is not None:
             view = render_tool_turns(self.script, turns)

@@ -99,15 +99,16 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, models: "Mapping[Role, Model]") -> None:
-        """Refuse tool calls in a play without a player; a player whose model has no tools plays in text.
+        """Refuse tool calls and lenient reading in a play without a player; a player whose model has no tools plays in
+        text.
 
         Raises:
             InputError: There is none.
         """
-        if self.settings.player_form == "tools" and "player" not in models:
-            raise InputError(
-                f"player_form is 'tools', and nobody plays turn by turn in the play {self.settings.play!r}"
-            )
+        settings = self.settings
+        for name, value in (("player_form", "tools"), ("match", "lenient")):
+            if getattr(settings, name) == value and "player" not in models:
+                raise InputError(f"{name} is {value!r}, and nobody plays turn by turn in the play {settings.play!r}")
 
     def has_enough(self) -> bool:
         """Return True if the run has its `n`; other problems of the folder are reported when it is opened."""

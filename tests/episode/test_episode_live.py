@@ -351,3 +351,12 @@ class _NotAtOnce(rules.BaseRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if any(isinstance(turn, PlayerTurn) and turn.action == "take key" for turn in draft.turns[:4]):
             yield Violation(rule="NotAtOnce", turn=2, code="out_of_turns", message="Not at once.", keeps_prefix=False)
+
+
+async def test_harmless_variants_are_read_where_that_is_asked_for() -> None:
+    spoken = [turn.model_copy(update={"action": f"{turn.action.capitalize()}."}) if at % 2 == 0 else turn
+              for at, turn in enumerate(GOOD)]  # fmt: skip
+    outcome = await live(*spoken).play(match="lenient")
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns == GOOD
+    assert outcome.repaired == {"action in other words": 5}
