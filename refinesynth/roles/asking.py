@@ -109,6 +109,7 @@ class Actor:
                     self.repaired[repair] += 1
                 return answer
             left -= 1
+            form = form.again(response)
             messages += (response, form.request(_feedback(response, problem)))
 
 
@@ -118,10 +119,10 @@ async def _respond(
     if calls.spent:
         raise CallsSpent(f"the {calls.most} completions that an episode may ask for are used up")
     sent = [*messages] if form.verbatim else model.prepare_messages([*messages], form.parameters)
-    settings = model.settings
-    # Many servers look for them in a model's thinking as well.
-    if form.stops and not model.profile.get("thinking_enabled_by_default", False):
-        settings = ModelSettings(**{**(settings or {}), "stop_sequences": [*form.stops]})
+    settings = ModelSettings(**{**(model.settings or {}), **form.settings})
+    if model.profile.get("thinking_enabled_by_default", False):
+        # Many servers look for stop sequences in a model's thinking as well.
+        settings.pop("stop_sequences", None)
     try:
         response = await model.request(sent, settings, form.parameters)
     except ContentFilterError as error:

@@ -1,7 +1,9 @@
 """The agent: thinks and acts, asked for text or with native tool calls."""
 
+import ast
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, cast
 
@@ -19,15 +21,17 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.actions.calls import Call, text_of, tools_of
+from refinesynth.actions.matching import match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
-from refinesynth.chat.react import STOPS, goes_on
+from refinesynth.chat.react import STOPS, action_label, goes_on
 from refinesynth.prompts import Prompts
 from refinesynth.roles.asking import Actor
-from refinesynth.roles.forms import AnswerForm, called, said
+from refinesynth.roles.forms import CALL_IN_TEXT, AnswerForm, called, said
 from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import PlayerTurn, Script
 
@@ -85,7 +89,7 @@ class ReactForm(AnswerForm[PlayerTurn]):
         return "text after the action" if goes_on(said(response)) else None
 
 
-_FORM = ReactForm(parameters=ModelRequestParameters(), text=_read, stops=STOPS)
+_FORM = ReactForm(parameters=ModelRequestParameters(), text=_read, settings=ModelSettings(stop_sequences=[*STOPS]))
 
 
 def _as_message(message: Message) -> ModelMessage:
@@ -128,10 +132,12 @@ class ToolPlayer(Actor):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm(AnswerForm[PlayerTurn]):
     """One call of a function of a script, and a thought: as text or, where there is none, as the model thought it for
-    itself.
+    itself. A call may stand in the text: `take(item="key")` on a line of its own, or an action after its label.
     """
 
     script: Script
+    thought: str = ""
+    """Thought of an answer without a call, behind which one is demanded."""
 
     @classmethod
     def of(cls, script: Script) -> Self:
@@ -147,10 +153,10 @@ class CallForm(AnswerForm[PlayerTurn]):
         """
         calls = called(response)
         if not calls:
-            return self.text(said(response))
+            return _in_text(self.script, said(response)) or self.text(said(response))
         if len(calls) > 1:
             raise ValueError(f"there are {len(calls)} calls; take one action at a time, by one call")
-        thought = said(response).strip() or _thinking(response)
+        thought = said(response).strip() or _thinking(response) or self.thought
         if not thought:
             # Whoever trains on it would learn to act without thinking.
             raise ValueError("there is no thought; write what you think as text beside the call")
@@ -158,6 +164,52 @@ class CallForm(AnswerForm[PlayerTurn]):
         if not action:
             raise ValueError("the call says nothing; call one of the functions")
         return PlayerTurn(thought=thought, action=action)
+
+    def again(self, response: ModelResponse) -> Self:
+        thought = "" if called(response) else _prose(said(response))
+        # Where a call is demanded, many servers let a model write nothing beside it.
+        return replace(self, thought=thought, settings=ModelSettings(tool_choice="required")) if thought else self
+
+    def repair(self, response: ModelResponse) -> str | None:
+        return AnswerForm.repair(self, response) if called(response) else CALL_IN_TEXT
+
+
+_WRITTEN = re.compile(r"^[ \t`]*([A-Za-z][\w.]*\(.{0,1000}\))[ \t`]*$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*```\w*[ \t]*$", re.MULTILINE)
+_NO_PROSE = re.compile(rf"[{{`]|^\W*(?:action|observation)\W*:|{_WRITTEN.pattern}", re.IGNORECASE | re.MULTILINE)
+
+
+def _in_text(script: Script, text: str) -> PlayerTurn | None:
+    """Return the turn of an answer whose text holds one call of a function, or one action after its label."""
+    found = [(one.start(), action) for one in _WRITTEN.finditer(text) if (action := _action(script, one[1]))]
+    at = action_label(text)
+    if not found and at is not None and not goes_on(text) and match_in(script, action := parse_player(text).action):
+        found = [(at, action)]
+    thought = _prose(text[: found[0][0]]) if len(found) == 1 else ""
+    return PlayerTurn(thought=thought, action=found[0][1]) if thought else None
+
+
+def _action(script: Script, source: str) -> str | None:
+    """Return the action of a call as Python writes it, with arguments by name or in order; nothing is executed."""
+    try:
+        call = ast.parse(source, mode="eval").body
+        if not isinstance(call, ast.Call):
+            return None
+        tool = next(one for one in tools_of(script) if one.name == ast.unparse(call.func))
+        given = {
+            **dict(zip(tool.properties.values(), call.args, strict=False)),
+            **{one.arg: one.value for one in call.keywords},
+        }
+        values = {str(name): ast.literal_eval(value) for name, value in given.items()}
+    except (StopIteration, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    return text_of(script, Call(tool.name, values)) if values.keys() == {*tool.properties.values()} else None
+
+
+def _prose(text: str) -> str:
+    """Return a text without its label and fences; nothing where it holds more than words."""
+    words = _FENCE.sub("", text).strip().removeprefix("Thought:").strip()
+    return "" if _NO_PROSE.search(words) else words
 
 
 def _no_call(text: str) -> PlayerTurn:
