@@ -28,7 +28,7 @@ from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.settings.mistakes import Asked
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, flagged_turns
 
 IN_THE_SCENE: Mapping[tuple[str, str], str] = {
     ("NothingBlank", "blank"): "Say in a sentence or more what you think, and then what you do.",
@@ -47,6 +47,7 @@ IN_THE_SCENE: Mapping[tuple[str, str], str] = {
         "missing, even if more steps are needed, and say what this step is for. Or do without it for good: say what you do instead, and why "
         "that is enough."
     ),
+    ("Cycle", "cycle"): "Again and again {action} has led back here. Try something different.",
     ("RulebookAnswers", "rulebook_fault"): "Nothing can come of {action} here. Try something different.",
 }
 """Rule and code to what the Player reads, in words that a person in the scene knows.
@@ -151,6 +152,7 @@ class Conversation(ABC):
         """See `Play.play`."""
         turns = start
         taken_back = TakenBack()
+        failed: object = None
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.begin_draft(after=len(turns))
             with span("attempt", stage="draft", number=self.record.drafts) as attempt:
@@ -162,6 +164,10 @@ class Conversation(ABC):
             self._ran_out = self._ran_out or talk.out_of_turns
             turns = up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
             taken_back = TakenBack.of(talk.draft, talk.verdict)
+            before, failed = failed, (turns, _failure(talk, len(turns)))
+            if before == failed:
+                # Told what was wrong, the roles did the same again: what led there is taken back, too.
+                turns, taken_back = before_the_mistake(turns, len(start)), TakenBack()
         return None
 
     @abstractmethod
@@ -249,6 +255,18 @@ def _out_of_turns(turns: int) -> Violation:
 
 def _refused(violation: Violation, *, keeping: int) -> Verdict:
     return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
+
+
+def _failure(talk: _Talk, start: int) -> object:
+    """What was done from `start` on, and what was wrong with it; equal for attempts that failed alike."""
+    found = [(one.rule, one.code, one.turn) for one in talk.verdict.violations if rejects(one)]
+    return found, [turn.action for turn in talk.draft.turns[start:] if isinstance(turn, PlayerTurn)]
+
+
+def before_the_mistake(turns: Turns, least: int) -> Turns:
+    """The turns before the player's last mistake, or before its last action if there is none; `least` at least."""
+    acts = [at for at, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
+    return turns[: max(least, [0, *acts, *flagged_turns(turns)][-1])]
 
 
 def up_to_an_observation(draft: Draft, verified: int) -> Turns:

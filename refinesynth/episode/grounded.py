@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import meaning
-from refinesynth.actions.wording import quoted
+from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
 from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns, write_script
@@ -115,6 +115,9 @@ class Grounded(Conversation):
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
             raise Unanswerable(act, _fault(len(turns), act.action, ruling.problem))
+        if ruling.kind is None and self._goes_round(turns, act.action, state):
+            message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
+            raise Unanswerable(act, Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
         ruled = Ruled(
             action=act.action,
             ruling=ruling,
@@ -123,6 +126,16 @@ class Grounded(Conversation):
             excuse=self._excuse(turns, act.action, state, ruling),
         )
         return act, await self._worded(act, ruled, turns, taken)
+
+    def _goes_round(self, turns: Turns, action: str, state: JsonValue) -> bool:
+        """Return whether the action was taken in this state twice since the last mistake or transient failure."""
+        same: list[int] = []
+        for at, (act, answer) in enumerate(zip(turns[::2], turns[1::2], strict=True)):
+            if isinstance(answer, DungeonMasterTurn) and (answer.flagged or answer.transient):
+                same.clear()
+            elif isinstance(act, PlayerTurn) and folded(act.action) == folded(action):
+                same.append(2 * at)
+        return len(same) > 1 and sum(self._state_after(turns[:at]) == state for at in same) > 1
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """The world's state, from the actions alone."""

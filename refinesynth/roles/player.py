@@ -1,10 +1,9 @@
 """The agent: thinks and acts, asked for text or with native tool calls."""
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self, cast
 
 import orjson
@@ -132,7 +131,7 @@ class ToolPlayer(Actor):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm(AnswerForm[PlayerTurn]):
     """One call of a function of a script, and a thought: as text or, where there is none, as the model thought it for
-    itself. A call may stand in the text: `take(item="key")` on a line of its own, or an action after its label.
+    itself. An available action after its label, in text, stands for a call.
     """
 
     script: Script
@@ -142,8 +141,16 @@ class CallForm(AnswerForm[PlayerTurn]):
     @classmethod
     def of(cls, script: Script) -> Self:
         """For the functions of this script."""
-        tools = [_tool(one.definition()["function"]) for one in tools_of(script)]
-        return cls(parameters=ModelRequestParameters(function_tools=tools), text=_no_call, script=script)
+        functions = [one.definition()["function"] for one in tools_of(script)]
+        tools = [
+            ToolDefinition(
+                name=one["name"], description=one["description"], parameters_json_schema=one["parameters"], strict=False
+            )
+            for one in functions
+        ]
+        return cls(
+            parameters=ModelRequestParameters(function_tools=tools), text=partial(_in_words, script), script=script
+        )
 
     def read(self, response: ModelResponse) -> PlayerTurn:
         """The turn in a response.
@@ -153,7 +160,7 @@ class CallForm(AnswerForm[PlayerTurn]):
         """
         calls = called(response)
         if not calls:
-            return _in_text(self.script, said(response)) or self.text(said(response))
+            return self.text(said(response))
         if len(calls) > 1:
             raise ValueError(f"there are {len(calls)} calls; take one action at a time, by one call")
         thought = said(response).strip() or _thinking(response) or self.thought
@@ -174,56 +181,19 @@ class CallForm(AnswerForm[PlayerTurn]):
         return AnswerForm.repair(self, response) if called(response) else CALL_IN_TEXT
 
 
-_WRITTEN = re.compile(r"^[ \t`]*([A-Za-z][\w.]*\(.{0,1000}\))[ \t`]*$", re.MULTILINE)
-_FENCE = re.compile(r"^[ \t]*```\w*[ \t]*$", re.MULTILINE)
-_NO_PROSE = re.compile(rf"[{{`]|^\W*(?:action|observation)\W*:|{_WRITTEN.pattern}", re.IGNORECASE | re.MULTILINE)
-
-
-def _in_text(script: Script, text: str) -> PlayerTurn | None:
-    """Return the turn of an answer whose text holds one call of a function, or one action after its label."""
-    found = [(one.start(), action) for one in _WRITTEN.finditer(text) if (action := _action(script, one[1]))]
+def _in_words(script: Script, text: str) -> PlayerTurn:
+    """Return the turn of an answer without a call: an available action after its label stands for one."""
     at = action_label(text)
-    if not found and at is not None and not goes_on(text) and match_in(script, action := parse_player(text).action):
-        found = [(at, action)]
-    thought = _prose(text[: found[0][0]]) if len(found) == 1 else ""
-    return PlayerTurn(thought=thought, action=found[0][1]) if thought else None
-
-
-def _action(script: Script, source: str) -> str | None:
-    """Return the action of a call as Python writes it, with arguments by name or in order; nothing is executed."""
-    try:
-        call = ast.parse(source, mode="eval").body
-        if not isinstance(call, ast.Call):
-            return None
-        tool = next(one for one in tools_of(script) if one.name == ast.unparse(call.func))
-        given = {
-            **dict(zip(tool.properties.values(), call.args, strict=False)),
-            **{one.arg: one.value for one in call.keywords},
-        }
-        values = {str(name): ast.literal_eval(value) for name, value in given.items()}
-    except (StopIteration, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return None
-    return text_of(script, Call(tool.name, values)) if values.keys() == {*tool.properties.values()} else None
-
-
-def _prose(text: str) -> str:
-    """Return a text without its label and fences; nothing where it holds more than words."""
-    words = _FENCE.sub("", text).strip().removeprefix("Thought:").strip()
-    return "" if _NO_PROSE.search(words) else words
-
-
-def _no_call(text: str) -> PlayerTurn:
-    del text
+    thought = "" if at is None else _prose(text[:at])
+    if thought and match_in(script, action := parse_player(text).action):
+        return PlayerTurn(thought=thought, action=action)
     raise ValueError("no function is called; write your thought as text, and call one function, which is your action")
 
 
-def _tool(function: Mapping[str, Any]) -> ToolDefinition:
-    return ToolDefinition(
-        name=function["name"],
-        description=function["description"],
-        parameters_json_schema=function["parameters"],
-        strict=False,
-    )
+def _prose(text: str) -> str:
+    """Return a text without its label; nothing where it holds JSON, code or an action."""
+    words = text.strip().removeprefix("Thought:").strip()
+    return "" if re.search(r"[{`]|\w\(", words) or action_label(words) is not None else words
 
 
 def _thinking(response: ModelResponse) -> str:

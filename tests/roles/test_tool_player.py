@@ -124,10 +124,8 @@ def text(words: str) -> ModelResponse:
 @pytest.mark.parametrize(
     "written",
     [
-        'I see it.\n```python\ntake(thing="key")\n```',
-        "Thought: I see it.\n\n`take('key')`",
-        "I see it.\ntake(thing='key')",
         "Thought: I see it.\nAction: take key",
+        "Thought: I see it.\nAction: take key\nObservation: You win.",
         "I see it.\n**Action:** `take key`",
     ],
 )
@@ -141,17 +139,12 @@ async def test_a_call_in_the_text_is_a_call_where_it_is_clear(written: str) -> N
 @pytest.mark.parametrize(
     "written",
     [
-        'I see it.\ntake(thing="key")\ntake(thing="box")',
-        "I see it.\ntake(key)",
-        "I see it.\ntake()",
-        "I see it.\ntake(item='key')",
-        "I see it.\nfly('key')",
-        "I see it.\nprint.me('key')\nx.take('key')",
+        "I see it.\ntake('key')",
+        "I see it.\nAction: take key\nAction: open box",
         "I see it.\nAction: fly away",
-        "I see it.\nAction: take key\nObservation: You win.",
-        "take('key')",
-        '{"a": 1}\ntake("key")',
-        "I see it.\ntake(" + "(" * 300 + ")",
+        '{"a": 1}\nAction: take key',
+        "",
+        "Action: take key",
     ],
 )
 async def test_any_other_text_with_a_call_is_asked_again(written: str) -> None:
