@@ -22,18 +22,13 @@ from refinesynth.trajectory.weak_cache import weakly_cached
 
 MAX_ACTION_CHARACTERS = 10_000
 """Longest action text that is matched, in characters; a longer one matches nothing."""
-
 _COMPARED_CHARACTERS = 200
 """Characters of a text that are compared to find the nearest action: the comparison is quadratic."""
-
 _COMPARED_ACTIONS = 100
 """Most actions that are compared to find the nearest."""
-
 _SHOWN = 80
 """Characters of a text that are repeated to the player."""
-
 _CASE = "capital and small letters count"
-
 _REMEMBERED = 256
 """Answers of `match_in` that are kept of a script: role, rules and DungeonMaster's request ask for the same one
 after another."""

@@ -31,9 +31,7 @@ After each action you are told what happened. If an action turns out wrong, find
 """Form of the answer in earlier versions: models went on behind it with `After action: ...`."""
 
 STOPS = ("\nObservation:", "\nAfter action:", "\nAfter Action:")
-"""Stop sequences for a player's answer: labels of what only the environment says. `\nThought:` is none of them: many
-models write a blank line before their first thought.
-"""
+"""Stop sequences for a player's answer. `\nThought:` is none: many models write a blank line before their first one."""
 
 SOMEWHERE = "You are in an environment that answers each of your actions."
 """Introduction of a script that has none."""
@@ -167,11 +165,10 @@ def read_player(text: str) -> PlayerTurn:
     thought, separator, action = text.partition("\nAction: ")
     if separator and thought.startswith("Thought: "):
         return PlayerTurn(thought=thought.removeprefix("Thought: "), action=action)
-    labels, words, at = _labels(text)
+    labels, _, at = _labels(text)
     if at is None or not text[labels[at].end() :].strip():
         raise ValueError(_NO_ACTION)
-    begin = labels[0].end() if words[0] == "thought" and not text[: labels[0].start()].strip() else 0
-    return PlayerTurn(thought=text[begin : labels[at].start()].strip(), action=text[labels[at].end() :].strip())
+    return PlayerTurn(thought=split_thought(text)[0], action=text[labels[at].end() :].strip())
 
 
 def split_thought(text: str) -> tuple[str, str]:

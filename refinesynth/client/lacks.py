@@ -28,7 +28,6 @@ class Lack(StrEnum):
     """Forced tool call; tools can be offered without it."""
     SEED = "seed"
     STOP = "stop"
-    """Stop sequences."""
 
 
 _THEN: Mapping[Lack, str] = {

@@ -38,10 +38,9 @@ IN_THE_SCENE: Mapping[tuple[str, str], str] = {
     ),
     ("SizeLimits", "turn_too_long"): "Say what you think in a few sentences, and then what you do in one line.",
     ("NoLeaks", "leak"): "Think only of the place, the goal and what you were told there.",
-    (
-        "NoRepeatedMistake",
-        "mistake_repeated",
-    ): "{action} has been tried before and did not work. Try something different.",
+    ("NoRepeatedMistake", "mistake_repeated"): (
+        "{action} has been tried before and did not work. Try something different."
+    ),
     ("RealRefinement", "not_refined"): (
         "{tried} did not work, and you were told: {answer}. Answer that moment anew, in one of two ways. Take the first step towards what was "
         "missing, even if more steps are needed, and say what this step is for. Or do without it for good: say what you do instead, and why "
@@ -134,10 +133,9 @@ class Conversation(ABC):
 
     def __init__(self, cast: Cast, script: Script) -> None:
         self.player = cast.actor(Player, Role.PLAYER)
-        self.caller: ToolPlayer | None = None
+        calls = cast.settings.player_form == "tools"
+        self.caller = cast.actor(ToolPlayer, Role.PLAYER, script=script) if calls else None
         """Plays in the place of `player`, as long as its model is one that can call."""
-        if cast.settings.player_form == "tools":
-            self.caller = cast.actor(ToolPlayer, Role.PLAYER, script=script)
         self.verifier = cast.verifier
         self.script = script
         self.record = cast.record
@@ -149,7 +147,6 @@ class Conversation(ABC):
         """True if an earlier attempt at this play ran out of turns."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
-        """See `Play.play`."""
         turns = start
         taken_back = TakenBack()
         failed: object = None
@@ -198,7 +195,6 @@ class Conversation(ABC):
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 
     async def _act(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
-        """Return the player's turn after `turns`."""
         turn = await self._answered(turns, taken)
         if self.settings.match == "strict" or (action := leniently(self.script, turn.action)) == turn.action:
             return turn
@@ -258,7 +254,7 @@ def _refused(violation: Violation, *, keeping: int) -> Verdict:
 
 
 def _failure(talk: _Talk, start: int) -> object:
-    """What was done from `start` on, and what was wrong with it; equal for attempts that failed alike."""
+    """Faults of an attempt and its actions from `start` on; equal for attempts that failed alike."""
     found = [(one.rule, one.code, one.turn) for one in talk.verdict.violations if rejects(one)]
     return found, [turn.action for turn in talk.draft.turns[start:] if isinstance(turn, PlayerTurn)]
 

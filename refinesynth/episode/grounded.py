@@ -53,19 +53,15 @@ class GroundedPlay(Play):
         return (Role.PLAYER,) if settings.grounding.terse else super().voices(settings)
 
     def rules(self) -> Rule:
-        """See `Play.rules`."""
         return chains.grounded()
 
     def script_rules(self, grounding: Grounding) -> Rule:
-        """See `Play.script_rules`."""
         return chains.grounded_script(difficulty=grounding.difficulty or USUAL)
 
     def needs(self) -> Rule:
-        """See `Play.needs`."""
         return RulebookCompiles()
 
     def digest(self, prompts: Prompts) -> str:
-        """See `Play.digest`."""
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
 
     async def write(self, cast: Cast) -> Script | None:
@@ -86,7 +82,6 @@ class GroundedPlay(Play):
         return await write_script(writer, cast, needs=self.needs())
 
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        """See `Play.play`."""
         return await Grounded(cast, script).play(start)
 
 
@@ -194,13 +189,8 @@ class Grounded(Conversation):
         if ruling.kind is not None or ruling.state is state or tried_before(turns, action):
             return None
         seed = self.session.seed
-        if not fails(
-            self.settings.grounding.transient,
-            seed=seed,
-            replica=self.number,
-            attempt=self.record.drafts,
-            turn=len(turns),
-        ):
+        share, attempt = self.settings.grounding.transient, self.record.drafts
+        if not fails(share, seed=seed, replica=self.number, attempt=attempt, turn=len(turns)):
             return None
         before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
         return excuse(seed=seed, replica=self.number, before=before)

@@ -71,7 +71,6 @@ class Actor:
     """Number of times that an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls, kw_only=True)
     repaired: Counter[str] = field(default_factory=Counter[str], kw_only=True)
-    """See `Session.repaired`."""
 
     async def ask(
         self,

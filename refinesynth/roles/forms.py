@@ -33,7 +33,6 @@ _TOOL = "final_result"
 """Name of the tool that a model is to call where it answers so."""
 
 CALL_IN_TEXT = "call in text"
-"""Kind of a repair."""
 
 _OBJECT = TypeAdapter(dict[str, Any])
 

@@ -44,11 +44,7 @@ class Player(Actor):
     """
 
     async def act(
-        self,
-        view: Sequence[Message],
-        *,
-        mistake: Asked | None = None,
-        violations: Sequence[str] = (),
+        self, view: Sequence[Message], *, mistake: Asked | None = None, violations: Sequence[str] = ()
     ) -> PlayerTurn:
         """The next turn after `view`, which ends with a user message.
 
@@ -111,11 +107,7 @@ class ToolPlayer(Actor):
         return CallForm.of(self.script)
 
     async def act(
-        self,
-        view: Sequence[ToolMessage],
-        *,
-        mistake: Asked | None = None,
-        violations: Sequence[str] = (),
+        self, view: Sequence[ToolMessage], *, mistake: Asked | None = None, violations: Sequence[str] = ()
     ) -> PlayerTurn:
         """The next turn after `view`, as `Player.act`; the private note stands at the end of the last message, the
         answer to a call or the task.

@@ -81,14 +81,9 @@ def _form(kind: Kind, least: int) -> AnswerForm[Script]:
 
 
 _OPS = {
-    "append": "add",
-    "push": "add",
-    "insert": "add",
-    "increment": "add",
-    "delete": "remove",
-    "replace": "set",
-    "put": "set",
-    "assign": "set",
+    word: op
+    for op, words in {"add": "append push insert increment", "remove": "delete", "set": "replace put assign"}.items()
+    for word in words.split()
 }
 """Other words for what an effect does."""
 

@@ -40,10 +40,9 @@ EXHAUSTIVE = 64
 def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
     """Values by placeholder, at most `most` times.
 
-    All combinations where there are at most `EXHAUSTIVE`, in which a parameter that takes any value counts as one.
-    Otherwise a covering set: as many rows as the longest list, so that every allowed value occurs in one at least, and
-    then the same lists shifted against each other, so that values meet others than the first time. Parameters that take
-    any value get `SAMPLES` in turn, one for each row.
+    All combinations up to `EXHAUSTIVE`, a parameter that takes any value counting as one. Else as many rows as the
+    longest list, so that every allowed value occurs, and then the same lists shifted against each other, so that values
+    meet others. Parameters that take any value get `SAMPLES` in turn, one for each row.
     """
     names = action.placeholders
     lists = [action.parameters.get(name, ()) for name in names]

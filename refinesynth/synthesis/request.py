@@ -99,8 +99,7 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, models: "Mapping[Role, Model]") -> None:
-        """Refuse tool calls and lenient reading in a play without a player; a player whose model has no tools plays in
-        text.
+        """Refuse tool calls and lenient reading in a play without a player; one without tools plays in text.
 
         Raises:
             InputError: There is none.
