@@ -18,6 +18,7 @@ from refinesynth.run.folder import one_of_each_script, stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
+from refinesynth.world.chance import drawn
 
 _NAMED = 3
 
@@ -86,15 +87,20 @@ class GroundedEnvironment:
         """
         if steps < 1 or not 0 <= slips < 1:
             raise ValueError(f"steps is {steps} and slips {slips}; expected 1 or more, and at least 0 and below 1")
-        self.script = script
+        self._written = self.script = script
         self.steps = steps
         self.slips = slips
         self.world = World(script)
         self.reset()
 
     def reset(self, seed: int = 0, *, form: Literal["react", "tools"] = "react") -> str:
-        """Begin a play and return the first user message of `chat` in this form."""
+        """Begin a play and return the first user message of `chat` in this form.
+
+        `seed` draws the slips, and what the rulebook leaves to chance (`Rulebook.draws`): `script` is then the one that
+        was drawn.
+        """
         self._seed = seed
+        self.script = drawn(self._written, seed)
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0

@@ -203,6 +203,12 @@ class Solvable(Stage, built_in=True):
             )
             message = f"{tried}. Mend the requirements, effects or goal, and write a solution, action by action."
             yield "unsolvable", message
+        for drawn in found.unproved_draws[:_MOST]:
+            message = (
+                f"With {drawn} drawn, no way to the goal was found. Mend the requirements or effects, or leave the value "
+                "out of `draws`."
+            )
+            yield "unsolvable", message
 
 
 @dataclass(frozen=True, config=FIELDS)

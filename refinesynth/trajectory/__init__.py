@@ -20,6 +20,7 @@ from refinesynth.trajectory.record import (
 )
 from refinesynth.trajectory.rulebook import (
     ConditionalText,
+    Draw,
     Effect,
     EffectOp,
     Invariant,
@@ -57,6 +58,7 @@ __all__ = [
     "Difficulty",
     "Draft",
     "DraftTurn",
+    "Draw",
     "DungeonMasterTurn",
     "Effect",
     "EffectOp",

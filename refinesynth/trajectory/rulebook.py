@@ -29,6 +29,9 @@ MAX_TOLD = 200
 MAX_CEL = 1_000
 """Longest CEL expression, in characters."""
 
+MAX_DRAWS = 4
+"""Most draws of a rulebook."""
+
 MAX_SOLUTION = 100
 """Most actions of a solution."""
 
@@ -132,6 +135,17 @@ class Knowledge(Value):
     words and in any case, unless that action was given it as a value."""
 
 
+class Draw(Value):
+    """A value of the environment that a seed draws when the world is played as an environment."""
+
+    path: str = Field(max_length=MAX_TEXT)
+    """JSON Pointer to a value that the environment holds."""
+    values: tuple[JsonValue, ...] = Field(min_length=2, max_length=16)
+    """Values that it can have, among them the one that the environment holds."""
+    shares: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), exclude_if=absent)
+    """Relative frequency of each value; none means that all are equally likely."""
+
+
 class Rulebook(Value):
     """Executable part of a grounded script, beside the laws of its actions (`ActionSpec.requires`, `effects`, `reveals`)."""
 
@@ -146,5 +160,8 @@ class Rulebook(Value):
     """Effects of every accepted action, after its own: time that passes, a kettle that comes to the boil."""
     knows: Knowledge | None = Field(default=None, exclude_if=_unsaid)
     """Record of what the player has read; none is kept by default."""
+    draws: tuple[Draw, ...] = Field(default=(), max_length=MAX_DRAWS, exclude_if=absent)
+    """Chance: parts of the environment that `GroundedEnvironment.reset` draws by its seed. The goal must be reachable
+    from all that can be drawn. Runs play the environment as it is written."""
     solution: tuple[str, ...] = Field(default=(), max_length=MAX_SOLUTION)
     """Action texts by which its author reaches the goal from the beginning. Never shown to the player."""

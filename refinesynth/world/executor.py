@@ -14,6 +14,7 @@ from refinesynth.actions.matching import match_in, refusal
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
 from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.world.chance import check_draws
 from refinesynth.world.compiled import (
     DONE,
     CompiledAction,
@@ -63,6 +64,7 @@ class World:
             raise RulebookError(
                 f"the script has {count:,} actions; at most {MAX_ACTIONS} can be executed, so leave some out"
             )
+        check_draws(self.script)
         names = [
             value
             for spec in self.script.actions

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import Difficulty, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.world.chance import outcomes
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World, world_or_problem
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
@@ -135,7 +136,9 @@ class Solvability:
     """True if every state was seen that can be reached: what was not found then does not exist, and `shortest` is the
     shortest."""
     met_at_start: bool = False
-    """True if the goal is reached before anything is done."""
+    """True if the goal is reached before anything is done, in the environment or one that can be drawn."""
+    unproved_draws: tuple[str, ...] = ()
+    """Environments that can be drawn and from which no way to the goal was found."""
     unusable: tuple[str, ...] = ()
     """Name templates of actions that can never be possible, wherever one goes: that is certain."""
     never_in_place: tuple[str, ...] = ()
@@ -180,6 +183,8 @@ class _Checker:
     never_in_place: tuple[str, ...] = ()
     never_made: tuple[str, ...] = ()
     difficulty: Difficulty | None = None
+    unproved_draws: tuple[str, ...] = ()
+    drawn_met: bool = False
     faults: RulebookFaults = field(default_factory=RulebookFaults)
 
     def found(self) -> Solvability:
@@ -188,7 +193,8 @@ class _Checker:
             solution_problem=self.solution_problem,
             shortest=None if self.shortest is None else tuple(action.text for action in self.shortest),
             exhausted=self.exhausted,
-            met_at_start=self.world.done(cast("JsonValue", self.world.script.environment)),
+            met_at_start=self.drawn_met or self.world.done(cast("JsonValue", self.world.script.environment)),
+            unproved_draws=self.unproved_draws,
             unusable=self.unusable,
             never_in_place=self.never_in_place,
             never_made=self.never_made,
@@ -201,6 +207,8 @@ class _Checker:
         texts, complete = some_ground_actions(self.world, MAX_CHECKED_ACTIONS)
         rulebook = self.world.script.rulebook
         solution = () if rulebook is None else rulebook.solution
+        # What is impossible in this environment may be possible in one that is drawn.
+        complete = complete and not (rulebook and rulebook.draws)
         planner = Planner(self.world, (*texts, *solution), WorkLimit(MAX_CHECKED_WORK))
         explorer = Explorer(planner, self.faults)
         start = explorer.begin(cast("JsonValue", self.world.script.environment))
@@ -213,6 +221,7 @@ class _Checker:
         wide = explorer.breadth_first(start, MAX_EXPANDED_STATES)
         self.exhausted = complete and wide.exhausted
         self._improve(wide.way)
+        self._check_draws(explorer)
         if self.shortest is None:
             self._check_goal(wide.nodes)
         path = explorer.follow(start, self.shortest or ())
@@ -247,6 +256,19 @@ class _Checker:
                 self.faults.add("knows", f"knows: {what}; put it into the list")
         except Inapplicable as error:
             self.faults.add("knows", f"knows: {error}; put an empty list there")
+
+    def _check_draws(self, explorer: Explorer) -> None:
+        """Look for a way to the goal from each environment that can be drawn, the known solution first."""
+        drawn = {words: cast("JsonValue", script.environment) for words, script in outcomes(self.world.script)}
+        self.unproved_draws = tuple(drawn)
+        for words, state in drawn.items():
+            start = explorer.begin(state)
+            self._check_beginning(start)
+            self.drawn_met = self.drawn_met or explorer.done(start)
+            way = explorer.follow(start, self.shortest or ())
+            planner = explorer.planner
+            if explorer.done(way[-1]) or planner.find(state, planner.goal, MAX_SEARCHED_STATES) is not None:
+                self.unproved_draws = tuple(other for other in self.unproved_draws if other != words)
 
     def _own_solution(
         self, explorer: Explorer, start: Node, solution: Sequence[str]

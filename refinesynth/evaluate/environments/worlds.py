@@ -28,6 +28,7 @@ from refinesynth.evaluate.environments.environment import (
 )
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import check_solvability
+from refinesynth.world.chance import as_written
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.ground import some_ground_actions
 
@@ -47,7 +48,8 @@ class GroundedWorld:
         try:
             script = Script.model_validate(instance.data["script"])
             history = tuple(Exchange(*one) for one in instance.data.get("before", ()))
-            self._played = GroundedEnvironment(script)
+            # A history was played in the environment as it is written.
+            self._played = GroundedEnvironment(as_written(script) if history else script)
             self._played.reset(int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16))
             failed_by_chance = set(instance.data.get("transient", ()))
             for at, one in enumerate(history):
