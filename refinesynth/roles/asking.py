@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.settings import merge_model_settings
 
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.prompts import Prompts
@@ -118,12 +118,12 @@ async def _respond(
     if calls.spent:
         raise CallsSpent(f"the {calls.most} completions that an episode may ask for are used up")
     sent = [*messages] if form.verbatim else model.prepare_messages([*messages], form.parameters)
-    settings = ModelSettings(**{**(model.settings or {}), **form.settings})
+    own = form.settings.copy()
     if model.profile.get("thinking_enabled_by_default", False):
         # Many servers look for stop sequences in a model's thinking as well.
-        settings.pop("stop_sequences", None)
+        own.pop("stop_sequences", None)
     try:
-        response = await model.request(sent, settings, form.parameters)
+        response = await model.request(sent, merge_model_settings(model.settings, own), form.parameters)
     except ContentFilterError as error:
         raise _refused(model, str(error)) from error
     except UnexpectedModelBehavior as error:

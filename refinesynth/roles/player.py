@@ -170,7 +170,7 @@ class CallForm(AnswerForm[PlayerTurn]):
         return replace(self, thought=thought, settings=ModelSettings(tool_choice="required")) if thought else self
 
     def repair(self, response: ModelResponse) -> str | None:
-        return AnswerForm.repair(self, response) if called(response) else CALL_IN_TEXT
+        return super(CallForm, self).repair(response) if called(response) else CALL_IN_TEXT
 
 
 def _in_words(script: Script, text: str) -> PlayerTurn:

@@ -385,8 +385,9 @@ class _NotAtOnce(rules.BaseRule):
 
 
 async def test_harmless_variants_are_read_where_that_is_asked_for() -> None:
-    spoken = [turn.model_copy(update={"action": f"{turn.action.capitalize()}."}) if at % 2 == 0 else turn
-              for at, turn in enumerate(GOOD)]  # fmt: skip
+    spoken = [
+        player(f"{turn.action.capitalize()}.", turn.thought) if isinstance(turn, PlayerTurn) else turn for turn in GOOD
+    ]
     outcome = await live(*spoken).play(match="lenient")
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
