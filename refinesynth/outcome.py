@@ -70,7 +70,7 @@ class EpisodeOutcome(Value):
     """True if there is none because the backend failed or the deadline passed, which tells nothing of the data."""
     doubtful: bool = False
     """True if its backend gave it nothing to use, and had given nobody anything: see `EpisodeDoubtful`."""
-    repaired: Mapping[str, int] = Field(default_factory=dict[str, int])
+    salvaged: Mapping[str, int] = Field(default_factory=dict[str, int])
     """Repairs of answers that could be used, by kind."""
     usage: Usage = Usage()
     """Of the whole episode, refused attempts included."""

@@ -175,9 +175,9 @@ def test_a_trajectory_is_rendered_whole() -> None:
     played = (player("look"), dm("No.", "logic"), player("take a from b"), dm("Task Succeed"))
     whole = trajectory(*played, script=SCRIPT)
     assert to_messages(whole)[1:] == [
-        Message("assistant", "Thought: I try this.\nAction: look", loss=False),
+        Message("assistant", "Thought: I try this.\nAction: look", loss=False, label="mistake"),
         Message("user", "No.", loss=False),
-        Message("assistant", "Thought: I try this.\nAction: take a from b", loss=True),
+        Message("assistant", "Thought: I try this.\nAction: take a from b", loss=True, label="player"),
         Message("user", "Task Succeed", loss=False),
     ]
 

@@ -15,6 +15,9 @@ BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend | Sequence[s
 """Name or backend, or a mapping from role to these with `default` for the rest; a list for a role whose models take
 turns."""
 
+PLANNER = "planner"
+"""Backend of the role `repairer` alone: plans in the executed world, without a model."""
+
 DEFAULT = "default"
 """Key for roles that a mapping does not name."""
 
@@ -48,10 +51,11 @@ def resolve(spec: str | Backend) -> Backend:
 
 
 def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
-    """Return a backend for every role.
+    """Return a backend for every role, but for a repairer that is the planner.
 
     Several for one role take turns by episode and play. In a mapping, roles without a key get `default`; the narrator
-    first takes the DungeonMaster's, and the judge takes it where there is no default.
+    first takes the DungeonMaster's, and the judge takes it where there is no default, as the repairer does the
+    Player's.
 
     Raises:
         ConfigurationError: A key is no role, a role has no backend, or a name is unknown.
@@ -73,7 +77,8 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
             raise ConfigurationError(
                 f"no backend for {role}: the mapping has {_listed(given)}; add {role!r} or {DEFAULT!r}"
             )
-        chosen[role] = found
+        if found.model != PLANNER:
+            chosen[role] = found
     return chosen
 
 
@@ -83,6 +88,8 @@ def resolve_mixture(role: str, spec: object) -> Backend:
     Raises:
         ConfigurationError: It is none of these, or a name is unknown.
     """
+    if role == Role.REPAIRER and isinstance(spec, str) and spec.strip().casefold() == PLANNER:
+        return Backend(name=PLANNER, model=PLANNER)
     if isinstance(spec, str | Backend):
         return resolve(spec)
     several = cast("Sequence[object]", spec) if isinstance(spec, Sequence) else ()
@@ -97,7 +104,7 @@ def _fallbacks(role: Role) -> tuple[str, ...]:
         return role, Role.DUNGEON_MASTER, DEFAULT
     if role is Role.JUDGE:
         return role, DEFAULT, Role.DUNGEON_MASTER, Role.NARRATOR
-    return role, DEFAULT
+    return (role, DEFAULT, Role.PLAYER) if role is Role.REPAIRER else (role, DEFAULT)
 
 
 def _rehearsal(name: str) -> Backend:
@@ -110,7 +117,7 @@ def _rehearsal(name: str) -> Backend:
 
 
 def rehearsal_faults(model: str) -> dict[str, float]:
-    """Return the rates in `rehearsal:FAULT=RATE,...`; empty if there are none.
+    """Return the rates in `rehearsal:FAULT=RATE,...`, of which `skill` is the Player's; empty if there are none.
 
     Raises:
         ConfigurationError: The rehearsal has no such fault, or a rate is no probability.

@@ -14,5 +14,7 @@ class Role(StrEnum):
     """The agent in live play."""
     NARRATOR = "narrator"
     """Writes both voices in narrated play."""
+    REPAIRER = "repairer"
+    """Acts after a mistake of the Player, where a run has one."""
     JUDGE = "judge"
     """Gives the Verifier's second opinion, off by default."""

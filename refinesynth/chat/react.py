@@ -37,6 +37,10 @@ SOMEWHERE = "You are in an environment that answers each of your actions."
 """Introduction of a script that has none."""
 
 
+TurnLabel = Literal["", "player", "mistake", "repair"]
+"""Label of a player's turn: right, flagged as wrong, or right and by the repairer."""
+
+
 class Message(NamedTuple):
     """One chat message."""
 
@@ -44,6 +48,8 @@ class Message(NamedTuple):
     content: str
     loss: bool
     """True if training learns to write this message."""
+    label: TurnLabel = ""
+    """Of an assistant's message."""
 
 
 def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
@@ -233,6 +239,11 @@ def _unwrapped(action: str) -> str:
     return action
 
 
+def label_of(turn: PlayerTurn, *, mistake: bool) -> TurnLabel:
+    """Return the label of a player's turn."""
+    return "mistake" if mistake else "player" if turn.by is None else "repair"
+
+
 def to_messages(trajectory: Trajectory) -> list[Message]:
     """A whole trajectory as chat messages, the closing observation included.
 
@@ -251,12 +262,14 @@ def render_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn]
     messages = [Message("user", render_task(script), loss=False)]
     for at, turn in enumerate(turns):
         if isinstance(turn, PlayerTurn):
-            message = Message("assistant", render_player(turn), loss=at not in mistakes)
+            label = label_of(turn, mistake=at in mistakes)
+            message = Message("assistant", render_player(turn), label != "mistake", label)
         else:
             message = Message("user", turn.observation, loss=False)
         last = messages[-1]
         if last.role == message.role:
-            messages[-1] = Message(last.role, f"{last.content}\n\n{message.content}", loss=last.loss and message.loss)
+            decisive = message if last.loss else last
+            messages[-1] = decisive._replace(content=f"{last.content}\n\n{message.content}")
         else:
             messages.append(message)
     return messages

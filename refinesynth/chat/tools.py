@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from refinesynth.actions.calls import Call, call_of, text_of, tools_of
-from refinesynth.chat.react import Message, introduced, render_player, render_task, task_with_actions
+from refinesynth.chat.react import (
+    Message,
+    TurnLabel,
+    introduced,
+    label_of,
+    render_player,
+    render_task,
+    task_with_actions,
+)
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory, flagged_turns
 
@@ -40,6 +48,8 @@ class ToolMessage(NamedTuple):
     """Of the call that is made, or answered."""
     call: Call | None = None
     """An assistant's action."""
+    label: TurnLabel = ""
+    """Of an assistant's message."""
 
     def openai(
         self, thought: ThoughtIn = "content", *, arguments: Literal["text", "object"] = "text"
@@ -78,9 +88,11 @@ def render_tool_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMaster
         if isinstance(turn, PlayerTurn):
             if last.call is not None:
                 messages.append(ToolMessage("tool", "", loss=False, id=last.id))
-            right = at not in mistakes
+            label = label_of(turn, mistake=at in mistakes)
             call = call_of(script, turn.action)
-            messages.append(ToolMessage("assistant", turn.thought, loss=right, id=f"call{at:05d}", call=call))
+            messages.append(
+                ToolMessage("assistant", turn.thought, label != "mistake", f"call{at:05d}", call=call, label=label)
+            )
         elif last.call is not None:
             messages.append(ToolMessage("tool", turn.observation, loss=False, id=last.id))
         else:
@@ -110,7 +122,7 @@ def to_react(script: Script, messages: Sequence[ToolMessage]) -> list[Message]:
     for message in messages:
         if message.call is not None:
             turn = PlayerTurn(thought=message.content, action=text_of(script, message.call))
-            found.append(Message("assistant", render_player(turn), loss=message.loss))
+            found.append(Message("assistant", render_player(turn), message.loss, message.label))
         elif not found:
             found.append(Message("user", render_task(script) + message.content.removeprefix(task), loss=False))
         else:

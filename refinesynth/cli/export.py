@@ -20,6 +20,7 @@ from refinesynth.cli.terminal import output as standard_output
 from refinesynth.cli.train import Set
 from refinesynth.cli.train_display import lost_of
 from refinesynth.cli.train_settings import given
+from refinesynth.environments.starts import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError
 from refinesynth.export import (
     TOKENS,
@@ -35,6 +36,7 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
+from refinesynth.export.worlds import WorldFormat
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
 from refinesynth.files.regular import refuse_irregular
 from refinesynth.outcome import Refused
@@ -107,6 +109,10 @@ HeldOut = Annotated[
         help="Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
     ),
 ]
+Start = Annotated[
+    str,
+    typer.Option("--start", metavar="WHERE", help=f"For --format rl, where plays begin: {START_HELP}"),
+]
 SchemaVersion = Annotated[
     str | None, typer.Option("--schema-version", metavar="N", help="For --format atif: 1.1 to 1.8, the default.")
 ]
@@ -127,6 +133,7 @@ def export(
     language: Language = None,
     overwrite: Overwrite = False,
     schema_version: SchemaVersion = None,
+    start: Start = "clean",
     model: Model = None,
     set_: Set = None,
     **settings: Any,
@@ -135,7 +142,9 @@ def export(
 
     docs/export.md says which form is for whom.
     """
-    write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], schema_version, form=form)
+    write = _writer(
+        format_name, masking, {"model": model, **settings}, set_ or [], schema_version, form=form, start=start
+    )
     if output is None:
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
@@ -204,11 +213,14 @@ def _writer(
     schema_version: str | None,
     *,
     form: Form,
+    start: str,
 ) -> _Writes:
     """The writer of that format; raises InputError for settings that the format does not have."""
     plain_name = format_name.strip().casefold()
     if schema_version is not None and plain_name != "atif":
         raise InputError("--schema-version is for --format atif alone; leave it out, or give that format")
+    if start != "clean" and plain_name != "rl":
+        raise InputError("--start is for --format rl alone; leave it out, or give that format")
     if plain_name in {TOKENS, "atif"} and form != "react":
         raise InputError(f"--form {form} is not for --format {format_name}; leave it out")
     if plain_name == TOKENS:
@@ -217,6 +229,14 @@ def _writer(
     if named := [*named, *(["--set"] if assignments else [])]:
         raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
     named_format = format_name if schema_version is None else AtifFormat(schema_version)
+    if plain_name == "rl":
+        share_of_mistakes(start)
+
+        def write(found: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
+            # A new format for each file: it remembers which worlds are written.
+            return write_export(found, path, WorldFormat(form, start=start), masking=masking, overwrite=overwrite)
+
+        return write
     return partial(write_export, format=named_format, masking=masking, form=form)
 
 

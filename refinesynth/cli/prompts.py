@@ -34,7 +34,7 @@ def _prompts() -> None:
 @prompts.command(cls=ListsPlays)
 def show(
     role: Annotated[
-        str, typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator or judge.")
+        str, typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator, repairer or judge.")
     ],
     *,
     play: PlayOption = None,
@@ -54,7 +54,8 @@ def show(
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about a person")
     chosen = plays.find(play or "live")
-    settings = settings_of(chosen.name, prompts=own, seed=seed, judge=role == "judge")
+    repairer = "model" if role == "repairer" else None
+    settings = settings_of(chosen.name, prompts=own, seed=seed, judge=role == "judge", repairer=repairer)
     backends = resolve_roles(tuned(backend_spec(backend or []) or "rehearsal", set_ or []))
     asked = _role(role, chosen.roles(settings), chosen.name)
     of = Persona(text=persona) if persona else shipped()[0]
@@ -67,7 +68,7 @@ def show(
 
 def _role(given: str, known: tuple[Role, ...], play: str) -> Role:
     name = given.strip().casefold().replace("-", "_")
-    asked = [*(role.value for role in known), *(["judge"] if Role.JUDGE not in known else [])]
+    asked = [*(role.value for role in known), *(role for role in ("repairer", "judge") if role not in known)]
     if name not in asked:
         raise ConfigurationError(f"{play} play asks no {given!r}; the roles that it asks are {', '.join(asked)}")
     return Role(name)

@@ -192,7 +192,7 @@ def _turns(draft: Draft, found: Mapping[int, Sequence[Violation]], *, full: bool
 def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | str]:
     if isinstance(turn, PlayerTurn):
         style = "red" if isinstance(mark, Mistake) else "green" if isinstance(mark, Refinement) else ""
-        yield "player"
+        yield "player" if turn.by is None else "repair"
         yield styled(turn.thought)
         yield styled(f"> {turn.action}", f"bold {style}".strip())
         if isinstance(mark, Mistake):

@@ -1,6 +1,6 @@
 """`refinesynth serve-world`: a run's world for any agent that speaks MCP."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import anyio
 import typer
@@ -20,19 +20,30 @@ Steps = Annotated[int, typer.Option("--steps", min=1, help="Actions until the pl
 Slips = Annotated[
     float, typer.Option("--slips", min=0, max=0.99, help="Share of right actions that fail for a moment.")
 ]
+Start = Annotated[
+    Literal["clean", "mistakes"],
+    typer.Option("--start", help="mistakes: begin behind the first mistake of the trajectory."),
+]
 WorldSeed = Annotated[int, typer.Option("--seed", help="Decides which ones.")]
 
 
 def serve_world(
-    source: RunOrFile, *, world_id: WorldId = None, steps: Steps = 30, slips: Slips = 0.0, seed: WorldSeed = 0
+    source: RunOrFile,
+    *,
+    world_id: WorldId = None,
+    steps: Steps = 30,
+    slips: Slips = 0.0,
+    start: Start = "clean",
+    seed: WorldSeed = 0,
 ) -> None:
     """Serve a world of grounded play over MCP, on standard input and output; one session is one play.
 
     docs/environments.md says how to tell Claude Code and others of it. Needs the extra `mcp`.
     """
     try:
-        world = GroundedEnvironment(find_world(source, world_id).script, steps=steps, slips=slips)
-    except RulebookError as error:
+        found = find_world(source, world_id, start)
+        world = GroundedEnvironment(found.script, steps=steps, slips=slips)
+        world.reset(seed, before=found.before)
+    except (RulebookError, ValueError) as error:
         raise InputError(f"the world cannot be executed: {error}") from error
-    world.reset(seed)
     anyio.run(serve, world)

@@ -124,9 +124,9 @@ def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
         for stage in variety.stages:
             who = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
             yield "", f"{stage.refused:,} {who}, {stage.left:,} left"
-    if figures.repaired:
-        kinds = (f"{count:,} {one_line(kind)}" for kind, count in sorted(figures.repaired.items()))
-        yield "repaired", f"answers that were read all the same: {', '.join(kinds)}"
+    if figures.salvaged:
+        kinds = (f"{count:,} {one_line(kind)}" for kind, count in sorted(figures.salvaged.items()))
+        yield "salvaged", f"answers that were read all the same: {', '.join(kinds)}"
     if not figures.trajectories:
         return
     distinct = f"{counted(variety.environments, 'environment')} and {counted(variety.action_names, 'action name')}"
@@ -164,6 +164,12 @@ def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
         fates = {"abandoned": figures.abandoned, "unanswered": figures.unanswered}
         others = "".join(f"; {count:,} {fate}" for fate, count in fates.items() if count)
         yield "refined", f"{counted(figures.refinements - figures.abandoned, 'mistake')} answered{ways}{others}"
+    if figures.repaired:
+        shares = (
+            f"{count / figures.mistakes[kind]:.0%} of {kind} in {figures.repair_turns[kind] / count:.1f} turns"
+            for kind, count in sorted(figures.repaired.items())
+        )
+        yield "repaired", ", ".join(shares)
 
 
 def _spread(spread: Spread) -> str:
@@ -277,8 +283,12 @@ def variety_json(variety: Variety) -> dict[str, Any]:
         "steps": {str(steps): count for steps, count in sorted(figures.steps.items())},
         "features": {feature: figures.features[feature] for feature in FEATURES} if figures.steps else {},
         "mistakes": dict(figures.mistakes),
-        "repaired": dict(figures.repaired),
+        "salvaged": dict(figures.salvaged),
         "longer": {field: figures.longer[way] for way, field in LONGER.items()},
+        "repaired": {
+            kind: {"mistakes": count, "turns": figures.repair_turns[kind] / count}
+            for kind, count in sorted(figures.repaired.items())
+        },
         "mistakes_by_tenth": [round(mass, 1) for mass in figures.tenths],
         "near_duplicates": variety.near_duplicates,
         "contaminated": variety.contaminated,

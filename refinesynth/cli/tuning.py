@@ -21,8 +21,8 @@ BackendOption = Annotated[
         "--backend",
         metavar="[ROLE=]NAME",
         help="A preset, any litellm model string, or `rehearsal` (the default: built in, offline, free). Repeat it with "
-        "ROLE= for other models in some roles: script_writer, dungeon_master, player, narrator, judge. Models that are given to one role "
-        "take turns.",
+        "ROLE= for other models in some roles: script_writer, dungeon_master, player, narrator, repairer, judge. Models that are given "
+        "to one role take turns; `repairer=planner` repairs mistakes by a plan, in grounded play.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -155,7 +155,9 @@ def _with(backend: Backend, name: str, value: object) -> Backend:
     if name in RETIRED:
         notes().print(f"--set {name} has no effect any more; {RETIRED[name]}", style="yellow")
         return backend
-    known = [field for field in Backend.model_fields if field not in {"model", "name"}]
+    if name == "skill":
+        return _skilled(backend, value)
+    known = [field for field in Backend.model_fields if field not in {"model", "name"}] + ["skill"]
     if name not in known:
         near = get_close_matches(name, known, n=1)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
@@ -171,6 +173,18 @@ def _with(backend: Backend, name: str, value: object) -> Backend:
     except ConfigurationError as error:
         says = str(error).removeprefix("Backend: ").removeprefix(f"{name}: ")
         raise ConfigurationError(f"--set {name}: {says}") from None
+
+
+def _skilled(backend: Backend, value: object) -> Backend:
+    """The rehearsal with a weak Player: its skill stands in the model string, as its faults do."""
+    if not backend.rehearses:
+        raise ConfigurationError(
+            f"--set skill: only the rehearsal has a skill, and this backend is {backend.label}; leave it out, or set it of "
+            f"a role that plays on the rehearsal, as in --backend player=rehearsal --set player.skill=0.6"
+        )
+    faults = [fault for fault in backend.model.partition(":")[2].split(",") if fault and not fault.startswith("skill=")]
+    found = resolve(f"rehearsal:{','.join([*faults, f'skill={value}'])}")
+    return backend.model_copy(update={"model": found.model})
 
 
 def _what(value: object) -> str:

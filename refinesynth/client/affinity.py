@@ -17,7 +17,7 @@ from refinesynth.client.session import Account
 
 _LOG = logging.getLogger("refinesynth.backends")
 
-CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER})
+CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles whose requests in an episode extend each other. Other roles' prompts begin alike in all episodes."""
 
 _Request: TypeAlias = dict[str, Any]
@@ -51,7 +51,7 @@ def _for_anthropic(request: _Request, role: str) -> _Request:
     messages: list[dict[str, Any]] = list(request["messages"])
     if role in CONVERSING and messages[0]["role"] == "system":
         messages[0] = _marked(messages[0])
-    if role == Role.PLAYER:
+    if role in {Role.PLAYER, Role.REPAIRER}:
         messages[-1] = _marked(messages[-1])
     return {**request, "messages": messages}
 

@@ -80,7 +80,7 @@ class Session:
     """Scripts and drafts begun so far."""
     answered_by: dict[str, str] = field(default_factory=dict[str, str])
     """Role to the models that answered it, in order; several if one stood in for another."""
-    repaired: Counter[str] = field(default_factory=Counter[str])
+    salvaged: Counter[str] = field(default_factory=Counter[str])
     """Repairs of answers that could be used, by kind."""
     _requests: Counter[str] = field(default_factory=Counter[str])
     _steps: Counter[str] = field(default_factory=Counter[str])

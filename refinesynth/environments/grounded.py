@@ -4,60 +4,78 @@ Deterministic in script, seed and actions; no model is called. Observations are 
 runs that a model was tuned on.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from os import PathLike
 from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call, text_of
-from refinesynth.chat import parse_player, render_task, render_tool_task, render_tools
+from refinesynth.actions.matching import meaning
+from refinesynth.chat import parse_player, render_act_task, render_task, render_tool_task, render_tools
+from refinesynth.environments.starts import beginning, share_of_mistakes
 from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
 from refinesynth.errors import InputError
-from refinesynth.run.folder import one_of_each_script, stored_trajectories
+from refinesynth.run.folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
-from refinesynth.world.chance import drawn
+from refinesynth.world.chance import as_written, drawn
 
 _NAMED = 3
 
 
 class NamedWorld(NamedTuple):
-    """A grounded script."""
+    """A grounded script, and where its plays begin."""
 
     id: str
-    """Id of the first trajectory that was played in it."""
+    """Id of the first trajectory that was played in it, or of the one whose mistake the play begins behind."""
     script: Script
+    before: tuple[PlayerTurn | DungeonMasterTurn, ...] = ()
+    """Turns behind which a play begins, see `GroundedEnvironment.reset`."""
 
 
-def read_worlds(source: str | PathLike[str]) -> Iterator[NamedWorld]:
+def read_worlds(source: str | PathLike[str], start: str = "clean") -> Iterator[NamedWorld]:
     """Yield the worlds of a run folder or a file of trajectories in order; scripts without a rulebook are skipped.
 
+    `start` is `clean`, each world once; `mistakes`, each trajectory behind its first mistake; or `mixed:0.5`, that share
+    of the trajectories behind their mistake.
+
     Raises:
-        InputError: It cannot be read; or, at the end, no script is grounded.
+        InputError: It cannot be read, the start is unknown; or, at the end, there is none to begin in.
     """
-    none = True
-    for one in one_of_each_script(stored_trajectories(source)):
-        if one.script.rulebook is not None:
+    share, seen, grounded, none = share_of_mistakes(start), set[str](), False, True
+    for one in stored_trajectories(source):
+        if one.script.rulebook is None:
+            continue
+        grounded, before = True, beginning(one, share)
+        if before or (share < 1 and one.script.digest not in seen):
             none = False
-            yield NamedWorld(one.id, one.script)
+            if not before:
+                seen.add(one.script.digest)
+            yield NamedWorld(one.id, one.script, before)
+    if none and grounded:
+        raise InputError(f"no trajectory in {str(source)!r} has a mistake to begin behind; use the start 'clean'")
     if none:
         raise InputError(
             f"no script in {str(source)!r} is grounded, so none is a world to act in; a run with --play grounded has such"
         )
 
 
-def find_world(source: str | PathLike[str], wanted: str | None = None) -> NamedWorld:
-    """The world of a trajectory, or the first one; raises InputError if there is none."""
+def find_world(source: str | PathLike[str], wanted: str | None = None, start: str = "clean") -> NamedWorld:
+    """The world of a trajectory, or the first one; raises InputError if there is none, or none with such a start."""
     if wanted is None:
-        return next(read_worlds(source))
+        return next(read_worlds(source, start))
     names: list[str] = []
     for one in stored_trajectories(source):
         if one.id == wanted:
             if one.script.rulebook is None:
                 raise InputError(f"the script of {wanted!r} is not grounded, so its world cannot be executed")
-            return NamedWorld(one.id, one.script)
+            before = beginning(one, share_of_mistakes(start))
+            if start == "mistakes" and not before:
+                raise InputError(f"{wanted!r} has no mistake to begin behind; use the start 'clean', or another id")
+            return NamedWorld(one.id, one.script, before)
         names.append(one.id)
     listed = [*names[:_NAMED], "..."][: len(names)]
     there = f"there are {', '.join(listed)}" if names else "it holds none"
@@ -67,19 +85,38 @@ def find_world(source: str | PathLike[str], wanted: str | None = None) -> NamedW
 STEPS = 30
 """Default limit of actions, that of the paper's evaluation (section 4)."""
 
+RECOVERY = 5
+"""Default limit of actions until the mistake that a play begins behind is repaired."""
+
 OVER = "It is over; nothing more can be done."
+
+SO_FAR = "What you have done so far, each action behind a >, and what happened:"
+"""Line above the turns behind which a play begins."""
+
+
+Form = Literal["react", "tools", "act"]
+
+_TASKS = {"react": render_task, "tools": render_tool_task, "act": render_act_task}
+
+
+def tell_task(script: Script, before: Sequence[PlayerTurn | DungeonMasterTurn] = (), form: Form = "react") -> str:
+    """The first user message of a play, with the turns that it begins behind."""
+    task = _TASKS[form](script)
+    told = [f"> {turn.action}" if isinstance(turn, PlayerTurn) else turn.observation for turn in before]
+    return "\n".join((task, "", SO_FAR, *told)) if told else task
 
 
 class GroundedEnvironment:
     """One world, played repeatedly. Instances are independent and can be pickled, also during a play."""
 
-    def __init__(self, script: Script, *, steps: int = STEPS, slips: float = 0.0) -> None:
+    def __init__(self, script: Script, *, steps: int = STEPS, slips: float = 0.0, recovery: int = RECOVERY) -> None:
         """Compile the world.
 
         Args:
             script: A grounded one, such as `trajectory.script`.
             steps: Most actions of a play, refused ones included.
             slips: Share of right actions that fail for a moment, drawn by the seed.
+            recovery: Most actions in which the mistake that a play begins behind counts as repaired.
 
         Raises:
             RulebookError: The script's world cannot be executed.
@@ -90,17 +127,31 @@ class GroundedEnvironment:
         self._written = self.script = script
         self.steps = steps
         self.slips = slips
+        self.recovery = recovery
         self.world = World(script)
         self.reset()
 
-    def reset(self, seed: int = 0, *, form: Literal["react", "tools"] = "react") -> str:
+    def reset(
+        self,
+        seed: int = 0,
+        *,
+        form: Form = "react",
+        before: Sequence[PlayerTurn | DungeonMasterTurn] = (),
+    ) -> str:
         """Begin a play and return the first user message of `chat` in this form.
 
-        `seed` draws the slips, and what the rulebook leaves to chance (`Rulebook.draws`): `script` is then the one that
-        was drawn.
+        Args:
+            seed: Draws the slips, and what the rulebook leaves to chance (`Rulebook.draws`): `script` is then the one
+                that was drawn.
+            form: Actions as text, as calls, or as the argument of the one function `act`.
+            before: Turns of a play in this world, behind which this one begins: they are carried out, cost no steps and
+                are no mistakes of this play, and the message tells them. The environment is then the written one.
+
+        Raises:
+            ValueError: `before` is no play of this world: an answer does not say what the world says.
         """
         self._seed = seed
-        self.script = drawn(self._written, seed)
+        self.script = as_written(self._written) if before else drawn(self._written, seed)
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0
@@ -109,7 +160,15 @@ class GroundedEnvironment:
         """True once the goal is reached."""
         self.taken = 0
         self.mistakes = 0
-        return render_task(self.script) if form == "react" else render_tool_task(self.script)
+        self.repeats = 0
+        """Refused actions that had been refused in the same state before."""
+        self.recovered = False
+        """True once the last mistake of `before` is repaired: what it lacked holds, or the goal is reached."""
+        self._refused = set[tuple[str, ...]]()
+        self._mistake: tuple[str, int | None] | None = None
+        self.before = tuple(before)
+        self._carry_out(self.before)
+        return tell_task(self.script, self.before, form)
 
     @property
     def done(self) -> bool:
@@ -154,21 +213,28 @@ class GroundedEnvironment:
         self._turns += [PlayerTurn(thought="", action=action), answer]
         self.taken += 1
         if not ruled.transient:
-            self.state = ruling.state
-            self.progress = max(self.progress, ruling.progress)
-            self.success = ruling.done
+            self._enter(action, ruling)
             self.mistakes += ruling.kind is not None
         return ruled, answer
 
     def reward(
-        self, *, success: float = 1.0, progress: float = 0.0, mistake: float = 0.0, length: float = 0.0
+        self,
+        *,
+        success: float = 1.0,
+        progress: float = 0.0,
+        mistake: float = 0.0,
+        length: float = 0.0,
+        recovered: float = 0.0,
+        repeat: float = 0.0,
     ) -> float:
         """Reward of the play so far, by default 1 for success, else 0.
 
-        `success` if the goal is reached, plus `progress` times the highest share of its conditions, less `mistake` per
-        refused action and `length` per action.
+        `success` if the goal is reached, plus `progress` times the highest share of its conditions, plus `recovered` if
+        the mistake that the play began behind is repaired within `recovery` actions; less `mistake` per refused action,
+        `repeat` per action that had been refused in the same state before, and `length` per action.
         """
-        return success * self.success + progress * self.progress - mistake * self.mistakes - length * self.taken
+        gained = success * self.success + progress * self.progress + recovered * self.recovered
+        return gained - mistake * self.mistakes - repeat * self.repeats - length * self.taken
 
     def tools(self) -> list[dict[str, Any]]:
         """The actions as the `tools` of a chat completion."""
@@ -181,6 +247,49 @@ class GroundedEnvironment:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.world = World(self.script)
+
+    def _enter(self, action: str, ruling: Ruling) -> None:
+        """Go on in the state after a ruling, and note repeated and repaired mistakes."""
+        said = meaning(self.script, action)
+        if ruling.state is not self.state:
+            self._refused.clear()
+        if ruling.kind is not None:
+            self.repeats += said in self._refused
+            self._refused.add(said)
+        self.state = ruling.state
+        self.progress = max(self.progress, ruling.progress)
+        self.success = ruling.done
+        if self._mistake is not None and self.taken <= self.recovery:
+            self.recovered = self.recovered or ruling.done or self._is_repaired(*self._mistake, ruling)
+
+    def _is_repaired(self, mistake: str, requirement: int | None, ruling: Ruling) -> bool:
+        """Return whether what a mistake lacked holds now; a slip of form is repaired by an action that is accepted."""
+        read = self.world.read(mistake)
+        if read is None or requirement is None:
+            return ruling.kind is None
+        action, values = read
+        return action.requires[requirement].condition.answer(self.state, values) is True
+
+    def _carry_out(self, before: Sequence[PlayerTurn | DungeonMasterTurn]) -> None:
+        for at, (turn, answer) in enumerate(pairwise(before), 1):
+            if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn) or answer.transient:
+                continue
+            read = self.world.read(turn.action)
+            unmet = read[0].unmet(self.state, read[1]) if read else None
+            ruling = self.world.step(self.state, turn.action)
+            if ruling.kind is not answer.mistake_kind:
+                says, is_ = (answer.mistake_kind or "right", ruling.kind or "right")
+                raise ValueError(
+                    f"turn {at} of the play to begin behind, {turn.action[:80]!r}, is {says} in its record and {is_} in "
+                    "this world; expected the turns of a play in this world"
+                )
+            self._enter(turn.action, ruling)
+            if ruling.kind is not None:
+                self._mistake, self.recovered = (turn.action, unmet.at if unmet else None), False
+        if self.recovered:
+            self._mistake, self.recovered = None, False
+        self.repeats = 0
+        self._turns += before
 
     def _text(self, call: Call | Mapping[str, Any]) -> str:
         if isinstance(call, Call):

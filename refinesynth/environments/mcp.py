@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from refinesynth._version import __version__
-from refinesynth.chat import render_tool_task
-from refinesynth.environments.grounded import GroundedEnvironment
+from refinesynth.environments.grounded import GroundedEnvironment, tell_task
 from refinesynth.extras import check_installed
 
 TASK = "world_task"
@@ -70,7 +69,7 @@ def create_server(world: GroundedEnvironment) -> Any:
     return Server(
         "refinesynth",
         version=__version__,
-        instructions=render_tool_task(world.script),
+        instructions=tell_task(world.script, world.before, "tools"),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
@@ -89,7 +88,7 @@ def _standing(world: GroundedEnvironment) -> dict[str, Any]:
 
 def _task(world: GroundedEnvironment) -> str:
     left = f"{world.taken} of {world.steps} steps are taken."
-    return "\n\n".join(filter(None, (render_tool_task(world.script), left, _ending(world))))
+    return "\n\n".join(filter(None, (tell_task(world.script, world.before, "tools"), left, _ending(world))))
 
 
 def _ending(world: GroundedEnvironment) -> str:

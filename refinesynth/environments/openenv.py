@@ -17,10 +17,9 @@ from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
-from refinesynth.chat import render_task
 from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld
 from refinesynth.environments.openenv_package import SPLIT, WORLDS
-from refinesynth.trajectory import Script
+from refinesynth.trajectory import Draft, MalformedTurn
 
 
 class WorldAction(Action):
@@ -92,20 +91,25 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
 
     def _begin(self, seed: int, episode: str | None, index: int | None) -> WorldObservation:
         at = self.get_task(SPLIT, seed % len(self._worlds) if index is None else index)["index"]
-        self._id, script = self._worlds[at]
+        self._id, script, before = self._worlds[at]
         self._episode = episode or str(uuid4())
         self._world = GroundedEnvironment(script, steps=self._steps)
-        self._world.reset(seed)
-        return self._observed(render_task(script))
+        return self._observed(self._world.reset(seed, before=before))
 
     def _observed(self, text: str) -> WorldObservation:
         return WorldObservation(text=text, done=self._world.done, reward=self._world.reward())
 
 
+def _read(line: dict[str, Any]) -> NamedWorld:
+    draft = Draft.model_validate({"script": line["script"], "turns": line.get("before", [])})
+    before = tuple(turn for turn in draft.turns if not isinstance(turn, MalformedTurn))
+    return NamedWorld(line["id"], draft.script, before)
+
+
 def app_of(folder: str | PathLike[str], *, steps: int = STEPS) -> Any:
     """The FastAPI application of a package that `write_package` wrote."""
     lines = (Path(folder) / WORLDS).read_bytes().splitlines()
-    worlds = [NamedWorld(one["id"], Script.model_validate(one["script"])) for one in map(json.loads, lines)]
+    worlds = [_read(json.loads(line)) for line in lines]
     make = partial(WorldsEnvironment, worlds, steps=steps)
     return create_app(
         make, WorldAction, WorldObservation, env_name="refinesynth", max_concurrent_envs=64, state_cls=WorldState

@@ -11,7 +11,7 @@ from refinesynth.text.jsontext import write_json
 SPLIT = "train"
 """Split that holds the worlds."""
 WORLDS = "worlds.jsonl"
-"""File with one line of JSON per world, its `id` and `script`."""
+"""File with one line of JSON per world, its `id`, `script` and, where the play begins behind a mistake, the turns `before`."""
 
 
 _TEMPLATES = Path(__file__).with_name("openenv_files")
@@ -24,6 +24,7 @@ def write_package(
     *,
     name: str = "refinesynth_worlds_env",
     steps: int = STEPS,
+    start: str = "clean",
 ) -> Path:
     """Write the worlds of a run as a package for `openenv validate`, `build` and `push`.
 
@@ -32,12 +33,13 @@ def write_package(
         folder: A new folder.
         name: Name of the environment on a hub.
         steps: Most actions of a play.
+        start: Beginning of the plays: `clean`, `mistakes` or `mixed:0.5`, see `read_worlds`.
 
     Raises:
         InputError: `source` cannot be read or holds no world, or `folder` exists.
     """
     folder = Path(folder)
-    worlds = list(read_worlds(source))
+    worlds = list(read_worlds(source, start))
     if folder.exists():
         raise InputError(f"{str(folder)!r} is there already; name a new folder")
     values = {"name": name, "steps": steps, "count": len(worlds), "split": SPLIT}
@@ -48,5 +50,7 @@ def write_package(
     (folder / "server" / "__init__.py").touch()
     with (folder / WORLDS).open("wb") as file:
         for world in worlds:
-            file.write(write_json({"id": world.id, "script": world.script.model_dump(mode="json")}) + b"\n")
+            before = [turn.model_dump(mode="json") for turn in world.before]
+            script = world.script.model_dump(mode="json")
+            file.write(write_json({"id": world.id, "script": script, **({"before": before} if before else {})}) + b"\n")
     return folder

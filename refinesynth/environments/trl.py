@@ -4,6 +4,7 @@ TRL offers an environment's public methods as tools. `TextWorld` plays the world
 makes a class of one world, with its actions as tools.
 """
 
+import json
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,10 +16,9 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from refinesynth.actions.calls import Call, Tool, tools_of
-from refinesynth.chat import render_act_task
-from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld
+from refinesynth.environments.grounded import STEPS, Form, GroundedEnvironment, NamedWorld
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.trajectory import Script, explain
+from refinesynth.trajectory import MalformedTurn, Script, explain, read_turns
 
 _HEADING = re.compile(r"\b(Args|Returns|Raises):")
 
@@ -40,11 +40,11 @@ class TextWorld:
         self._weights = reward
         self._world: GroundedEnvironment | None = None
 
-    def reset(self, *, script: str, seed: int = 0, **_: Any) -> str:
+    def reset(self, *, script: str, seed: int = 0, before: str = "[]", **_: Any) -> str:
         """Begin a play in a row's world and return the task, which TRL puts after the row's prompt.
 
         Raises:
-            InputError: `script` is not a script as JSON text.
+            InputError: `script` is not a script as JSON text, or `before` are not turns of a play in its world.
             RulebookError: Its world cannot be executed.
         """
         try:
@@ -52,8 +52,7 @@ class TextWorld:
         except ValidationError as error:
             raise InputError(f"script is no script of `refinesynth export --format rl`: {explain(error)}") from None
         self._world = self._make(read)
-        self._world.reset(seed)
-        return render_act_task(self._world.script)
+        return _begun(self._world, seed, before, "act")
 
     def act(self, action: str) -> str:
         """Take one action and be told what happens.
@@ -73,6 +72,14 @@ class TextWorld:
         if self._world is None:
             raise RuntimeError("no world has begun; call reset first")
         return self._world
+
+
+def _begun(world: GroundedEnvironment, seed: int, before: str, form: Form) -> str:
+    try:
+        turns = tuple(turn for turn in read_turns(json.loads(before)) if not isinstance(turn, MalformedTurn))
+        return world.reset(seed, form=form, before=turns)
+    except ValueError as error:
+        raise InputError(f"before are no turns of `refinesynth export --format rl --start mistakes`: {error}") from None
 
 
 def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:
@@ -110,9 +117,9 @@ def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **rew
     def begin(self: Any) -> None:
         self._world = GroundedEnvironment(script, steps=steps, slips=slips)
 
-    def reset(self: Any, *, seed: int = 0, **_: Any) -> str:
+    def reset(self: Any, *, seed: int = 0, before: str = "[]", **_: Any) -> str:
         """Begin a play; the task, which TRL puts behind the row's prompt."""
-        return self._world.reset(seed, form="tools")
+        return _begun(self._world, seed, before, "tools")
 
     def get_reward(self: Any) -> float:
         """Return what the play was worth."""

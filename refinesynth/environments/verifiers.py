@@ -12,9 +12,10 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from refinesynth.chat import render_task
-from refinesynth.environments.grounded import STEPS, GroundedEnvironment, read_worlds
-from refinesynth.trajectory import Script
+from refinesynth.environments.grounded import STEPS, GroundedEnvironment, read_worlds, tell_task
+from refinesynth.trajectory import Draft, MalformedTurn, Script
+
+_WEIGHTS = ("success", "progress", "mistake", "length", "recovered", "repeat")
 
 
 class WorldsConfig(vf.TasksetConfig):
@@ -22,10 +23,13 @@ class WorldsConfig(vf.TasksetConfig):
 
     source: str = ""
     """A run folder of grounded play, or a file of its trajectories."""
+    start: str = "clean"
+    """Beginning of the plays: `clean`, `mistakes` or `mixed:0.5`, see `read_worlds`."""
 
 
 class WorldData(vf.TaskData):
     script: dict[str, Any]
+    before: list[dict[str, Any]]
 
 
 class WorldTask(vf.Task[WorldData, vf.State, vf.TaskConfig]):
@@ -37,12 +41,13 @@ class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):
 
     def load(self) -> Iterator[WorldTask]:
         """Tasks in the run's order; raises InputError if `source` cannot be read or holds no world."""
-        for world in read_worlds(self.config.source):
+        for world in read_worlds(self.config.source, self.config.start):
             data = WorldData(
                 id=world.id,
                 name=world.id,
-                prompt=render_task(world.script),
+                prompt=tell_task(world.script, world.before),
                 script=world.script.model_dump(mode="json"),
+                before=[turn.model_dump(mode="json") for turn in world.before],
             )
             yield WorldTask(data, self.config.task)
 
@@ -58,10 +63,12 @@ class WorldsEnvConfig(vf.EnvConfig):
     seed: int = 0
     """Seed of the slips."""
     success: float = 1.0
-    """Weights of `GroundedEnvironment.reward`, with the next three."""
+    """Weights of `GroundedEnvironment.reward`, with the next five."""
     progress: float = 0.0
     mistake: float = 0.0
     length: float = 0.0
+    recovered: float = 0.0
+    repeat: float = 0.0
 
 
 class WorldsEnv(vf.Env[WorldsEnvConfig]):
@@ -71,7 +78,8 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
         """Play to the end, and record reward and metrics on the trace."""
         asked = self.config
         world = GroundedEnvironment(Script.model_validate(task.data.script), steps=asked.steps, slips=asked.slips)
-        world.reset(asked.seed)
+        before = Draft.model_validate({"script": task.data.script, "turns": task.data.before}).turns
+        world.reset(asked.seed, before=[turn for turn in before if not isinstance(turn, MalformedTurn)])
         async with agents.player.interaction(task) as play:
             segment = await play.turn()
             while not segment.terminated:
@@ -79,7 +87,7 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
                 if world.done:
                     break
                 segment = await play.turn(observation)
-        weights = {name: getattr(asked, name) for name in ("success", "progress", "mistake", "length")}
+        weights = {name: getattr(asked, name) for name in _WEIGHTS}
         play.trace.record_reward("world", world.reward(**weights), 1.0)
         play.trace.record_metrics(
             {
@@ -87,5 +95,7 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
                 "progress": world.progress,
                 "mistakes": float(world.mistakes),
                 "steps": float(world.taken),
+                "recovered": float(world.recovered),
+                "repeats": float(world.repeats),
             }
         )

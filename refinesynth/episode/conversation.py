@@ -10,6 +10,7 @@ DungeonMaster is reminded of how it ends from the first turn on, and not only wh
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,10 +23,11 @@ from refinesynth.chat import render_tool_turns, render_turns
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.play import Cast, Turns, invalid_answer
 from refinesynth.errors import EpisodeAbandoned, NoTools
-from refinesynth.roles import InvalidAnswer, Player, ToolPlayer
+from refinesynth.roles import Flag, InvalidAnswer, Player, ToolPlayer
 from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.leaks import NoLeaks
+from refinesynth.rules.repairs import repairs
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, flagged_turns
@@ -111,6 +113,11 @@ def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn
     return IN_GENERAL if _gives_away(text) else text
 
 
+def _in_scene(answer: DungeonMasterTurn) -> str:
+    """The reason of a flag, as far as a thought that repeats it passes `NoLeaks`."""
+    return answer.observation if _gives_away(answer.thought) else answer.thought
+
+
 def _gives_away(text: str) -> bool:
     thought = PlayerTurn(thought=text, action="wait")
     return any(NoLeaks()(Draft(script=_NO_SCRIPT, turns=(thought,))))
@@ -119,23 +126,56 @@ def _gives_away(text: str) -> bool:
 _NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actions=())
 
 
-class Unanswerable(Exception):
-    """Nothing can come of the player's action: the exchange is refused, the turns before it are kept."""
+_IN_A_CIRCLE = 3
+"""Times that the same action has the same outcome where a player is stuck."""
 
-    def __init__(self, act: PlayerTurn, violation: Violation) -> None:
+_STUCK = Violation(
+    rule="MaxMistakes",
+    turn=0,
+    code="stuck",
+    message="The player made too many mistakes, or did the same thing again and again. Start over.",
+    keeps_prefix=False,
+)
+
+
+class Unanswerable(Exception):
+    """The play cannot go on after `turns`: they are refused from the turn on that the violation names."""
+
+    def __init__(self, turns: Turns, violation: Violation) -> None:
         super().__init__(violation.message)
-        self.act = act
+        self.turns = turns
         self.violation = violation
+
+
+class Agent:
+    """A role that acts in the scene: with native tool calls where they are asked for and its model has them, else in
+    text.
+    """
+
+    def __init__(self, cast: Cast, role: Role, script: Script) -> None:
+        self._script = script
+        self._in_text = cast.actor(Player, role)
+        asks_tools = cast.settings.player_form == "tools"
+        self._by_calls = cast.actor(ToolPlayer, role, script=script) if asks_tools else None
+        self.lacks_tools = False
+        """True if tool calls were asked for, and its model turned out to have none."""
+
+    async def act(self, turns: Turns, **private: Any) -> PlayerTurn:
+        """The turn after `turns`; `private` as in `Player.act`."""
+        if self._by_calls is not None:
+            try:
+                return await self._by_calls.act(render_tool_turns(self._script, turns), **private)
+            except NoTools:
+                self._by_calls, self.lacks_tools = None, True
+        return await self._in_text.act(render_turns(self._script, turns), **private)
 
 
 class Conversation(ABC):
     """One script being played. Who answers the player, and how, is what the kinds of play differ in."""
 
     def __init__(self, cast: Cast, script: Script) -> None:
-        self.player = cast.actor(Player, Role.PLAYER)
-        calls = cast.settings.player_form == "tools"
-        self.caller = cast.actor(ToolPlayer, Role.PLAYER, script=script) if calls else None
-        """Plays in the place of `player`, as long as its model is one that can call."""
+        self.player = Agent(cast, Role.PLAYER, script)
+        self.repairer = Agent(cast, Role.REPAIRER, script) if Role.REPAIRER in cast.models else None
         self.verifier = cast.verifier
         self.script = script
         self.record = cast.record
@@ -145,9 +185,12 @@ class Conversation(ABC):
         """Which play of the script this is, from 0."""
         self._ran_out = False
         """True if an earlier attempt at this play ran out of turns."""
+        self._begun = 0
+        """Turns that an earlier play has made, from which this one goes on."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         turns = start
+        self._begun = len(start)
         taken_back = TakenBack()
         failed: object = None
         while self.record.drafts < self.settings.attempts.drafts:
@@ -180,7 +223,8 @@ class Conversation(ABC):
             try:
                 turns += await self._exchange(turns, taken)
             except Unanswerable as error:
-                return _Talk(self._draft((*turns, error.act)), _refused(error.violation, keeping=len(turns)))
+                keeping = error.violation.turn if error.violation.keeps_prefix else 0
+                return _Talk(self._draft(error.turns), _refused(error.violation, keeping=keeping))
             except InvalidAnswer as error:
                 return _Talk(self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns)))
             except EpisodeAbandoned as error:
@@ -195,22 +239,51 @@ class Conversation(ABC):
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 
     async def _act(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
-        turn = await self._answered(turns, taken)
-        if self.settings.match == "strict" or (action := leniently(self.script, turn.action)) == turn.action:
-            return turn
-        self.session.repaired["action in other words"] += 1
-        return turn.model_copy(update={"action": action})
+        """Return the turn after `turns`: the player's, or after a mistake that of the repairer, if there is one."""
+        stuck = self._is_stuck(turns)
+        if stuck and self.settings.stuck == "give_up":
+            raise Unanswerable(turns, _STUCK)
+        repaired = await self._repair(turns, taken) if stuck or self._is_repaired(turns) else None
+        if repaired is not None:
+            return repaired.model_copy(update={"by": Role.REPAIRER.value})
+        act = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
+        self.record.in_text = self.record.in_text or self.player.lacks_tools
+        if self.settings.match == "strict" or (action := leniently(self.script, act.action)) == act.action:
+            return act
+        self.session.salvaged["action in other words"] += 1
+        return act.model_copy(update={"action": action})
 
-    async def _answered(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
-        asked = self._asked(turns)
-        if self.caller is not None:
-            view = render_tool_turns(self.script, turns)
-            try:
-                return await self.caller.act(view, mistake=asked, violations=taken.player)
-            except NoTools:
-                self.caller = None
-                self.record.in_text = True
-        return await self.player.act(render_turns(self.script, turns), mistake=asked, violations=taken.player)
+    def _is_repaired(self, turns: Turns) -> bool:
+        """Return whether the repairer acts after `turns`."""
+        answers = [turn for turn in turns if isinstance(turn, DungeonMasterTurn) and not turn.transient]
+        since = next((at for at, answer in enumerate(reversed(answers)) if answer.flagged), None)
+        if self.settings.repairer is None or since is None:
+            return False
+        if self.settings.repair_turns == "until":
+            return since == 0 or repairs(self._draft(turns))[-1].answer is None
+        return since < self.settings.repair_turns
+
+    def _is_stuck(self, turns: Turns) -> bool:
+        """Return whether the player has made too many mistakes, or goes round in a circle."""
+        if self.settings.max_mistakes is None:
+            return False
+        own = [
+            (act.action, answer.observation, answer.flagged)
+            for act, answer in pairwise(turns)
+            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
+            if act.by is None and not answer.transient
+        ]
+        mistakes = sum(flagged for *_, flagged in own)
+        return mistakes >= self.settings.max_mistakes or max(Counter(own).values(), default=0) >= _IN_A_CIRCLE
+
+    async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
+        """Return the repairer's turn; None leaves it to the player."""
+        if self.repairer is None:
+            return None
+        flag, (act, answer) = None, turns[-2:]
+        if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.mistake_kind is not None:
+            flag = Flag(act.action, answer.mistake_kind, _in_scene(answer))
+        return await self.repairer.act(turns, violations=taken.player, flag=flag)
 
     def _asked(self, turns: Turns, **known: Any) -> Asked | None:
         """The mistake to ask the player for after `turns`, or how to repair one, if any; `known` as in `Mistakes.ask`."""

@@ -5,14 +5,17 @@ ruling are refused once, with the reason; then the world's own plain words stand
 spoil a play.
 """
 
+from random import Random
 from typing import Any
 
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import meaning
 from refinesynth.actions.wording import folded, quoted
+from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
+from refinesynth.episode.planned import planned_repair
 from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns, write_script
 from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
 from refinesynth.prompts import Kind, Prompts
@@ -109,10 +112,10 @@ class Grounded(Conversation):
         act = await self._act(turns, taken)
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
-            raise Unanswerable(act, _fault(len(turns), act.action, ruling.problem))
+            raise Unanswerable((*turns, act), _fault(len(turns), act.action, ruling.problem))
         if ruling.kind is None and self._goes_round(turns, act.action, state):
             message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
-            raise Unanswerable(act, Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
+            raise Unanswerable((*turns, act), Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
         ruled = Ruled(
             action=act.action,
             ruling=ruling,
@@ -131,6 +134,19 @@ class Grounded(Conversation):
             elif isinstance(act, PlayerTurn) and folded(act.action) == folded(action):
                 same.append(2 * at)
         return len(same) > 1 and sum(self._state_after(turns[:at]) == state for at in same) > 1
+
+    async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
+        """As in every conversation, or by a plan; a planned turn that was taken back is left to the player, since the
+        plan would be the same again.
+        """
+        if self.settings.repairer != PLANNER or taken.player:
+            return await super()._repair(turns, taken)
+        states = self._state_after(turns[:-2]), self._state_after(turns)
+        trunk, branch = divmod(self.number, self.settings.branches)
+        # Branches have the same words, so one without another action is found to be the trunk again.
+        draw = Random(f"{self.session.seed}/{trunk}/{len(turns)}")
+        branch = branch if len(turns) == self._begun else 0
+        return planned_repair(self.world, turns, states, draw, branch=branch)
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """The world's state, from the actions alone."""

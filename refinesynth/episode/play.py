@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from pydantic import SkipValidation
 from pydantic_ai.models import Model
 
+from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.client.session import Session
 from refinesynth.client.several import in_turn
@@ -93,7 +94,7 @@ class Cast:
     def actor(self, kind: type[_Actor], role: Role, **more: Any) -> _Actor:
         """One of `refinesynth.roles` in this role, with the episode's prompts and bounds."""
         answers = self.settings.attempts.answers
-        shared = {"calls": self.calls, "repaired": self.session.repaired}
+        shared = {"calls": self.calls, "salvaged": self.session.salvaged}
         return kind(self.models[role], self.settings.prompts, answers=answers, **shared, **more)
 
     @cached_property
@@ -113,7 +114,8 @@ class Cast:
     @property
     def asked(self) -> dict[str, str]:
         """Role name to model name, for the record."""
-        return {role.value: model.model_name for role, model in self.models.items()}
+        planner = {Role.REPAIRER.value: PLANNER} if self.settings.repairer == PLANNER else {}
+        return {role.value: model.model_name for role, model in self.models.items()} | planner
 
 
 class Play(ABC):
@@ -137,7 +139,8 @@ class Play(ABC):
     def roles(self, settings: EpisodeSettings) -> tuple[Role, ...]:
         """All roles that an episode asks models for."""
         writer = () if settings.scripted else (Role.SCRIPT_WRITER,)
-        return (*writer, *self.voices(settings), *((Role.JUDGE,) if settings.judge else ()))
+        repairer = (Role.REPAIRER,) if settings.repairer == "model" else ()
+        return (*writer, *self.voices(settings), *repairer, *((Role.JUDGE,) if settings.judge else ()))
 
     def rules(self) -> Rule:
         """Default rules for a draft."""
@@ -212,7 +215,7 @@ async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule) -> Scri
             continue
         if not to_the_letter:
             script, replaced = with_fitting_patterns(script)
-            record.session.repaired += Counter({"pattern that did not fit": replaced})
+            record.session.salvaged += Counter({"pattern that did not fit": replaced})
         verdict = _judged(script, settings.script_rules, needs)
         if verdict.accepted:
             return script

@@ -17,7 +17,7 @@ from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.record import Record
 from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, InputError
 from refinesynth.rules.rule import Violation, rejects
-from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, flagged_turns
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class SeveralPlays:
             trunk = await self._one(first)
             if trunk is None:
                 continue
-            start = fork(trunk.draft.turns, seed=session.seed, number=first)
+            taught = self.settings.repairer is not None
+            start = fork(trunk.draft.turns, seed=session.seed, number=first, at_mistakes=taught)
             for number in range(first + 1, first + branches):
                 # Whoever played the trunk has a part in what goes on from there.
                 session.answered_by = dict(trunk.answered if start else written)
@@ -130,15 +131,16 @@ class SeveralPlays:
         return None if of == 1 else Branch(number=number, of=of, shared_turns=shared)
 
 
-def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int) -> Turns:
+def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int, at_mistakes: bool = False) -> Turns:
     """The part of an accepted draft that its branches share: up to an accepted exchange between a third and two thirds
-    of it.
+    of it, or with `at_mistakes` up to a mistake of the player, if there is any.
 
     Which one follows from the episode's seed and the play's number. Where there is none, the nearest to the middle that
     leaves something to play; nothing at all where there is none either.
     """
     ends = [at + 1 for at, turn in enumerate(turns[:-1]) if _went_well(turn)]
-    among = [end for end in ends if len(turns) <= 3 * end <= 2 * len(turns)]
+    among = [at + 2 for at in flagged_turns(turns) if _by_player(turns[at])] if at_mistakes else []
+    among = among or [end for end in ends if len(turns) <= 3 * end <= 2 * len(turns)]
     if not among:
         among = sorted(ends, key=lambda end: abs(2 * end - len(turns)))[:1]
     if not among:
@@ -174,6 +176,10 @@ _THE_SAME = Violation(
 
 def _went_well(turn: DraftTurn) -> bool:
     return isinstance(turn, DungeonMasterTurn) and not turn.flagged and not turn.transient
+
+
+def _by_player(turn: DraftTurn) -> bool:
+    return isinstance(turn, PlayerTurn) and turn.by is None
 
 
 def _shared(turns: tuple[DraftTurn, ...], others: tuple[DraftTurn, ...]) -> int:

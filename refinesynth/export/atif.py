@@ -125,6 +125,7 @@ def _agent_step(
         "mistake": None if kind is None else kind.value,
         "refines": list(refines),
         "loss": kind is None,
+        **({} if turn.by is None else {"by": turn.by}),
     }
     step: dict[str, JsonValue] = {
         "step_id": number,

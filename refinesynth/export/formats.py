@@ -40,6 +40,8 @@ class ChatFormat:
     shape: Shape
     takes_calls: bool = False
     """True if the reader takes actions as tool calls."""
+    takes_labels: bool = True
+    """False if the reader refuses further keys, such as the labels of a run with a repairer."""
     form: Form = "react"
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
@@ -50,7 +52,8 @@ class ChatFormat:
             spoken = sum(message.role == "assistant" for message in messages)
             trained = sum(message.loss for message in messages)
             name = trajectory.id + self._mark(masking, number)
-            yield Record(self.shape(name, messages, tools), trained, spoken - trained)
+            labels = shapes.labels(trajectory, messages) if self.takes_labels else {}
+            yield Record({**self.shape(name, messages, tools), **labels}, trained, spoken - trained)
 
     def _mark(self, masking: Masking, number: int) -> str:
         """Suffix of the id where a reader cannot know otherwise what is trained on."""
@@ -105,6 +108,7 @@ class PaperFormat:
             "persona": trajectory.persona.text,
             "script": write_json(trajectory.script.to_paper()).decode(),
             "trajectory": write_json(turns).decode(),
+            **shapes.labels(trajectory, to_messages(trajectory)),
         }
         spoken = sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
         mistakes = len(trajectory.mistakes())
@@ -144,6 +148,7 @@ _ALL: tuple[Format, ...] = (
         _flagged("`weight` 0 keeps an assistant message out of training; upload the file as it is."),
         shapes.openai,
         takes_calls=True,
+        takes_labels=False,
     ),
     ChatFormat(
         "trl",

@@ -1,8 +1,8 @@
 """Pairs of a mistake and its repair in one context, for preference training (TRL's DPO form).
 
 The context is what came before the mistake. Rejected is the mistaken turn, chosen the turn that repaired it
-(`rules.repairs` says which one that is): what would have been the better turn there. The model that wrote it knew more:
-it had been refused meanwhile. So a pair is made only where the repair could have been the next turn in that context.
+(the repairer's right after it, else the one that `rules.repairs` names): what would have been the better turn there. The
+model that wrote it knew more: it had been refused meanwhile. So a pair is made only where the repair could have been the next turn in that context.
 
 - Nothing that was accepted lies between the two: else the world is another one.
 - Sentences of the repair's thought that speak of the refusal are taken out: those that admit a failure in English
@@ -78,9 +78,10 @@ class PreferenceFormat:
         steps = list(exchanges(trajectory.turns))
         for number, repair in enumerate(repairs(trajectory.draft()), start=1):
             mistake = repair.mistake
-            between = [step for step in steps if repair.answer is not None and mistake.at <= step.at < repair.answer]
+            taught = (step for step in steps if step.at == repair.retake and step.accepted and step.player.by)
+            answer = next(taught, next((step for step in steps if step.at == repair.answer), None))
+            between = [step for step in steps if answer is not None and mistake.at <= step.at < answer.at]
             prompt = render_turns(trajectory.script, trajectory.turns[: mistake.at])
-            answer = next((step for step in steps if step.at == repair.answer), None)
             if answer is None:
                 yield Record.none(UNREPAIRED)
             elif any(step.accepted and not step.transient for step in between):

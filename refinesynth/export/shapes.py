@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import Tool
 from refinesynth.chat import Message, ToolMessage, split_thought
 from refinesynth.text.jsontext import write_json
+from refinesynth.trajectory import Trajectory
 
 
 class Masking(StrEnum):
@@ -27,6 +28,12 @@ class Masking(StrEnum):
 
 
 Spoken = Message | ToolMessage
+
+
+def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, JsonValue]:
+    """The key `labels` of a record, with the label of each assistant message, if a repairer took part."""
+    took_part = "repairer" in trajectory.provenance.models or any(message.label == "repair" for message in messages)
+    return {"labels": [message.label for message in messages if message.role == "assistant"]} if took_part else {}
 
 
 def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
@@ -152,6 +159,11 @@ def axolotl_thoughts(record_id: str, messages: Sequence[Spoken], tools: Sequence
     return {"id": record_id, "messages": written, **_listed(tools)}
 
 
+def prompt(messages: Sequence[Spoken]) -> list[dict[str, Any]]:
+    """Messages to answer, with arguments of calls as objects."""
+    return [_completion(message, "object") for message in messages]
+
+
 def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
     """Messages whose role says whether they are trained on; `tools` are JSON text, for tables."""
     beside = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
@@ -160,7 +172,7 @@ def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()
 
 def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
     """TRL's prompt and completion, for conversations whose last message alone is trained on."""
-    written = [_completion(message, "object") for message in messages]
+    written = prompt(messages)
     return {"id": record_id, "prompt": written[:-1], "completion": written[-1:], **_listed(tools)}
 
 

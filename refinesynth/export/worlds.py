@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from refinesynth.chat import render_task, render_tool_task, render_tools
-from refinesynth.export.shapes import Masking, Record
+from refinesynth.chat import render_tool_turns, render_tools, render_turns
+from refinesynth.environments.starts import beginning, share_of_mistakes
+from refinesynth.export.shapes import Masking, Record, prompt
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Difficulty, Trajectory
 from refinesynth.world import check_solvability
@@ -30,9 +31,11 @@ def band_of(difficulty: Difficulty) -> Band:
 
 @dataclass(frozen=True)
 class WorldFormat:
-    """One record for each grounded script. An instance is used for one file."""
+    """One record for each grounded script, or for each mistake to begin behind. An instance is used for one file."""
 
     form: Literal["react", "tools"] = "react"
+    start: str = "clean"
+    """Beginning of the plays: `clean`, `mistakes` or `mixed:SHARE`, see `environments.starts`."""
     name: str = "rl"
     reader: str = "reinforcement learning: TRL, verifiers, and others that ask a prompt and reward an answer"
     advice: Mapping[Masking, str] = field(
@@ -45,21 +48,26 @@ class WorldFormat:
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
         del masking
         script = trajectory.script
-        if script.rulebook is None or script.digest in self._seen:
+        share = share_of_mistakes(self.start)
+        turns = beginning(trajectory, share)
+        if script.rulebook is None or (not turns and (share == 1 or script.digest in self._seen)):
             return
-        self._seen.add(script.digest)
+        if not turns:
+            self._seen.add(script.digest)
         difficulty = trajectory.provenance.difficulty or check_solvability(script).difficulty
         if difficulty is None:
             yield Record.none(UNSOLVED)
             return
-        told = render_task(script) if self.form == "react" else render_tool_task(script)
+        told = render_turns(script, turns) if self.form == "react" else render_tool_turns(script, turns)
         data: dict[str, JsonValue] = {
             "id": trajectory.id,
-            "prompt": [{"role": "user", "content": told}],
+            "prompt": [*prompt(told)],
             "script": write_json(script.model_dump(mode="json")).decode(),
             "band": band_of(difficulty),
             "difficulty": difficulty.model_dump(mode="json"),
         }
+        if share:
+            data["before"] = write_json([turn.model_dump(mode="json") for turn in turns]).decode()
         if self.form == "tools":
             data["tools"] = write_json(render_tools(script)).decode()
         yield Record(data, 0, 0)

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from refinesynth.errors import InputError
 from refinesynth.export.formats import Form, Format, find_format, find_masking
 from refinesynth.export.shapes import Masking, Record
+from refinesynth.export.worlds import WorldFormat
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, output_file, refuse_existing
 from refinesynth.files.regular import refuse_irregular
 from refinesynth.run.folder import stored_trajectories
@@ -107,7 +108,9 @@ def write_export(
         for record in _counted(_opened(trajectories), found, mask, counts, omitted):
             put(write_json(record.data))
         if not counts["records"]:
-            wanted = "a grounded script with a solution" if mask is Masking.WORLD else "a turn to train on"
+            wanted = "a turn to train on"
+            if isinstance(found, WorldFormat):
+                wanted = "a grounded script with a solution" + (" and a mistake" if found.start == "mistakes" else "")
             raise InputError(f"nothing to export: none of {counts['trajectories']} trajectories has {wanted}")
     return ExportReport(
         path=path,

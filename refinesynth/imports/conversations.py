@@ -20,7 +20,7 @@ from refinesynth.imports.tasks import (
 )
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel
-from refinesynth.train.data.shapes import read_record
+from refinesynth.train.data.shapes import labelled, read_record
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
 
 _SEPARATORS = (", ", " | ", " ;; ", " ¦ ")
@@ -142,7 +142,8 @@ def read_conversation(record: Mapping[str, Any], where: str) -> Played:
     try:
         task, read = _with_calls(found, asked, played) if called else _as_text(asked)
         beside = bool(record.get("system")) and found.turns[0].role == "system"
-        return Played(task.script, tuple(_turns(task, played, read, first=len(asked) + (0 if beside else 1))))
+        turns = _turns(task, played, read, first=len(asked) + (0 if beside else 1))
+        return Played(task.script, labelled(tuple(turns), record))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error
 

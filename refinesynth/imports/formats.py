@@ -33,7 +33,8 @@ def _read_ours(document: Mapping[str, Any], where: str) -> Trajectory:
 def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
     judgement, said = step["extra"].get("dungeon_master"), step["message"]
     if step["source"] == "agent":
-        yield PlayerTurn(thought=said, action=step["tool_calls"][0]["arguments"]["action"])
+        action = step["tool_calls"][0]["arguments"]["action"]
+        yield PlayerTurn(thought=said, action=action, by=step["extra"].get("by"))
         said = step["observation"]["results"][0]["content"] if judgement else ""
     if judgement:
         yield DungeonMasterTurn.model_validate({**judgement, "observation": said})

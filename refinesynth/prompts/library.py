@@ -106,6 +106,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     "player_mistake": {"request": frozenset({"mistake", "way"})},
     "player_retake": {"request": frozenset({"violations"})},
+    "player_repair": {"request": frozenset({"action", "mistake", "reason"})},
     "narrator": {
         "instructions": frozenset({"minimum", "example"}),
         "request": frozenset({"script", "verified", "minimum", "violations"}),
@@ -190,6 +191,10 @@ class Prompts:
         """The same of a play that reads `templates` too, and shows these examples."""
         shown = "".join(block(getattr(self.examples, kind), kind) for kind in examples)
         return sha256(self._shared() + self._written(templates) + shown.encode()).hexdigest()
+
+    def digest_of_repairs(self, digest: str) -> str:
+        """The `digest` of a play whose repairer is a model, which reads one more template."""
+        return sha256(digest.encode() + self._written({"player_repair"})).hexdigest()
 
     def _shared(self) -> bytes:
         shown = self.examples.model_dump(mode="json", include={Kind.SCRIPTS, Kind.TRAJECTORIES})
@@ -285,6 +290,7 @@ _FULL: dict[str, object] = {
     "ending": {"limit": 2, "left": 1, "conditions": ["sample"]},
     "mistake": "logic",
     "way": "fresh",
+    "reason": "sample",
     "verified": [],
     "minimum": 2,
     "trajectory": [],

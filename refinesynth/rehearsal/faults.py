@@ -35,6 +35,9 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
     carry out."""
     natural_mistake: Rate = 0.1
     """Player: mistakes that were not asked for."""
+    skill: Rate | None = None
+    """Player: share of its turns that a weak policy gets right, about; its mistakes follow from where it is, and
+    `natural_mistake` has no effect. None for a policy that errs by chance alone."""
     bad_condition: Rate = 0.03
     """ScriptWriter, grounded: a condition that is no CEL, or uses what CEL has not."""
     dangling_pointer: Rate = 0.02
@@ -61,7 +64,7 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def none(cls) -> Self:
-        return cls.model_validate(dict.fromkeys(cls.model_fields, 0.0))
+        return cls.model_validate(dict.fromkeys(cls.model_fields.keys() - {"skill"}, 0.0))
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,11 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: Asked | 
 def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
     """The next turn in a known scene; a mistake if one is wanted, or happens by itself.
 
-    Nothing goes wrong by itself right after a mistake, which is repaired, or a momentary failure, which is tried again. While
-    the answer to a mistake is put off, no other mistake is made.
+    Nothing goes wrong by itself right after a momentary failure, which is tried again, nor, unless the player is weak,
+    right after a mistake, which is repaired. While the answer to a mistake is put off, no other mistake is made.
     """
-    if wanted is None and past.stumbled is None and not past.failed and luck.strikes("natural_mistake"):
-        wanted = Asked(luck.pick("kind of mistake", _MISTAKES))
+    if wanted is None and not past.failed:
+        wanted = _natural(luck, past)
     longer = wanted.way if wanted is not None and wanted.way in {"late", "give_up"} else None
     made = None if wanted is None or longer or is_due(past) else slip(luck.rng("slip"), past, wanted.kind)
     if made is not None:
@@ -60,6 +60,26 @@ def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
     back = say(luck.rng("looking back"), "puzzled") if late else _looking_back(luck, past, leaving=longer == "give_up")
     doing = meaning(past.position, action)
     return PlayerTurn(thought=_joined(back, _looking_ahead(luck, past, action, doing)), action=action)
+
+
+_TEMPTED, _PLAIN = 1.15, 0.65
+"""Rates of a weak player's mistakes where a later step tempts it, and elsewhere, relative to its mean."""
+
+
+def _natural(luck: Luck, past: Past) -> Asked | None:
+    """A mistake that happens by itself, if any.
+
+    A weak player is tempted to take the step after next before its time, and errs then as that step does; without such
+    a step it gets the form wrong.
+    """
+    skill = luck.faults.skill
+    if skill is None:
+        strikes = past.stumbled is None and luck.strikes("natural_mistake")
+        return Asked(luck.pick("kind of mistake", _MISTAKES)) if strikes else None
+    following = (past.position.judged(step) for step in plan_of(past)[1:2])
+    tempting = next((kind for kind in following if kind is not None), None)
+    rate = (1 - skill) * (_PLAIN if tempting is None else _TEMPTED)
+    return Asked(tempting or MistakeKind.PARAMETER) if luck.rng("skill").random() < rate else None
 
 
 def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:

@@ -3,7 +3,7 @@
 from refinesynth.roles.asking import Actor, Calls, CallsSpent, InvalidAnswer
 from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
-from refinesynth.roles.player import Player, ToolPlayer
+from refinesynth.roles.player import Flag, Player, ToolPlayer
 from refinesynth.roles.script_writer import RulebookWriter, ScriptWriter
 from refinesynth.roles.verifier import Judge, Verifier
 
@@ -12,6 +12,7 @@ __all__ = [
     "Calls",
     "CallsSpent",
     "DungeonMaster",
+    "Flag",
     "InvalidAnswer",
     "Judge",
     "Narrator",

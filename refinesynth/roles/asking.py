@@ -70,7 +70,7 @@ class Actor:
     answers: int = field(default=2, kw_only=True)
     """Number of times that an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls, kw_only=True)
-    repaired: Counter[str] = field(default_factory=Counter[str], kw_only=True)
+    salvaged: Counter[str] = field(default_factory=Counter[str], kw_only=True)
 
     async def ask(
         self,
@@ -105,7 +105,7 @@ class Actor:
                     raise InvalidAnswer(_shortened(problem + _quoted(response))) from error
             else:
                 if (repair := form.repair(response)) is not None:
-                    self.repaired[repair] += 1
+                    self.salvaged[repair] += 1
                 return answer
             left -= 1
             form = form.again(response)

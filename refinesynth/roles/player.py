@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import orjson
 from pydantic import JsonValue
@@ -32,7 +32,7 @@ from refinesynth.prompts import Prompts
 from refinesynth.roles.asking import Actor
 from refinesynth.roles.forms import CALL_IN_TEXT, AnswerForm, called, said
 from refinesynth.settings.mistakes import Asked
-from refinesynth.trajectory import PlayerTurn, Script
+from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
 
 @dataclass
@@ -44,24 +44,44 @@ class Player(Actor):
     """
 
     async def act(
-        self, view: Sequence[Message], *, mistake: Asked | None = None, violations: Sequence[str] = ()
+        self,
+        view: Sequence[Message],
+        *,
+        mistake: Asked | None = None,
+        violations: Sequence[str] = (),
+        flag: "Flag | None" = None,
     ) -> PlayerTurn:
         """The next turn after `view`, which ends with a user message.
 
-        A `mistake` to make now, or how to repair one, and `violations` for which an earlier answer to this view was taken back, stand in a
-        private note after the last message; the note is in this one request and nowhere else. A player may think what
-        it reads, so violations are sentences in the scene's own words.
+        A `mistake` to make now, or how to repair one, `violations` for which an earlier answer to this view was taken back, and the
+        `flag` that a repairer answers stand in a private note after the last message; the note is in this one request and
+        nowhere else. A player may think what it reads, so violations are sentences in the scene's own words.
 
         Raises:
             InvalidAnswer: No answer had a thought and an action.
         """
-        seen = with_notes(self.prompts, view[-1].content, mistake, violations)
+        seen = with_notes(self.prompts, view[-1].content, mistake, violations, flag)
         return await self.ask(_FORM, seen, history=[_as_message(message) for message in view[:-1]])
 
 
-def with_notes(prompts: Prompts, seen: str, mistake: Asked | None, violations: Sequence[str]) -> str:
+class Flag(NamedTuple):
+    """The last action, which was flagged as a mistake, as a repairer is told of it."""
+
+    action: str
+    kind: MistakeKind
+    reason: str
+    """The reason that the DungeonMaster had."""
+
+
+def with_notes(
+    prompts: Prompts, seen: str, mistake: Asked | None, violations: Sequence[str], flag: Flag | None = None
+) -> str:
     """The last message, and what is asked for in private after it."""
     notes = [seen]
+    if flag is not None:
+        notes.append(
+            prompts.fill("player_repair", "request", action=flag.action, mistake=flag.kind, reason=flag.reason)
+        )
     if violations:
         notes.append(prompts.fill("player_retake", "request", violations=list(violations)))
     if mistake is not None:
@@ -107,7 +127,12 @@ class ToolPlayer(Actor):
         return CallForm.of(self.script)
 
     async def act(
-        self, view: Sequence[ToolMessage], *, mistake: Asked | None = None, violations: Sequence[str] = ()
+        self,
+        view: Sequence[ToolMessage],
+        *,
+        mistake: Asked | None = None,
+        violations: Sequence[str] = (),
+        flag: Flag | None = None,
     ) -> PlayerTurn:
         """The next turn after `view`, as `Player.act`; the private note stands at the end of the last message, the
         answer to a call or the task.
@@ -116,7 +141,7 @@ class ToolPlayer(Actor):
             InvalidAnswer: No answer had a thought and one call.
         """
         last = view[-1]
-        last = last._replace(content=with_notes(self.prompts, last.content, mistake, violations))
+        last = last._replace(content=with_notes(self.prompts, last.content, mistake, violations, flag))
         return await self.ask(self._form, _part(last, view), history=[_message(one, view) for one in view[:-1]])
 
 

@@ -199,7 +199,7 @@ class Finished:
             persona=trajectories[0].persona,
             trajectories=trajectories,
             refused=refused,
-            repaired=self.line.figures.repaired,
+            salvaged=self.line.figures.salvaged,
             usage=self.line.usage,
             cost_usd=self.line.cost_usd,
         )

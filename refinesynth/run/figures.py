@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 from pydantic import BaseModel, Field, model_validator
 
 from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.rules.repairs import refinements
+from refinesynth.rules.repairs import Repair, refinements, repairs
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Trajectory
 from refinesynth.trajectory.positions import TENTHS, mistakes_by_tenth, summed
 
@@ -71,6 +71,10 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Mistakes that are not refined."""
     longer: dict[str, int] = Field(default_factory=dict[str, int])
     """Way in which a repair took longer, see `LONGER`, to the number of mistakes."""
+    repaired: dict[str, int] = Field(default_factory=dict[str, int])
+    """Kind to the mistakes that are answered, of trajectories with a repairer; so is the next."""
+    repair_turns: dict[str, int] = Field(default_factory=dict[str, int])
+    """Kind to the player's turns that their answers took, in all."""
     tenths: tuple[float, ...] = ()
     """Mistakes in each tenth of the plays, see `mistakes_by_tenth`; empty in earlier versions."""
     clean: int = 0
@@ -79,7 +83,7 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Right actions that failed for a moment."""
     plain: int = 0
     """Answers in the rulebook's words, since none of the DungeonMaster's would do."""
-    repaired: dict[str, int] = Field(default_factory=dict[str, int])
+    salvaged: dict[str, int] = Field(default_factory=dict[str, int])
     """Repairs of answers that could be used, by kind."""
     stopped: dict[str, int] = Field(default_factory=dict[str, int])
     """Rule, or `UNREADABLE`, to the scripts that it was the first to refuse."""
@@ -94,7 +98,7 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
         figures = cls.of_records(
             outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts)
         )
-        return figures.model_copy(update={"repaired": dict(outcome.repaired)})
+        return figures.model_copy(update={"salvaged": dict(outcome.salvaged)})
 
     @classmethod
     def of_records(
@@ -104,6 +108,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
         names = {action.name for found in trajectories for action in found.script.actions}
         known = [difficulty for found in trajectories if (difficulty := found.provenance.difficulty) is not None]
         refined = [refinements(found) for found in trajectories]
+        taught = [found for found in trajectories if "repairer" in found.provenance.models]
+        took = [_turns_taken(repair) for found in taught for repair in repairs(found.draft())]
         return cls(
             scripts=tuple(dict.fromkeys(found.provenance.script_id or found.script.digest for found in trajectories)),
             actions=tuple(sorted(map(_digest, names))),
@@ -115,6 +121,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
             abandoned=sum(one.abandoned for one in refined),
             unanswered=sum(one.unanswered for one in refined),
             longer={way: sum(getattr(one, field) for one in refined) for way, field in LONGER.items()},
+            repaired=dict(Counter(kind for kind, turns in took if turns)),
+            repair_turns=dict(sum((Counter({kind: turns}) for kind, turns in took if turns), Counter[str]())),
             tenths=tuple(round(mass, 3) for mass in summed(mistakes_by_tenth(found.turns) for found in trajectories)),
             clean=sum(not found.mistakes() for found in trajectories),
             transient=sum(turn.transient for turn in said),
@@ -139,11 +147,13 @@ class Figures(BaseModel, extra="forbid"):
     abandoned: int = 0
     unanswered: int = 0
     longer: Counter[str] = Field(default_factory=Counter[str])
+    repaired: Counter[str] = Field(default_factory=Counter[str])
+    repair_turns: Counter[str] = Field(default_factory=Counter[str])
     tenths: tuple[float, ...] = (0.0,) * TENTHS
     clean: int = 0
     transient: int = 0
     plain: int = 0
-    repaired: Counter[str] = Field(default_factory=Counter[str])
+    salvaged: Counter[str] = Field(default_factory=Counter[str])
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
 
@@ -192,6 +202,12 @@ def in_order(chain: str) -> list[str]:
 def _stop(item: Refused) -> str:
     """Return the first rule that refused a script."""
     return next(iter(item.rejecting), UNREADABLE)
+
+
+def _turns_taken(repair: Repair) -> tuple[str, int]:
+    """Return the kind of a mistake, and the player's turns after it up to its answer; 0 if nothing answers it."""
+    kind = repair.mistake.answer.mistake_kind if repair.mistake.answer is not None else None
+    return str(kind), 0 if repair.answer is None else (repair.answer - repair.mistake.at) // 2
 
 
 def _digest(name: str) -> str:

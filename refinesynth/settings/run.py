@@ -8,7 +8,7 @@ from reprlib import repr as shortened
 from typing import Annotated, Any, Final, Literal, Self, cast
 
 from annotated_types import Ge, Le
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -54,6 +54,13 @@ def _in_flight(value: object) -> object:
     raise ValueError(f"expected 'auto', or a whole number from 1 to {_MOST:,}")
 
 
+def _repair_turns(value: object) -> object:
+    found = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if found == "until" or (isinstance(found, int) and not isinstance(found, bool) and found >= 1):
+        return found
+    raise ValueError("expected 'until', or a whole number, 1 or more")
+
+
 class PlaySettings(BaseModel):
     """Settings of every episode's play and verification. All but the deadline change the data."""
 
@@ -73,12 +80,25 @@ class PlaySettings(BaseModel):
     mistakes: Annotated[Mistakes, Option(MISTAKES, "POLICY")] = Field(default_factory=Mistakes)
     """Policy for mistakes: spread, spread=2 (1 to 4 on average; the default), natural, prompted, prompted=1,4 (player
     turns from 0) or at_least=2."""
+    repairer: Literal["model", "planner"] | None = None
+    """Actor right after a mistake of the Player: `model` (the backend of the role `repairer`), `planner` (in grounded
+    play: a plan to the goal, without a model), or None for the Player itself. A backend that is given for the role, such
+    as `{"repairer": "planner"}`, sets it."""
+    repair_turns: Annotated[int | Literal["until"], BeforeValidator(_repair_turns), Option(MISTAKES, "N|until")] = 1
+    """Turns that the repairer takes after each mistake; `until`: as many as it takes until the mistake is answered."""
+    max_mistakes: Annotated[Annotated[int, Field(strict=True, ge=1)] | None, Option(MISTAKES, "N")] = None
+    """Mistakes of the Player after which it counts as stuck, as it does after the same action with the same outcome
+    three times; None for no bound."""
+    stuck: Annotated[Literal["repair", "give_up"], Option(MISTAKES)] = "repair"
+    """End of a play whose Player is stuck: `repair` (the repairer plays to the end) or `give_up` (the draft is
+    refused)."""
     attempts: Annotated[Attempts, Option(LIMITS, "BOUNDS")] = Field(default_factory=Attempts)
     """Tries per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas."""
     grounding: Grounding = Field(default_factory=Grounding)
     """Settings of plays with executed worlds."""
     branches: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
-    """Trajectories of each accepted play: itself, and others that continue differently from a verified part of it."""
+    """Trajectories of each accepted play: itself, and others that continue differently from a verified part of it; with
+    a repairer, from one of its mistakes."""
     episodes_per_script: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Plays of each accepted script."""
     seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1), Option(PLAY, "N")] = 0
@@ -155,6 +175,16 @@ class RunSettings(PlaySettings):
     within a day. Use it with a large `concurrency`."""
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Option(OUTPUT)] = "info"
     """Least severity of the events in events.jsonl; debug lists every completion."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_repairer(cls, given: dict[str, Any]) -> dict[str, Any]:
+        backend: object = given.get("backend")
+        named = cast("Mapping[str, object]", backend).get("repairer") if isinstance(backend, Mapping) else None
+        if named is None:
+            return given
+        plans = str(getattr(named, "model", named)).strip().casefold() == "planner"
+        return {**given, "repairer": "planner" if plans else "model"}
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> Self:

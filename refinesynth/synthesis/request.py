@@ -65,6 +65,15 @@ class Request:
         plays.checked(settings.play)
         if "grounding" in settings.model_fields_set and not plays.find(settings.play).executed:
             raise InputError(f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone")
+        if settings.repairer == "planner" and not plays.find(settings.play).executed:
+            raise InputError(
+                f"the repairer is 'planner', and play is {settings.play!r}; it plans in play='grounded' alone, elsewhere "
+                "give the role a model"
+            )
+        if settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None:
+            raise InputError(
+                f"max_mistakes is {settings.max_mistakes}, and nobody repairs after them; give a repairer, or stuck='give_up'"
+            )
         settings = settings.model_copy(update={"n": settings.wanted()})
         if settings.on_ray:
             check_installed("cluster", "ray")
@@ -99,15 +108,23 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, models: "Mapping[Role, Model]") -> None:
-        """Refuse tool calls and lenient reading in a play without a player; one without tools plays in text.
+        """Refuse tool calls, lenient reading and a repairer in a play without a player; one without tools plays in text.
 
         Raises:
             InputError: There is none.
         """
-        settings = self.settings
-        for name, value in (("player_form", "tools"), ("match", "lenient")):
-            if getattr(settings, name) == value and "player" not in models:
-                raise InputError(f"{name} is {value!r}, and nobody plays turn by turn in the play {settings.play!r}")
+        asked = self.settings
+        wanted = {
+            "player_form": asked.player_form == "tools",
+            "match": asked.match == "lenient",
+            "repairer": asked.repairer,
+        }
+        for name, value in wanted.items():
+            if value and "player" not in models:
+                raise InputError(
+                    f"{name} is {getattr(asked, name)!r}, and nobody plays turn by turn in the play {asked.play!r}; "
+                    "choose play='live' or 'grounded'"
+                )
 
     def has_enough(self) -> bool:
         """Return True if the run has its `n`; other problems of the folder are reported when it is opened."""
@@ -193,7 +210,9 @@ class Request:
                 if play.executed
                 else None,
                 "curation": None if curation is None or curation.idle else _curation(curation),
-                "prompts": play.digest(settings.prompts),
+                "prompts": settings.prompts.digest_of_repairs(play.digest(settings.prompts))
+                if asked.repairer == "model"
+                else play.digest(settings.prompts),
                 "models": models,
                 "connections": connections,
                 "personas": personas,

@@ -275,7 +275,10 @@ def _rows(path: str, size: int, changed: int) -> Iterator[dict[str, Any]]:
         yield {
             "id": trajectory.id,
             "persona": trajectory.persona.text,
-            "messages": [message._asdict() for message in to_messages(trajectory)],
+            "messages": [
+                {"role": message.role, "content": message.content, "loss": message.loss}
+                for message in to_messages(trajectory)
+            ],
             "mistakes": list(trajectory.mistakes()),
             "trajectory": trajectory.to_json().decode(),
         }

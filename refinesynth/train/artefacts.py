@@ -34,6 +34,7 @@ LOSSES: Final[Mapping[LossOn, str]] = {
     LossOn.REFINEMENT: "Refinement loss (equation 1 of the paper): every assistant turn gives loss but those that were flagged as "
     "mistakes. A mistake stays in the context, so that the turn that repairs it is learned from it.",
     LossOn.ALL_TURNS: "All assistant turns give loss, mistakes included (the paper's ablation with erroneous loss).",
+    LossOn.REPAIRS: "Only repairs give loss: right turns after a mistake, and those of a repairer.",
     LossOn.NO_REFINEMENT_TURNS: "Neither mistakes nor the turns that repair them give loss (the paper's ablation without refinement "
     "loss).",
 }

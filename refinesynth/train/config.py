@@ -198,7 +198,8 @@ class TrainConfig(BaseModel):
     """Cut longer ones behind their last trained turn that fits, or leave them out; both are counted."""
     loss_on: Annotated[LossOn, Option(LEARNING)] = LossOn.REFINEMENT
     """Turns that are trained: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's
-    erroneous loss), `no_refinement_turns` (neither mistakes nor the turns that repair them)."""
+    erroneous loss), `no_refinement_turns` (neither mistakes nor the turns that repair them), `repairs` (only the right
+    turns after a mistake, and those of a repairer)."""
     without_refinement: Annotated[bool, Option(LEARNING)] = False
     """Remove mistakes and their answers from the data, as the paper's ablation without refinement data does."""
     on_rewrite: Literal["refuse", "expand"] = "refuse"

@@ -21,7 +21,7 @@ class TurnLabel(StrEnum):
     CORRECT = "correct"
     """Right, after a turn that was right too."""
     REFINEMENT = "refinement"
-    """Right, after a mistake: the repair that a model learns."""
+    """Right, after a mistake or by the repairer: the repair that a model learns."""
     MISTAKE = "mistake"
     """Flagged as wrong. Context; not trained by default."""
     HISTORY = "history"
@@ -39,6 +39,8 @@ class LossOn(StrEnum):
     """Mistakes too: the paper's "erroneous loss"."""
     NO_REFINEMENT_TURNS = "no_refinement_turns"
     """Correct turns that repair nothing: the paper's "without refinement loss"."""
+    REPAIRS = "repairs"
+    """Repairs alone: right turns after a mistake, and those of the repairer."""
 
     def trains(self, turn_label: TurnLabel | None) -> bool:
         """Return True if a turn gives loss; `turn_label` is None for turns of others than the assistant."""
@@ -46,6 +48,8 @@ class LossOn(StrEnum):
             return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE}
         if self is LossOn.NO_REFINEMENT_TURNS:
             return turn_label is TurnLabel.CORRECT
+        if self is LossOn.REPAIRS:
+            return turn_label is TurnLabel.REFINEMENT
         return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT}
 
 
@@ -121,6 +125,8 @@ class FlaggedMessage(NamedTuple):
     thinking: str = ""
     name: str = ""
     """Function name in a tool's message, if any."""
+    repair: bool = False
+    """True for an assistant's message that the record labels as the repairer's."""
 
 
 def digest(text: str) -> str:
@@ -200,7 +206,7 @@ def _label(message: FlaggedMessage, before: TurnLabel | None, *, history: bool) 
         return TurnLabel.HISTORY
     if not message.loss:
         return TurnLabel.MISTAKE
-    return TurnLabel.REFINEMENT if before is TurnLabel.MISTAKE else TurnLabel.CORRECT
+    return TurnLabel.REFINEMENT if message.repair or before is TurnLabel.MISTAKE else TurnLabel.CORRECT
 
 
 def _refuse_unsound(messages: Sequence[FlaggedMessage], where: str) -> None:

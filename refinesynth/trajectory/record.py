@@ -180,4 +180,4 @@ def _told(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:
     if not isinstance(turn, PlayerTurn):
         return f"{number} DM", turn.observation
     mark = "\n✗ mistake: kept as context, never trained on" if mistake else ""
-    return f"{number} player", f"{turn.thought}\n> {turn.action}{mark}"
+    return f"{number} {turn.by or 'player'}", f"{turn.thought}\n> {turn.action}{mark}"

@@ -15,8 +15,8 @@ MAX_RAW_CHARACTERS = 20_000
 """Characters of an unreadable turn or answer that are kept for failure analysis."""
 
 
-EXECUTED = frozenset({"progress", "transient", "plain"})
-"""Fields of a DungeonMaster's turn that only an executed world has a say in; a model's are not read."""
+EXECUTED = frozenset({"progress", "transient", "plain", "by"})
+"""Fields of a turn that only the program has a say in; a model's are not read."""
 
 
 class MistakeKind(StrEnum):
@@ -36,6 +36,8 @@ class PlayerTurn(Value):
     role: Literal["Player"] = "Player"
     thought: str = Field(validation_alias=spelled("thought", "Thought"))
     action: str = Field(validation_alias=spelled("action", "Action"))
+    by: Literal["repairer"] | None = Field(default=None, exclude_if=absent)
+    """`repairer` where that role acted in the Player's place, after a mistake; `Provenance.models` names its model."""
 
     def to_paper(self, number: int) -> dict[str, JsonValue]:
         """This turn in the paper's own keys."""
@@ -113,7 +115,7 @@ def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn
     role = str(item.get("role", "")).strip().casefold() if isinstance(item, dict) else ""
     try:
         if role == "player":
-            return PlayerTurn.model_validate({**cast("dict[str, Any]", item), "role": "Player"}, extra="ignore")
+            return PlayerTurn.model_validate({**_told(cast("dict[str, Any]", item)), "role": "Player"}, extra="ignore")
         if role in {"dm", "dungeonmaster", "dungeon master"}:
             return DungeonMasterTurn.model_validate(
                 {**_told(cast("dict[str, Any]", item)), "role": "DM"}, extra="ignore"

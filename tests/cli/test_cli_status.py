@@ -236,7 +236,7 @@ def test_mistakes_that_crowd_or_are_missing_are_said(complete: Path) -> None:
     assert "were to hold none" not in told()
     assert "20% were to hold none" in told(clean=36)
     assert "all the same: 3 call in text, 1,200 text after the action" in told(
-        repaired=Counter({"text after the action": 1_200, "call in text": 3}), trajectories=0
+        salvaged=Counter({"text after the action": 1_200, "call in text": 3}), trajectories=0
     )
 
 

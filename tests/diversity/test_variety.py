@@ -64,7 +64,7 @@ def outcome(trajectories: list[Trajectory], refused: list[Refused]) -> EpisodeOu
         persona=PERSONA,
         trajectories=tuple(trajectories),
         refused=tuple(refused),
-        repaired={"call in text": len(refused)},
+        salvaged={"call in text": len(refused)},
     )
 
 
@@ -90,7 +90,7 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
     assert figures.abandoned == sum(one.abandoned for one in refined)
     assert figures.unanswered == sum(one.unanswered for one in refined)
     assert figures.transient == sum(turn.transient for turn in answers)
-    assert figures.repaired.total() == sum(len(one.refused) for one in outcomes)
+    assert figures.salvaged.total() == sum(len(one.refused) for one in outcomes)
     assert figures.plain == sum(turn.plain for turn in answers)
     difficulties = [found.provenance.difficulty for found in everything]
     assert figures.steps == Counter(known.steps for known in difficulties if known)

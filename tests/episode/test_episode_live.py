@@ -391,4 +391,4 @@ async def test_harmless_variants_are_read_where_that_is_asked_for() -> None:
     outcome = await live(*spoken).play(match="lenient")
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
-    assert outcome.repaired == {"action in other words": 5}
+    assert outcome.salvaged == {"action in other words": 5}

@@ -112,11 +112,11 @@ async def test_a_pattern_that_does_not_fit_is_replaced_unless_it_is_taken_to_the
     stage = replace(narrated(turns(*GOOD)), writer=Scripted([as_json(bad), SHED.model_dump_json()]))
     outcome = await stage.play(index=0)
     assert outcome.trajectory is not None
-    assert outcome.repaired == {"pattern that did not fit": 1}
+    assert outcome.salvaged == {"pattern that did not fit": 1}
     assert len(stage.writer.asked) == 1
     literal = replace(stage, writer=Scripted([as_json(bad), SHED.model_dump_json()]))
     chain = paper()["rules"]
     outcome = await literal.play(index=0, rules=chain)
     assert outcome.accepted
-    assert outcome.repaired == {}
+    assert outcome.salvaged == {}
     assert [one.stage for one in outcome.refused] == ["script"]

@@ -91,7 +91,9 @@ def test_no_template_can_change_without_the_digest_of_a_play(template: str, tmp_
     source = (Path(rs.__file__).parent / "prompts" / "templates" / f"{template}{SUFFIX}").read_text()
     (tmp_path / f"{template}{SUFFIX}").write_text(f"{{# another one #}}{source}")
     own = Prompts(tmp_path)
-    assert any(plays.find(name).digest(own) != plays.find(name).digest(shipped) for name in plays.known())
+    of_plays = [(plays.find(name).digest(own), plays.find(name).digest(shipped)) for name in plays.known()]
+    # Runs whose repairer is a model read one more.
+    assert any(one != other for one, other in [*of_plays, (own.digest_of_repairs(""), shipped.digest_of_repairs(""))])
 
 
 @pytest.mark.parametrize("name", ["nosuch", "Live", "", "live ", 7, None, ["live"]])

@@ -133,3 +133,20 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         f"Left out, {HINDSIGHT}: 1.": 1,
     }
     assert "`max_length=None`" in report.advice
+
+
+def test_the_turn_of_the_repairer_is_chosen_also_where_the_answer_comes_later() -> None:
+    """It was made in the very state of the mistake, and is the teacher's."""
+    turns = (
+        player("open box"),
+        dm("It is locked.", "logic"),
+        player("take key", "The key comes first."),
+        dm("You hold a key.", "place"),
+        player("look", "I look around."),
+        dm("Task Succeed"),
+    )
+    taught = [turn.model_copy(update={"by": "repairer"}) if isinstance(turn, PlayerTurn) else turn for turn in turns]
+    # What the repairer got wrong is never chosen.
+    assert chosen(*turns[:2], *taught[2:]) == chosen(*turns) == render_player(turns[4])
+    right = turns[3].model_copy(update={"place_error": False})
+    assert chosen(*turns[:2], taught[2], right, *turns[4:]) == "Thought: The key comes first.\nAction: take key"

@@ -16,7 +16,9 @@ from refinesynth.export.atif import SCHEMA_VERSIONS
 from refinesynth.imports import read_record
 from refinesynth.imports.formats import PLAY, RULES
 from refinesynth.testing import turns, valid_drafts
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Trajectory, Usage
+from refinesynth.train.conversation import LossOn, TurnLabel
+from refinesynth.train.data.shapes import read_record as read_training_record
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory, Usage
 
 ORIGIN = provenance(
     models={"player": "gpt-4o"}, seed=7, rules="strict()", usage=Usage(requests=9, input_tokens=1_000), cost_usd=0.25
@@ -144,3 +146,58 @@ def test_a_document_that_only_looks_like_ours_is_refused_in_words() -> None:
     for one in spoilt:
         with pytest.raises(InputError, match=r"^file:1: this is no document that refinesynth wrote"):
             read_record(one, "atif", "file:1")
+
+
+def by_the_repairer(one: Trajectory, chosen: list[bool]) -> Trajectory:
+    """The turns after mistakes, and further ones that are `chosen`, are the repairer's."""
+    wrong, drawn = {at + 2 for at in one.mistakes()}, iter(chosen)
+    turns = tuple(
+        turn.model_copy(update={"by": "repairer"})
+        if isinstance(turn, PlayerTurn) and (at in wrong or next(drawn, False))
+        else turn
+        for at, turn in enumerate(one.turns)
+    )
+    return one.model_copy(update={"turns": turns})
+
+
+def labels(one: Trajectory) -> list[str]:
+    return [message.label for message in to_messages(one) if message.role == "assistant"]
+
+
+def trained_on(one: Trajectory) -> list[TurnLabel | None]:
+    return [turn.label for turn in read_training_record(one, "file:1").turns if turn.role == "assistant"]
+
+
+@pytest.mark.parametrize("name", ["agentinstruct", "paper", "atif"])
+@given(VALID, st.lists(st.booleans()))
+def test_labels_survive_an_export_and_an_import(name: str, one: Trajectory, chosen: list[bool]) -> None:
+    taught = by_the_repairer(one, chosen)
+    assert labels(Trajectory.from_json(taught.to_json())) == labels(taught)
+    found = read_record(exported(taught, name), name, "file:1")
+    assert labels(found) == labels(taught)
+    assert trained_on(found) == trained_on(taught)
+
+
+@pytest.mark.parametrize("name", ["agentinstruct", "llamafactory", "trl", "axolotl", "tinker", "slime", "ms-swift"])
+@given(VALID, st.lists(st.booleans()))
+def test_training_reads_the_labels_of_an_export(name: str, one: Trajectory, chosen: list[bool]) -> None:
+    taught = by_the_repairer(one, chosen)
+    record = exported(taught, name)
+    read = read_training_record(record, "file:1")
+    assert [turn.label for turn in read.turns if turn.role == "assistant"] == trained_on(taught)
+    # A run without a repairer is written as ever, and another meaning of the key is nobody's business.
+    assert exported(one, name) == {key: value for key, value in record.items() if key != "labels"}
+    assert read_training_record({**record, "labels": [0] * 3}, "file:1") == read_training_record(
+        exported(one, name), "file:1"
+    )
+
+
+@given(VALID, st.lists(st.booleans()))
+def test_the_loss_may_be_on_repairs_alone(one: Trajectory, chosen: list[bool]) -> None:
+    read = read_training_record(by_the_repairer(one, chosen), "file:1")
+    before = read_training_record(one, "file:1")
+    assert read.trained() == before.trained()
+    turns = read.turns
+    for at, trained in enumerate(read.trained(LossOn.REPAIRS)):
+        assert trained == (turns[at].label is TurnLabel.REFINEMENT)
+        assert not (trained and read.trained(LossOn.NO_REFINEMENT_TURNS)[at])

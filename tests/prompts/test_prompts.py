@@ -50,6 +50,7 @@ def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
         "ending": {"limit": 60, "left": 28, "conditions": ["the key is on the bench"]},
         "mistake": "place",
         "way": "fresh",
+        "reason": "It lies elsewhere.",
         "verified": [player("open box")],
         "minimum": 2,
         "trajectory": [player("open box"), dm("Open.")],

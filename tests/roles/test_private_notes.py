@@ -44,6 +44,13 @@ def test_the_note_about_an_answer_taken_back_is_in_the_scenes_words() -> None:
     assert not BEHIND_THE_SCENE.search(note)
 
 
+@pytest.mark.parametrize("kind", MistakeKind)
+def test_the_note_to_the_repairer_is_in_the_scenes_words(kind: MistakeKind) -> None:
+    note = SHIPPED.fill("player_repair", "request", action="take key", mistake=kind.value, reason="It lies elsewhere.")
+    assert leaks(note) == []
+    assert not BEHIND_THE_SCENE.search(note)
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("known", IN_THE_SCENE)
 def test_each_reason_repeated_in_a_thought_is_no_leak(known: tuple[str, str], action: str) -> None:

@@ -236,7 +236,7 @@ class TestPlayer:
         model = Scripted([whole, f"{whole}\nAfter action: You hold it.\nThought: x\nAction: open door"])
         actor = Player(model.model, PROMPTS)
         assert [await actor.act(render_turns(SHED, ())) for _ in range(3)] == [player("take key")] * 3
-        assert actor.repaired == {"text after the action": 2}
+        assert actor.salvaged == {"text after the action": 2}
 
     async def test_labels_of_the_environment_stop_it_unless_it_thinks(self) -> None:
         model = Scripted([said(player("take key"))])

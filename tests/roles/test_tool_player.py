@@ -133,7 +133,7 @@ async def test_a_call_in_the_text_is_a_call_where_it_is_clear(written: str) -> N
     model = Answering(text(written))
     asked = ToolPlayer(model.model, PROMPTS, script=SHED)
     assert await asked.act(render_tool_turns(SHED, TURNS)) == player("take key", thought="I see it.")
-    assert asked.repaired == {"call in text": 1}
+    assert asked.salvaged == {"call in text": 1}
 
 
 @pytest.mark.parametrize(

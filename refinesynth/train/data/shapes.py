@@ -19,7 +19,7 @@ are general chat: every turn of the assistant is trained, and the conversation i
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -38,6 +38,8 @@ _WHAT_TO_DO = (
     "(`--masking split`), or add a boolean `loss` to every assistant message, or to none: then all are trained on"
 )
 
+
+_Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 
 ChatForm = Literal["react", "tools"]
 """Form of a trajectory as messages: ReAct text, or actions as tool calls."""
@@ -112,7 +114,25 @@ def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, tuple[Play
     if len(sound) != len(turns):
         at, bad = next((at, turn) for at, turn in enumerate(turns, start=1) if isinstance(turn, MalformedTurn))
         raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {bad.problem}")
-    return script, sound
+    return script, labelled(sound, given)
+
+
+def labelled(turns: _Turns, given: Mapping[str, Any]) -> _Turns:
+    """`turns` with the repairer's named, as a record's `labels` say; without these, or with others, as they are."""
+    if len(labels := _labels(given)) != sum(isinstance(turn, PlayerTurn) for turn in turns):
+        return turns
+    said = iter(labels)
+    return tuple(
+        turn.model_copy(update={"by": "repairer"}) if isinstance(turn, PlayerTurn) and next(said) == "repair" else turn
+        for turn in turns
+    )
+
+
+def _labels(given: Mapping[str, Any]) -> list[Any]:
+    """The labels of an export of a run with a repairer; none if the key means something else."""
+    found: object = given.get("labels")
+    labels = cast("list[Any]", found) if isinstance(found, list) else []
+    return labels if all(label in ("player", "mistake", "repair") for label in labels) else []
 
 
 def _paper(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
@@ -186,7 +206,12 @@ def _named(
     last_only: bool,
 ) -> Conversation:
     """Make a conversation without a persona: its group is the id before `#`, else the digest of the task."""
-    name = _id(given)
+    name, labels = _id(given), _labels(given)
+    if len(labels) == sum(message.role == "assistant" for message in messages):
+        said = iter(labels)
+        messages = [
+            message._replace(repair=message.role == "assistant" and next(said) == "repair") for message in messages
+        ]
     if last_only:
         messages = [message._replace(loss=False) for message in messages]
         messages[-1] = messages[-1]._replace(loss=messages[-1].role == "assistant")
@@ -214,7 +239,10 @@ def _with_system(given: Mapping[str, Any], messages: list[FlaggedMessage]) -> li
 
 def _rendered(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm) -> list[FlaggedMessage]:
     if form == "react":
-        return [FlaggedMessage(*message) for message in render_turns(script, turns)]
+        return [
+            FlaggedMessage(message.role, message.content, message.loss, repair=message.label == "repair")
+            for message in render_turns(script, turns)
+        ]
     return [
         FlaggedMessage(
             message.role,
@@ -222,6 +250,7 @@ def _rendered(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], f
             message.loss,
             (ToolCall(message.id, *message.call),) if message.call is not None else (),
             message.id if message.role == "tool" else "",
+            repair=message.label == "repair",
         )
         for message in render_tool_turns(script, turns)
     ]

@@ -1,0 +1,78 @@
+"""`refinesynth environments`: grounded worlds as environments of reinforcement learning."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.show import RunOrFile
+from refinesynth.cli.status import AsJson
+from refinesynth.cli.terminal import output, print_json, styled
+from refinesynth.environments import STEPS, read_worlds
+from refinesynth.environments.integrity import LUCKY, Integrity, check_integrity
+from refinesynth.errors import InputError
+from refinesynth.text.figures import counted
+from refinesynth.world import RulebookError
+
+environments = typer.Typer()
+
+
+@environments.callback()
+def _group() -> None:
+    """Check grounded worlds as environments of reinforcement learning."""
+
+
+_NAMED = 5
+"""Most worlds that are named in a sentence."""
+
+
+@environments.command()
+def check(
+    source: RunOrFile,
+    *,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Most actions of a play.")] = STEPS,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=1000, help="Plays of each policy in each world.")] = 5,
+    start: Annotated[
+        str, typer.Option("--start", metavar="WHERE", help="clean, mistakes or mixed:0.5, as for export.")
+    ] = "clean",
+    json: AsJson = False,
+) -> None:
+    """Play each world of a run as an oracle, as players that know nothing, and as cheats; print the mean rewards.
+
+    Exits with 1 where the oracle does not get the maximum, or an idle or cheating player gets anything.
+    """
+    found: list[Integrity] = []
+    for world in read_worlds(source, start):
+        try:
+            found.append(check_integrity(world, steps=steps, seeds=range(seeds)))
+        except (RulebookError, ValueError) as error:
+            raise InputError(f"the world of {world.id} cannot be played: {error}") from error
+    unsound = [one.id for one in found if not one.sound]
+    if json:
+        print_json(
+            [
+                {"id": one.id, "sound": one.sound, "rewards": {each.policy: each.reward for each in one.baselines}}
+                for one in found
+            ]
+        )
+        raise typer.Exit(ExitCode.FELL_SHORT if unsound else ExitCode.OK)
+    console = output()
+    table = Table("policy", "mean reward", "must be", f"worlds above {LUCKY:g}", box=None, padding=(0, 2))
+    for policies in zip(*(one.baselines for one in found), strict=True):
+        name, _, expected = policies[0]
+        mean = sum(one.reward for one in policies) / len(policies)
+        bound = "" if expected is None else f"{expected:g}"
+        style = "red" if any(one.fails for one in policies) else ""
+        table.add_row(name, styled(f"{mean:.3f}", style), bound, str(sum(one.reward > LUCKY for one in policies)))
+    console.print(table)
+    console.print(f"{counted(len(found), 'world')}, {counted(seeds, 'play')} of each policy, {steps} actions at most")
+    if easy := [one.id for one in found if any(each.lucky for each in one.baselines)]:
+        console.print(f"won without knowledge in more than half of the plays: {_names(easy)}", soft_wrap=True)
+    if unsound:
+        console.print(f"not sound: {_names(unsound)}; `--json` has the rewards of each policy", soft_wrap=True)
+        raise typer.Exit(ExitCode.FELL_SHORT)
+
+
+def _names(ids: list[str]) -> str:
+    return ", ".join([*ids[:_NAMED], *(["..."] if len(ids) > _NAMED else [])])

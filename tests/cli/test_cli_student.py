@@ -1,0 +1,66 @@
+"""A student and its teacher on the command line: what is asked for, refused, counted and gone on with."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from refinesynth import rules
+from refinesynth.cli import app
+from refinesynth.cli.exits import ExitCode
+from refinesynth.rules.repairs import repairs
+from refinesynth.run import RunFolder
+
+TAUGHT = "--play grounded --backend rehearsal --backend repairer=planner --mistakes natural --set player.skill=0.6"
+
+
+def invoke(command: str, *more: object) -> Result:
+    return CliRunner().invoke(app, [*command.split(), *map(str, more)])
+
+
+def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> None:
+    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    for n in (1, 4):
+        assert invoke(f"run -n {n} {TAUGHT}", "-o", parts).exit_code == ExitCode.OK
+    assert invoke(f"run -n 4 {TAUGHT}", "-o", whole).exit_code == ExitCode.OK
+    names = "trajectories.jsonl", "rejected.jsonl"
+    assert [(parts / name).read_bytes() for name in names] == [(whole / name).read_bytes() for name in names]
+    taught = list(RunFolder.open(whole).trajectories())
+    assert all(rules.verify(one, rules.grounded()).accepted for one in taught)
+    assert {one.provenance.models["repairer"] for one in taught} == {"planner"}
+
+    counts = orjson.loads(invoke("status --json", whole).stdout)["variety"]
+    found = [repair for one in taught for repair in repairs(one.draft()) if repair.answer is not None]
+    assert sum(one["mistakes"] for one in counts["repaired"].values()) == len(found) > 0
+    total = sum(one["mistakes"] * one["turns"] for one in counts["repaired"].values())
+    assert total == pytest.approx(sum((repair.answer or 0) - repair.mistake.at for repair in found) / 2)
+    assert " turns" in invoke("status", whole).stdout.partition("repaired")[2]
+    assert "repair " in invoke("show", whole).stdout
+
+    other = invoke(f"run -n 5 {TAUGHT.replace('--backend repairer=planner', '')}", "-o", whole)
+    assert other.exit_code == ExitCode.WRONG_INPUT
+    assert 'repairer: "planner" -> null' in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--backend rehearsal --backend repairer=planner", "the repairer is 'planner', and play is 'live'"),
+        ("--play narrated --backend default=rehearsal --backend repairer=rehearsal", "nobody plays turn by turn"),
+        ("--repair-turns 0", "--repair-turns is '0'; expected 'until', or a whole number, 1 or more"),
+        ("--max-mistakes 3", "max_mistakes is 3, and nobody repairs after them; give a repairer, or stuck='give_up'"),
+        ("--max-mistakes 0", "--max-mistakes is 0"),
+        ("--repair-turns some", "--repair-turns is 'some'"),
+        ("--backend teacher=rehearsal", "there is no role 'teacher'"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, options: str, says: str) -> None:
+    done = invoke(f"run -n 1 {options}", "-o", tmp_path / "run")
+    assert done.exit_code == ExitCode.WRONG_INPUT
+    assert says in " ".join(done.stderr.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_note_to_the_repairer_can_be_looked_at() -> None:
+    assert "stood in the way" in invoke("prompts show repairer --play grounded --json").stdout

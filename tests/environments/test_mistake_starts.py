@@ -1,0 +1,191 @@
+"""Plays that begin behind a mistake: verified, told, rewarded for the repair, and the same through every adapter."""
+
+import json
+import pickle
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from samples import SHED_GROUNDED, trajectory
+
+from refinesynth.chat import render_act_task, render_task, render_tool_turns, render_turns
+from refinesynth.environments import GroundedEnvironment, find_world, read_worlds
+from refinesynth.environments.grounded import SO_FAR
+from refinesynth.environments.starts import behind_mistake
+from refinesynth.environments.trl import TextWorld, world_class
+from refinesynth.errors import InputError
+from refinesynth.export import export, write_export
+from refinesynth.export.worlds import WorldFormat
+from refinesynth.testing import valid_grounded_drafts
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
+from refinesynth.world import check_solvability
+from refinesynth.world.chance import as_written
+
+
+def recorded(script: Script, *actions: str) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
+    world = GroundedEnvironment(script)
+    for action in actions:
+        world.rule(action)
+    return world.turns
+
+
+def played(number: int, *actions: str, script: Script = SHED_GROUNDED) -> Trajectory:
+    made = trajectory(script=script, id=f"{number:06}-aaaaaaaa")
+    return made.model_copy(update={"turns": recorded(script, *actions)})
+
+
+SOLUTION: tuple[str, ...] = SHED_GROUNDED.rulebook.solution if SHED_GROUNDED.rulebook else ()
+EARLY = "".join(SOLUTION[-1:])
+"""An action that the world refuses at the beginning."""
+CLEAN, MISTAKEN = played(0, *SOLUTION), played(1, "sing", *SOLUTION)
+LOGICAL = played(2, EARLY, *SOLUTION)
+
+
+@given(valid_grounded_drafts())
+def test_a_play_begins_in_the_state_behind_a_mistake_and_its_repair_is_seen(draft: Draft) -> None:
+    turns = tuple(turn for turn in draft.turns if isinstance(turn, PlayerTurn | DungeonMasterTurn))
+    at = next(at for at, turn in enumerate(turns) if isinstance(turn, DungeonMasterTurn) and turn.flagged)
+    whole, behind = GroundedEnvironment(draft.script), GroundedEnvironment(draft.script, recovery=100)
+    for turn, answer in pairwise(turns[: at + 1]):
+        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and not answer.transient:
+            whole.rule(turn.action)
+    task = behind.reset(before=turns[: at + 1])
+    assert task.startswith(f"{render_task(draft.script)}\n\n{SO_FAR}\n")
+    assert all(turn.action in task for turn in turns[: at + 1] if isinstance(turn, PlayerTurn))
+    assert (behind.state, behind.progress) == (whole.state, whole.progress)
+    assert (behind.taken, behind.mistakes, behind.repeats, behind.recovered) == (0, 0, 0, False)
+    again = pickle.loads(pickle.dumps(behind))
+    for action in check_solvability(draft.script.model_copy(update={"environment": behind.state})).shortest or ():
+        assert behind.act(action) == again.act(action)
+    assert behind.success
+    assert behind.recovered  # the goal was reached
+    assert again.reward(recovered=0.5) == behind.reward(recovered=0.5) == 1.5
+
+
+def test_what_the_mistake_lacked_is_rewarded_once_and_in_time() -> None:
+    before = behind_mistake(LOGICAL)
+    assert before[-1] == LOGICAL.turns[1]
+    world = GroundedEnvironment(SHED_GROUNDED)
+    world.reset(before=before)
+    assert world.reward(recovered=0.5) == 0
+    found: list[bool] = []
+    for action in SOLUTION[:-1]:
+        world.act(action)
+        found.append(world.recovered)
+    assert found == sorted(found)
+    assert found[-1]
+    assert world.reward(recovered=0.5) == 0.5
+    late = GroundedEnvironment(SHED_GROUNDED, recovery=1)
+    late.reset(before=before)
+    for action in ("sing", "dance", *SOLUTION):
+        late.act(action)
+    assert (late.success, late.recovered) == (True, False)
+    late.reset()
+    for action in (EARLY, *SOLUTION):
+        late.act(action)
+    assert (late.success, late.recovered) == (True, False)  # this play began with no mistake
+
+
+def test_a_slip_of_form_is_repaired_by_an_action_that_is_accepted() -> None:
+    world = GroundedEnvironment(SHED_GROUNDED)
+    world.reset(before=behind_mistake(MISTAKEN))
+    world.act("dance")
+    assert not world.recovered
+    world.act(SOLUTION[0])
+    assert world.recovered
+
+
+def test_repeating_what_just_failed_costs_until_the_state_is_another() -> None:
+    world = GroundedEnvironment(SHED_GROUNDED)
+    world.reset(before=behind_mistake(LOGICAL))
+    world.act(EARLY)
+    world.act(f"  {EARLY} ")
+    world.act("sing")
+    assert (world.repeats, world.mistakes) == (2, 3)
+    assert world.reward(repeat=0.1, mistake=0.01) == pytest.approx(-0.23)
+    world.act(SOLUTION[0])
+    if len(SOLUTION) > 2:
+        world.act(EARLY)
+        assert world.repeats == 2
+        world.act(EARLY)
+        assert world.repeats == 3
+
+
+def test_turns_of_another_play_are_refused() -> None:
+    wrong = [PlayerTurn(thought="", action=SOLUTION[0]), MISTAKEN.turns[1]]
+    with pytest.raises(
+        ValueError, match=r"turn 1 of the play to begin behind, .*, is parameter .* right in this world"
+    ):
+        GroundedEnvironment(SHED_GROUNDED).reset(before=[one for one in wrong if not isinstance(one, str)])
+    with pytest.raises(InputError, match="are no turns"):
+        TextWorld().reset(script=SHED_GROUNDED.model_dump_json(), before="{")
+    with pytest.raises(InputError, match="are no turns"):
+        TextWorld().reset(script=SHED_GROUNDED.model_dump_json(), before="7")
+
+
+def test_behind_a_mistake_nothing_is_drawn() -> None:
+    assert SHED_GROUNDED.rulebook is not None
+    name, value = next((name, value) for name, value in SHED_GROUNDED.environment.items())
+    draw = {"path": f"/{name}", "values": [value, "something else"]}
+    data = {**SHED_GROUNDED.model_dump(), "rulebook": {**SHED_GROUNDED.rulebook.model_dump(), "draws": [draw]}}
+    script = Script.model_validate(data)
+    world = GroundedEnvironment(script)
+    for seed in range(8):
+        world.reset(seed, before=behind_mistake(MISTAKEN))
+        assert world.script == as_written(script)
+
+
+@pytest.mark.parametrize("form", ["react", "tools"])
+def test_rows_hold_the_conversation_up_to_the_mistake_and_play_on(form: Any) -> None:
+    rows = list(export([CLEAN, MISTAKEN, LOGICAL], WorldFormat(form, start="mistakes")))
+    assert [row["id"] for row in rows] == [MISTAKEN.id, LOGICAL.id]
+    for row, one in zip(rows, (MISTAKEN, LOGICAL), strict=True):
+        render = render_turns if form == "react" else render_tool_turns
+        told = render(one.script, one.turns[:2])
+        prompt: Any = row["prompt"]
+        assert [said["content"] for said in prompt] == [message.content for message in told]
+        assert prompt[-1]["role"] in {"user", "tool"}
+        world = TextWorld(recovered=0.5)
+        task = world.reset(script=str(row["script"]), before=str(row["before"]))
+        assert task.startswith(f"{render_act_task(one.script)}\n\n{SO_FAR}")
+        for action in SOLUTION:
+            world.act(action)
+        assert world.get_reward() == 1.5
+    one = world_class(SHED_GROUNDED, recovered=0.5)()
+    assert SO_FAR in one.reset(before=str(rows[0]["before"]))
+
+
+def test_a_share_of_the_trajectories_begins_behind_its_mistake_always_the_same() -> None:
+    many = [played(number, "sing", *SOLUTION) for number in range(200)]
+    rows = list(export(many, WorldFormat(start="mixed:0.3")))
+    behind = [row["id"] for row in rows if json.loads(str(row["before"]))]
+    assert 40 <= len(behind) <= 80
+    assert len(rows) == len(behind) + 1  # the world's clean beginning, once
+    assert [row["id"] for row in export(many, WorldFormat(start="mixed:0.3")) if row["before"] != "[]"] == behind
+    assert [row.keys() for row in export(many, "rl")] == [rows[0].keys() - {"before"}]
+    assert next(export(many, WorldFormat(start="mixed:0"))).keys() == rows[0].keys() - {"before"}
+    assert len(list(export(many, WorldFormat(start="mixed:1")))) == 200
+
+
+def test_worlds_are_read_with_their_start(tmp_path: Path) -> None:
+    path = tmp_path / "trajectories.jsonl"
+    path.write_bytes(b"".join(one.to_json() + b"\n" for one in (CLEAN, MISTAKEN, LOGICAL)))
+    assert [(one.id, len(one.before)) for one in read_worlds(path)] == [(CLEAN.id, 0)]
+    assert [(one.id, len(one.before)) for one in read_worlds(path, "mistakes")] == [(MISTAKEN.id, 2), (LOGICAL.id, 2)]
+    assert find_world(path, start="mistakes").id == MISTAKEN.id
+    assert find_world(path, LOGICAL.id, "mistakes").before == LOGICAL.turns[:2]
+    with pytest.raises(InputError, match="has no mistake to begin behind"):
+        find_world(path, CLEAN.id, "mistakes")
+    path.write_bytes(CLEAN.to_json() + b"\n")
+    with pytest.raises(InputError, match="has a mistake to begin behind"):
+        list(read_worlds(path, "mistakes"))
+    with pytest.raises(InputError, match="a grounded script with a solution and a mistake"):
+        write_export(path, tmp_path / "out.jsonl", WorldFormat(start="mistakes"))
+
+
+@pytest.mark.parametrize("start", ["dirty", "mixed", "mixed:2", "mixed:-1", "mixed:nan", "mixed:0.5x", ""])
+def test_another_start_is_refused(start: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected clean, mistakes or mixed"):
+        list(read_worlds(tmp_path / "any", start))

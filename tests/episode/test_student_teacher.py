@@ -1,0 +1,210 @@
+"""The student errs, the teacher repairs: who acts after a mistake, and what the record says of it."""
+
+from typing import Any
+
+import pytest
+from interrupted_episodes import continued
+from samples import SHED_GROUNDED, player
+from scripted import Scripted, said
+from stage import PERSONA, Stage, grounded, rehearsing, settings_for
+
+from refinesynth import rules
+from refinesynth.backends import BackendSpec
+from refinesynth.backends.role import Role
+from refinesynth.episode import EpisodeOutcome, play_episode
+from refinesynth.rules.repairs import repairs
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import natural, spread
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory, read_turn
+
+WEAK = {"default": "rehearsal", "player": "rehearsal:skill=0.5"}
+
+
+async def rehearsed(play: str, backend: BackendSpec = WEAK, index: int = 1, **given: Any) -> EpisodeOutcome:
+    settings = settings_for(play, mistakes=natural(), **given)
+    return await play_episode(PERSONA, index=index, settings=settings, models=rehearsing(backend))
+
+
+def acts(trajectory: Trajectory) -> list[tuple[bool, str | None]]:
+    """Of each player's turn, whether it is a mistake, and who acted."""
+    wrong = trajectory.mistakes()
+    return [(at in wrong, turn.by) for at, turn in enumerate(trajectory.turns) if isinstance(turn, PlayerTurn)]
+
+
+@pytest.mark.parametrize(("play", "repairer"), [("grounded", "planner"), ("grounded", "model"), ("live", "model")])
+async def test_the_repairer_acts_right_after_each_mistake_and_nowhere_else(play: str, repairer: str) -> None:
+    mistakes = 0
+    for index in range(4):
+        outcome = await rehearsed(play, index=index, repairer=repairer)
+        for trajectory in outcome.trajectories:
+            found = acts(trajectory)
+            assert rules.verify(trajectory, settings_for(play).rules).accepted
+            assert [by for _, by in found[1:]] == ["repairer" if wrong else None for wrong, _ in found[:-1]]
+            assert trajectory.provenance.models["repairer"] == ("planner" if repairer == "planner" else "rehearsal")
+            assert Trajectory.from_json(trajectory.to_json()) == trajectory
+            mistakes += len(trajectory.mistakes())
+    assert mistakes > 3
+
+
+@pytest.mark.parametrize("repairer", ["planner", "model", None])
+async def test_with_a_perfect_student_it_is_the_play_without_a_repairer(repairer: str | None) -> None:
+    perfect = {"default": "rehearsal", "player": "rehearsal:skill=1"}
+    today = {"default": "rehearsal", "player": "rehearsal:natural_mistake=0"}
+    for index in range(3):
+        clean = await rehearsed("grounded", today, index)
+        found = await rehearsed("grounded", perfect, index, repairer=repairer)
+        assert [one.turns for one in found.trajectories] == [one.turns for one in clean.trajectories]
+        assert all(not one.mistakes() for one in found.trajectories)
+
+
+@pytest.mark.parametrize("play", ["live", "grounded"])
+async def test_an_interrupted_play_with_a_repairer_is_continued(play: str) -> None:
+    for repairer in ("model", "planner") if play == "grounded" else ("model",):
+        settings = settings_for(play, mistakes=spread(4, clean=0), repairer=repairer)
+        outcome = await continued(settings, index=1, lives=3)
+        assert any(turn.by for one in outcome.trajectories for turn in one.turns if isinstance(turn, PlayerTurn))
+
+
+async def test_it_may_take_several_turns_or_all_until_the_mistake_is_answered() -> None:
+    for index in range(1, 4):
+        (two,) = (await rehearsed("grounded", index=index, repairer="planner", repair_turns=2)).trajectories
+        found = acts(two)
+        for at, (_, by) in enumerate(found):
+            assert (by == "repairer") == any(wrong for wrong, _ in found[max(0, at - 2) : at])
+        (until,) = (await rehearsed("grounded", index=index, repairer="planner", repair_turns="until")).trajectories
+        for repair in repairs(until.draft()):
+            last = len(until.turns) - 2 if repair.answer is None else repair.answer
+            between = until.turns[repair.mistake.at + 2 : last + 1 : 2]
+            assert all(isinstance(turn, PlayerTurn) and turn.by == "repairer" for turn in between)
+
+
+async def test_the_repairer_reads_why_and_the_player_does_not() -> None:
+    stage = grounded(("open box", "take saw", "take key", "put key on bench"))
+    teacher = Scripted([said(player("take key", "There is no saw, so I take the key."))])
+    stage.player = Scripted([said(player(one)) for one in ("open box", "take saw", "put key on bench")])
+    settings = settings_for("grounded", mistakes=natural(), repairer="model", terse=True)
+    models = {**stage.models(Role.SCRIPT_WRITER, Role.PLAYER), Role.REPAIRER: teacher.model}
+    outcome = await play_episode(PERSONA, index=3, settings=settings, models=models)
+    assert acts(outcome.trajectories[0]) == [(False, None), (True, None), (False, "repairer"), (False, None)]
+    (asked,) = teacher.asked
+    assert asked.blocks["private"] == {
+        "action": "take saw",
+        "fault": "place",
+        "reason": "The action is refused: it is a place mistake. Nothing changes.",
+    }
+    assert "private" not in stage.player.asked[-1].blocks
+    assert asked.chat[:-1] == stage.player.asked[-1].chat[: len(asked.chat) - 1]
+
+
+PRICED = SHED_GROUNDED.model_dump(mode="json")
+PRICED["actions"][1]["requires"][0]["effects"] = [
+    {"op": "remove", "path": "/inside/box", "value": "key"},
+]
+
+
+@pytest.mark.parametrize(("script", "kept"), [(PRICED, 2), (None, 0)])
+async def test_where_nothing_leads_to_the_goal_any_more_the_draft_ends_in_words(script: Any, kept: int) -> None:
+    stage: Stage
+    if script is None:
+        # A right action loses it, and the next mistake is too late.
+        script = SHED_GROUNDED.model_dump(mode="json")
+        script["actions"][0]["effects"].append({"op": "remove", "path": "/inside/box", "value": "key"})
+    stage = grounded(("open box", "take saw"), script=SHED_GROUNDED.model_validate(script))
+    outcome = await stage.play(repairer="planner", terse=True, attempts=Attempts(drafts=1))
+    (refused,) = outcome.refused
+    (found,) = refused.violations
+    assert (found.rule, found.code, found.turn, found.keeps_prefix) == ("Planner", "goal_lost", 2, bool(kept))
+    assert found.message.startswith('After "take saw" no way to the goal is found.')
+
+
+async def test_a_planned_turn_that_a_rule_refuses_is_left_to_the_player() -> None:
+    """Its plan would be the same again."""
+    stage = grounded(("open box", "take saw", "take key", "put key on bench"))
+    refuses = rules.grounded() & rules.NoLeaks(also=(r"\btake key\.|to take key\b|I take key\b",))
+    (trajectory,) = (await stage.play(repairer="planner", terse=True, rules=refuses)).trajectories
+    assert acts(trajectory) == [(False, None), (True, None), (False, None), (False, None)]
+
+
+async def test_branches_repair_one_mistake_in_different_ways() -> None:
+    for index in (2, 4):
+        trunk, *others = (await rehearsed("grounded", index=index, repairer="planner", branches=3)).trajectories
+        assert len(others) == 2
+        firsts = [trunk.turns[others[0].provenance.branch.shared_turns]]  # pyright: ignore[reportOptionalMemberAccess] - it is a branch
+        for other in others:
+            assert other.provenance.branch is not None
+            shared = other.provenance.branch.shared_turns
+            assert shared - 2 in trunk.mistakes()
+            assert other.turns[:shared] == trunk.turns[:shared]
+            assert rules.verify(other, rules.grounded()).accepted
+            firsts.append(other.turns[shared])
+        assert all(isinstance(turn, PlayerTurn) and turn.by == "repairer" for turn in firsts)
+        assert len({turn.action for turn in firsts if isinstance(turn, PlayerTurn)}) == 3
+
+
+async def test_a_play_without_a_mistake_branches_as_ever() -> None:
+    perfect = {"default": "rehearsal", "player": "rehearsal:skill=1"}
+    found = [
+        [(one.turns, one.provenance.branch) for one in outcome.trajectories]
+        for outcome in [
+            await rehearsed("grounded", perfect, repairer=who, branches=2, transient=0.3) for who in (None, "planner")
+        ]
+    ]
+    assert found[0] == found[1]
+
+
+async def test_a_world_with_one_way_gives_one_trajectory() -> None:
+    stage = grounded(("open box", "take saw", "put key on bench", "put key on bench"))
+    outcome = await stage.play(repairer="planner", terse=True, branches=2)
+    (trajectory,) = outcome.trajectories
+    assert acts(trajectory)[2] == (False, "repairer")
+    assert [one.code for one in outcome.refused[-1].violations] == ["played_before"]
+
+
+def test_a_model_has_no_say_in_who_acted() -> None:
+    assert read_turn({"role": "Player", "thought": "I try.", "action": "take key", "by": "repairer"}) == player(
+        "take key", "I try."
+    )
+
+
+async def test_tool_calls_are_asked_of_the_repairer_too() -> None:
+    outcome = await rehearsed("live", repairer="model", player_form="tools")
+    assert any(by for one in outcome.trajectories for _, by in acts(one))
+    assert all(one.provenance.player_form == "tools" for one in outcome.trajectories)
+
+
+async def test_a_momentary_failure_is_no_mistake_that_is_repaired() -> None:
+    (trajectory,) = (await rehearsed("grounded", repairer="planner", transient=0.5)).trajectories
+    failed = {at for at, turn in enumerate(trajectory.turns) if isinstance(turn, DungeonMasterTurn) and turn.transient}
+    wrong = trajectory.mistakes()
+    for at, (_, by) in zip(range(0, len(trajectory.turns), 2), acts(trajectory), strict=True):
+        settled = [earlier for earlier in range(0, at, 2) if earlier + 1 not in failed]
+        assert (by == "repairer") == (bool(settled) and settled[-1] in wrong)
+    assert failed
+
+
+async def test_a_student_that_errs_too_often_is_played_to_the_end_or_given_up() -> None:
+    for index in (2, 4):
+        (whole,) = (await rehearsed("grounded", index=index, repairer="planner")).trajectories
+        assert len(whole.mistakes()) > 2
+        (ended,) = (await rehearsed("grounded", index=index, repairer="planner", max_mistakes=2)).trajectories
+        second = ended.mistakes()[1]
+        assert len(ended.mistakes()) == 2
+        assert ended.turns[: second + 3] == whole.turns[: second + 3]
+        assert all(turn.by == "repairer" for turn in ended.turns[second + 2 :: 2] if isinstance(turn, PlayerTurn))
+        given_up = await rehearsed(
+            "grounded", index=index, repairer="planner", max_mistakes=2, stuck="give_up", attempts=Attempts(drafts=1)
+        )
+        assert [(one.rule, one.code) for one in given_up.refused[-1].violations] == [("MaxMistakes", "stuck")]
+
+
+async def test_a_student_in_a_circle_is_stuck_and_a_teacher_without_a_flag_reads_no_note() -> None:
+    """What works and leads nowhere is no mistake, and is seen all the same."""
+    script = SHED_GROUNDED.model_dump(mode="json")
+    script["actions"][0]["requires"].pop()
+    stage = grounded(("open box",) * 3, script=SHED_GROUNDED.model_validate(script))
+    teacher = Scripted([said(player(one)) for one in ("take key", "put key on bench")])
+    settings = settings_for("grounded", mistakes=natural(), repairer="model", terse=True, max_mistakes=9)
+    models = {**stage.models(Role.SCRIPT_WRITER, Role.PLAYER), Role.REPAIRER: teacher.model}
+    (trajectory,) = (await play_episode(PERSONA, index=3, settings=settings, models=models)).trajectories
+    assert acts(trajectory) == [(False, None)] * 3 + [(False, "repairer")] * 2
+    assert all("private" not in asked.blocks for asked in teacher.asked)
