@@ -176,12 +176,24 @@ class Backend(BaseModel):
         parts = (self.extra, body if isinstance(body, Mapping) else {})
         if name := next((name for name in ("stream", "stream_options") if any(part.get(name) for part in parts)), None):
             raise ValueError(f"extra: {name} asks for a streamed answer; refinesynth reads whole answers; take it out")
-        for name in ("model", "messages", "timeout"):
-            if self.extra.get(name, name) is None:
+        for name in self.extra.keys() & {"model", "messages", "timeout"}:
+            if self.extra[name] is None:
                 raise ValueError(
                     f"extra: without {name} there is no request; null is for arguments that it can do without"
                 )
+            raise ValueError(f"extra: {name} would be overwritten; give the backend's own model or timeout instead")
+        if self.extra.get("response_format") is not None and self.output_mode in {OutputMode.NATIVE, OutputMode.TOOL}:
+            raise ValueError(
+                f"extra: response_format would be overwritten or contradict output_mode={self.output_mode}; take one of them out "
+                "(with output_mode auto or prompted, the response_format is sent as it stands)"
+            )
         return self
+
+    @property
+    def structured(self) -> OutputMode:
+        """Output mode that the settings ask for: with a `response_format` in `extra`, only the prompt has the schema."""
+        own = self.output_mode is OutputMode.AUTO and self.extra.get("response_format") is not None
+        return OutputMode.PROMPTED if own else self.output_mode
 
 
 class Mixed(Backend):

@@ -1,12 +1,12 @@
 """`refinesynth check-backend`: what works with a backend, what to set, what an episode costs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from refinesynth.backends import Backend
+from refinesynth.backends import Role
 from refinesynth.cli.display import Display
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.plays import PlayOption
@@ -18,7 +18,6 @@ from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
 from refinesynth.synthesis.dry_run import Estimate, estimate
-from refinesynth.synthesis.progress import Progress
 from refinesynth.text.figures import compact, counted, dollars, duration
 from refinesynth.text.printable import one_line
 
@@ -29,39 +28,91 @@ def check_backend(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A preset or a litellm model string.")],
     *,
     play: PlayOption = None,
+    roles: Annotated[
+        str | None, typer.Option("--roles", metavar="ROLES", help="Ask these alone, such as player,dungeon_master.")
+    ] = None,
+    forms: Annotated[
+        str | None,
+        typer.Option("--forms", metavar="FORMS", help="Ask in these alone: native, tool, prompted, text, calls."),
+    ] = None,
     set_: Set = None,
 ) -> None:
-    """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests."""
+    """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests.
+
+    Each request is announced with its bounds. After Ctrl-C, the findings so far are printed.
+    """
     backend = tuned_backend(name, set_ or [])
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
-    playable, code = displayed(partial(_check, backend, play or "live"), display)
-    raise typer.Exit(code if playable is None else ExitCode.OK if playable else ExitCode.FELL_SHORT)
+    found = BackendCheck(backend)
+    asked = {"roles": _listed(roles), "forms": _listed(forms)}
+    done, code = displayed(partial(_probe, found, play or "live", asked, display.say), display)
+    limited = done is None or any(asked.values())
+    for line in _lines(found, limited=limited) if found.probes else ():
+        _say(line)
+    if done is None:
+        display.say(f"interrupted after {counted(len(found.probes), 'request')}; nothing more is asked")
+        raise typer.Exit(code)
+    if found.playable and not limited:
+        display.say("plays one episode")
+        best = tuned_backend(backend, found.settings)
+        episode, code = displayed(partial(estimate, shipped()[:1], 1, best, sample=1, play=play or "live"), display)
+        if episode is None:
+            raise typer.Exit(code)
+        _say(_episode(episode))
+    raise typer.Exit(ExitCode.OK if found.playable else ExitCode.FELL_SHORT)
 
 
-async def _check(backend: Backend, play: str, *, on_progress: Callable[[Progress], None]) -> bool:
-    def say(line: str) -> None:
-        output().print(one_line(line, most=_MOST), soft_wrap=True)
+def _listed(given: str | None) -> list[str]:
+    names = (given or "").casefold().replace("-", "_").split(",")
+    return [name.strip() for name in names if name.strip()]
 
-    persona = shipped()[0]
-    found = await backend_check.check_backend(backend, persona, play=play, on_probe=lambda probe: say(_became(probe)))
-    for line in _lines(found):
-        say(line)
-    if not found.playable:
-        return False
-    best = tuned_backend(backend, found.settings)
-    episode = await estimate([persona], 1, best, sample=1, play=play, on_progress=on_progress)
-    say(_episode(episode))
+
+def _say(line: str) -> None:
+    output().print(one_line(line, most=_MOST), soft_wrap=True)
+
+
+async def _probe(
+    found: BackendCheck,
+    play: str,
+    asked: Mapping[str, Sequence[str]],
+    say: Callable[[str], None],
+    *,
+    on_progress: object,
+) -> bool:
+    del on_progress
+    await backend_check.check_backend(
+        found,
+        shipped()[0],
+        play=play,
+        **asked,
+        on_begin=lambda probe: say(_announced(probe)),
+        on_probe=lambda probe: _say(_became(probe)),
+    )
     return True
 
 
+def _announced(probe: Probe) -> str:
+    most = f"{probe.answer_tokens:,}" if probe.answer_tokens else "as many as its context leaves"
+    return f"asks {_name(probe)}: about {probe.prompt_tokens:,} tokens; the answer may have {most}, and take {probe.seconds:g} s"
+
+
+def _name(probe: Probe) -> str:
+    return f"{probe.role.value.replace('_', ' ')}, {probe.form}"
+
+
 def _became(probe: Probe) -> str:
-    return f"{probe.role.value.replace('_', ' ')}, {probe.form}: {probe.problem or 'works'}"
+    became = probe.problem or "works"
+    if probe.refusal:
+        became = f"works, but the rules refuse its script: {probe.refusal}"
+    took = f" ({duration(probe.seconds)}, {counted(probe.answer_tokens, 'token')})" if probe.answer_tokens else ""
+    return f"{_name(probe)}: {became}{took}"
 
 
-def _lines(found: BackendCheck) -> Iterator[str]:
-    yield "key and model: accepted"
+def _lines(found: BackendCheck, *, limited: bool) -> Iterator[str]:
+    if any(not probe.refused for probe in found.probes):
+        yield "key and model: accepted"
     yield f"seed: {'refused' if Lack.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
     yield f"usage: {'not reported with every answer; such tokens are estimated' if any(probe.estimated for probe in found.probes) else 'reported'}"
     prompt, cached = (sum(getattr(one, name) for one in found.probes) for name in ("prompt_tokens", "cached_tokens"))
@@ -74,14 +125,23 @@ def _lines(found: BackendCheck) -> Iterator[str]:
         )
     if artefact := next((probe.artefact for probe in found.probes if probe.artefact), None):
         yield f"calls: {artefact}; it is put right, but start the server with the tool parser of its model"
+    scripts = [probe for probe in found.probes if probe.role is Role.SCRIPT_WRITER and not probe.problem]
+    if scripts:
+        passed = sum(probe.refusal is None for probe in scripts)
+        yield f"scripts: the rules accept {passed} of {len(scripts)}{'' if passed else '; try another model for the script writer'}"
     if not found.playable:
         yield "no run can be played with it: there is no form in which every role gave an answer to use"
         return
-    yield f"structured answers: output_mode={found.mode}"
+    if found.mode is not None:
+        yield f"structured answers: output_mode={found.mode}"
     settings = " ".join(f"--set {one}" for one in found.settings)
     yield f"give: {settings or 'no --set; what works is found by itself'}"
     if found.problems("calls"):
         yield "leave --player-form at react: this player calls no tools"
+    if not limited and (expected := found.expected()) is not None:
+        seconds, cost = expected
+        price = "" if cost is None else f", {dollars(cost)}"
+        yield f"estimate: {counted(found.requests.total(), 'request')} an episode, {duration(seconds)}{price}"
 
 
 def _episode(played: Estimate) -> str:

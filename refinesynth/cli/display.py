@@ -14,7 +14,9 @@ from refinesynth.text.figures import compact, counted, dollars, duration, per_ti
 from refinesynth.text.printable import one_line
 
 LOG_EVERY = 10.0
-"""Seconds between log lines where there is no terminal."""
+"""Seconds between the first log lines where there is no terminal."""
+_GROWTH = 8
+"""Share of a run's time that passes between two lines later on: an eighth."""
 
 WINDOW = 60.0
 """Seconds that the rate looks back over."""
@@ -34,6 +36,9 @@ class Display:
         """Seconds of the run less those of the clock."""
         self._latest: Progress | None = None
         self._logged: Progress | None = None
+        self._said = list[str]()
+        """Parts of the last log line."""
+        self._due = 0.0
         self._screen = Screen(console, self._draw)
 
     def open(self) -> None:
@@ -45,11 +50,17 @@ class Display:
         self._offset = moment.elapsed - time.monotonic()
         self._pace.observe(moment)
 
-    def tick(self) -> None:
-        """Log a line where nothing is redrawn; called every `LOG_EVERY` seconds."""
-        if self._latest is not None and not self._screen.redraws:
-            self._logged = self._latest
-            self.say(in_a_line(self._latest, self._pace, self._now()))
+    def tick(self, *, last: bool = False) -> None:
+        """Log a line where nothing is redrawn: all of it at first and at last, else the parts that changed, ever more
+        rarely. Called every `LOG_EVERY` seconds.
+        """
+        now = self._now()
+        if self._latest is None or self._screen.redraws or (now < self._due and not last):
+            return
+        self._logged, before = self._latest, [] if last else self._said
+        head, *self._said = in_parts(self._latest, self._pace, now)
+        self._due = now + max(LOG_EVERY, now / _GROWTH)
+        self.say("; ".join([head, *(part for part in self._said if part not in before)]))
 
     def say(self, text: str) -> None:
         self._screen.say(text)
@@ -57,7 +68,7 @@ class Display:
     def close(self) -> None:
         self._screen.close()
         if self._logged is not self._latest:
-            self.tick()
+            self.tick(last=True)
 
     def _now(self) -> float:
         return time.monotonic() + self._offset
@@ -99,21 +110,20 @@ class Pace:
         return max(0, self._latest.n - self._latest.gained) / rate
 
 
-def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
+def in_parts(moment: Progress, pace: Pace, now: float) -> list[str]:
+    """A moment in clauses, the time and the accepted trajectories first."""
     around = moment.look()
     bound = f" (bound by {moment.bound})" if moment.bound and moment.in_flight else ""
-    return "; ".join(
-        [
-            f"{duration(now)} {_accepted(moment)} accepted",
-            _speed(pace, now),
-            f"{moment.in_flight:,} in flight{bound}, {moment.failed:,} gave none{_kept(moment, ', ')}",
-            f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
-            tokens(moment, around),
-            f"cost {cost(moment, around)}",
-            *reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed),
-            *(one_line(trouble, most=200) for trouble in around.troubles),
-        ]
-    )
+    return [
+        f"{duration(now)} {_accepted(moment)} accepted",
+        _speed(pace, now),
+        f"{moment.in_flight:,} in flight{bound}, {moment.failed:,} gave none{_kept(moment, ', ')}",
+        f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
+        tokens(moment, around),
+        f"cost {cost(moment, around)}",
+        *reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed),
+        *(one_line(trouble, most=200) for trouble in around.troubles),
+    ]
 
 
 def board(moment: Progress, pace: Pace, now: float) -> RenderableType:

@@ -12,6 +12,7 @@ from refinesynth.cli import spending as shares
 from refinesynth.cli.display import reasons
 from refinesynth.cli.reading import why_refused
 from refinesynth.cli.terminal import styled
+from refinesynth.run import RunStats
 from refinesynth.run.figures import in_order
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.text.figures import counted, dollars
@@ -26,7 +27,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
 
     Rules that refuse scripts are in the order of the chain, the others by number of refusals.
     """
-    spending = result.spending
+    spending, done = result.spending, result.finished
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")
@@ -39,18 +40,18 @@ def funnel(result: SynthesisResult) -> RenderableType:
         # A script or draft that two rules refused counts for both.
         for rule in rules:
             wasted = shares.amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
-            row = (f"  refused by {one_line(rule, most=40)}", f"{result.by_rule[rule]:,}", wasted)
+            row = (f"  refused by {one_line(rule, most=40)}", f"{done.by_rule[rule]:,}", wasted)
             table.add_row(*(styled(cell, "dim") for cell in row))
 
-    stages = [rule for rule in in_order(result.config.script_rules) if rule in result.by_rule]
-    others = sorted(result.by_rule.keys() - set(stages), key=lambda rule: (-result.by_rule[rule], rule))
-    table.add_row("scripts refused", f"{result.scripts_refused:,}", _passed(result))
+    stages = [rule for rule in in_order(result.config.script_rules) if rule in done.by_rule]
+    others = sorted(done.by_rule.keys() - set(stages), key=lambda rule: (-done.by_rule[rule], rule))
+    table.add_row("scripts refused", f"{done.scripts_refused:,}", _passed(done))
     refusals(stages)
-    table.add_row("drafts refused", f"{result.drafts_refused:,}")
+    table.add_row("drafts refused", f"{done.drafts_refused:,}")
     refusals(others)
     each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
     table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(each, "dim"))
-    if kept := result.finished.accepted - len(result):
+    if kept := done.accepted - len(result):
         # Finished out of turn, or beyond the n-th: in the journal, and not in the files yet.
         table.add_row(styled("kept for later", "dim"), styled(f"{kept:,}", "dim"))
     usage = result.usage
@@ -60,7 +61,6 @@ def funnel(result: SynthesisResult) -> RenderableType:
         f"{usage.output_tokens:,} out, {cost}"
     )
     went = [part(spending) for part in (shares.estimated, shares.by_outcome, shares.by_role, shares.by_model)]
-    done = result.finished
     why = reasons(done.commonest_reason, done.last_reason, failed=done.failed)
     return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))
 
@@ -73,11 +73,10 @@ def contamination(count: int) -> str:
     )
 
 
-def _passed(result: SynthesisResult) -> str:
-    figures = result.figures
-    if not result.scripts_refused or not figures.written:
+def _passed(done: RunStats) -> str:
+    if not done.scripts_refused or not done.figures.written:
         return ""
-    return f"{figures.passed / figures.written:.0%} of {figures.written:,} passed"
+    return f"{done.figures.passed / done.figures.written:.0%} of {done.figures.written:,} passed"
 
 
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:

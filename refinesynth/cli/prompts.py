@@ -13,8 +13,9 @@ from refinesynth.cli.plays import ListsPlays, PlayOption
 from refinesynth.cli.terminal import notes, output, print_json
 from refinesynth.cli.tuning import BackendOption, Set, backend_spec, tuned
 from refinesynth.client.bills import TOKENIZER, count_tokens
+from refinesynth.client.limits import facts_of, misfit
 from refinesynth.episode import plays
-from refinesynth.episode.preview import preview, settings_of
+from refinesynth.episode.preview import preview, prompt_tokens, settings_of
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.personas import shipped
 from refinesynth.trajectory import Persona
@@ -63,7 +64,11 @@ def show(
     requests = anyio.run(partial(preview, of, settings=settings, backends=backends))[asked]
     if request > len(requests):
         raise InputError(f"--request {request}: in this episode, {asked.value} is asked {len(requests)} times")
-    _print(requests[request - 1], model=backends[asked].each[0].model, json=json)
+    of_role = backends[asked].each[0]
+    _print(requests[request - 1], model=of_role.model, json=json)
+    context = anyio.run(facts_of, of_role).context
+    if warning := misfit(asked, of_role, prompt=prompt_tokens(requests[request - 1]), context=context):
+        notes().print(f"! {warning}", style="yellow", soft_wrap=True)
 
 
 def _role(given: str, known: tuple[Role, ...], play: str) -> Role:

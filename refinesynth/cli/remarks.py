@@ -10,6 +10,7 @@ from refinesynth.text.printable import one_line
 _SAID = frozenset(
     {
         "goes_without",
+        "loading",
         "nothing_cached",
         "batch_sent",
         "batch_ended",

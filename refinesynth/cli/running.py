@@ -27,6 +27,7 @@ from refinesynth.errors import (
 )
 from refinesynth.files.output_folder import next_aside
 from refinesynth.files.urls import is_url
+from refinesynth.personas import shipped
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
 from refinesynth.settings import RunSettings
@@ -63,6 +64,9 @@ def run_and_report(
         display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
     if there is None or there < n:
         import_backends(asked)
+        with suppress(RefinesynthError):  # which `synthesize` raises again
+            for line in _limits(asked, place):
+                display.say(line)
     try:
         result, code = displayed(partial(synthesize, **asked, output=place), display)
     except (BackendError, RuleFailed, StorageError):
@@ -158,6 +162,26 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     return one_line(
         f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}{batches}, into {folder}"
     )
+
+
+def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
+    """Default bounds of answers in a sentence, and prompts that do not fit their model's context."""
+    from refinesynth.client.limits import bound_of
+    from refinesynth.episode.preview import misfits
+    from refinesynth.synthesis.request import Request
+
+    request = Request.of({**asked, "output": place})
+    settings = request.episodes()
+    backends, _ = request.backends(settings)
+    bounds = {
+        role.value.replace("_", " "): bound
+        for role in sorted(request.bounded(backends))
+        if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].each[0])) is not None
+    }
+    each = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
+    said = [f"an answer has at most {each}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
+    found = anyio.run(partial(misfits, shipped()[0], settings=settings, backends=backends))
+    return [*said, *(f"! {warning}" for warning in found)]
 
 
 def _paths(asked: Mapping[str, Any]) -> str:

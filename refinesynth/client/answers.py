@@ -1,6 +1,7 @@
 """Answers: an unchecked chat completion of a server becomes the parts of a pydantic-ai response."""
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.backend import NO_REASON
-from refinesynth.client.bills import billed, member
+from refinesynth.client.bills import ESTIMATED, billed, member
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.client.redaction import redact
 from refinesynth.client.tool_calls import settle
@@ -42,6 +43,26 @@ _ENDINGS: Mapping[str, str] = {
 }
 """Finish reasons of vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenAI, Anthropic, Bedrock, Gemini, Cohere,
 Mistral, Z.ai, Baidu, Titan and watsonx. With any other, such as `abort`, an answer was broken off."""
+
+
+_TAIL = 2_000
+"""Last characters of an answer that are looked at for repetition."""
+_REPEATED = 0.1
+"""Compressed share of a text below which it repeats itself; English has 0.4 to 0.5, indented JSON 0.2 to 0.3."""
+_STEP = 256
+"""Contexts are multiples of this; so are most limits of an answer."""
+
+
+def _repeats(text: str) -> bool:
+    tail = text[-_TAIL:].encode(errors="replace")
+    return len(tail) >= _TAIL // 4 and len(zlib.compress(tail)) < _REPEATED * len(tail)
+
+
+def _fills(whole: int, answer: int, max_tokens: int | None) -> bool:
+    """Return True if an answer that was cut off has filled the server's context and not reached a limit of its own."""
+    if max_tokens is not None:
+        return answer + 1 < max_tokens and whole >= _STEP
+    return -whole % _STEP <= 1 and answer % _STEP != 0
 
 
 def _ending(reason: str | None) -> str | None:
@@ -161,8 +182,7 @@ class Answer:
             why = f" ({self.refusal[:200]})" if self.refusal else ""
             raise AnswerFault(FaultStep.ABANDON, FaultKind.POLICY, f"refuses to answer by its content policy{why}")
         if ending == _LONG:
-            limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
-            raise _useless(f"cut its answer off at {limit}; raise max_tokens")
+            raise _useless(self._why_cut(max_tokens))
         if ending == _WINDOW:
             raise _useless("cut its answer off at the end of its context window; serve a longer one")
         if self.finish_reason == NO_REASON:
@@ -174,6 +194,19 @@ class Answer:
             raise _useless(f"gave an empty answer{thought}")
         if max(len(self.text), *(len(arguments) for _, arguments, _ in self.calls), 0) > MAX_CHARACTERS:
             raise _useless(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
+
+    def _why_cut(self, max_tokens: int | None) -> str:
+        """Return what cut the answer off, with the advice for that cause."""
+        limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
+        if _repeats(self.text or self.thinking):
+            return f"repeated itself until it was cut off at {limit}; more tokens do not help: set another temperature or model"
+        prompt, answer = self.usage.input_tokens, self.usage.output_tokens
+        if ESTIMATED not in self.usage.details and answer and _fills(prompt + answer, answer, max_tokens):
+            return (
+                f"cut its answer off after {answer:,} tokens: with the prompt's {prompt:,} they fill a context of {prompt + answer:,} "
+                "tokens; serve a longer one (llama.cpp shares -c among its -np slots)"
+            )
+        return f"cut its answer off at {limit}; raise max_tokens"
 
     def settled(self, parameters: ModelRequestParameters) -> tuple["Answer", str | None]:
         """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any.

@@ -48,6 +48,8 @@ class FaultKind(StrEnum):
     TIMEOUT = "timeout"
     SERVER = "server"
     """The backend is down, overloaded, breaks the connection, or answers with no completion."""
+    LOADING = "loading"
+    """The server is up, and reads its model yet."""
     UNREACHED = "unreached"
     """There is no connection: refused, or no host of this name."""
     CONTENT = "content"
@@ -246,6 +248,14 @@ class _Row:
         return self.words is not None and status not in self.statuses | _TELLING
 
 
+_LOADING = _Row(
+    FaultKind.LOADING,
+    FaultStep.RETRY,
+    "is loading its model ({text})",
+    frozenset({503}),
+    re.compile(r"loading (the )?model|model .{0,80}\b(loading|not loaded|warming up)", re.IGNORECASE),
+)
+"""llama.cpp, text-generation-inference and others; both status and words are needed."""
 _TIMEOUT = _Row(FaultKind.TIMEOUT, FaultStep.RETRY, "gave no answer within {timeout}")
 _UNREACHED = _Row(FaultKind.UNREACHED, FaultStep.RETRY, "cannot be reached{server} ({text})")
 _UNTRUSTED = _Row(
@@ -324,6 +334,7 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
     certain = (
         (_TIMEOUT, isinstance(error, TimeoutError) or name in _TIMEOUTS),
         (_SETTINGS, name == "UnsupportedParamsError"),
+        (_LOADING, status in _LOADING.statuses and _LOADING.fits(0, text)),
         (_BUSY, _BUSY.fits(status or 0, text) and _PER_MINUTE.search(text) is not None),
         (_STREAMS_ONLY, _STREAMS.search(text) is not None),
         (_STREAMED, _EVENTS.search(text) is not None),

@@ -36,6 +36,8 @@ _REFUSALS = frozenset({FaultKind.REJECTED, FaultKind.NOT_FOUND})
 _CRASH = 500
 _CRASHES = 2
 """Crashes over a request with a schema after which it is tried once without."""
+_LOADING = 5.0
+"""Seconds between two questions whether a model is loaded."""
 _DOUBTFUL = 5
 """Uncertain faults in a row, without an answer in between, that stop the run."""
 
@@ -75,12 +77,25 @@ class FailurePolicy:
         if fault.step is FaultStep.RETRY and self._limiter.excuses(fault):
             return 0.0
         call.failed += 1
+        if fault.kind is FaultKind.LOADING:
+            return self._while_loading(fault, call)
         call.faults[fault.kind] += 1
         if not self._worth_another(fault, call):
             return None
         wait = self._backoff(fault, call.failed)
         _LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, call.failed, wait)
         return wait
+
+    def _while_loading(self, fault: Fault, call: Call) -> float | None:
+        """Wait without spending a retry, for `patience` seconds in all."""
+        if not call.loading:
+            text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
+            _LOG.warning(
+                "%s", text, extra={"facts": {"event": "loading", "backend": self._backend.label, "text": text}}
+            )
+        wait = max(_LOADING, fault.after or 0.0)
+        call.loading += wait
+        return wait if call.loading <= self.patience else None
 
     def _backoff(self, fault: Fault, failed: int) -> float:
         if fault.kind is FaultKind.CONTENT:
@@ -131,7 +146,7 @@ class FailurePolicy:
 
     @property
     def patience(self) -> float:
-        """Longest Retry-After in seconds that is honoured; shorter where another backend can take over."""
+        """Longest Retry-After, and longest loading of a model, in seconds; shorter where another backend can take over."""
         waits = self._limiter.state.waits
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
@@ -164,6 +179,8 @@ class FailurePolicy:
             return EpisodeLost(message)
         if fault.kind is FaultKind.UNREACHED and not self._limiter.met:
             message += "; check that the server is running and its address right"
+        elif fault.kind is FaultKind.LOADING:
+            message += f"; try again later, or wait longer than {self.patience:,.0f} s with --set outage=SECONDS"
         elif fault.kind is not FaultKind.DEFECT:
             message += "; it stays down, try again later"
         return _stopped(message)

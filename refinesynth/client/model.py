@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
@@ -25,7 +26,8 @@ from refinesynth.client.failure_policy import FailurePolicy
 from refinesynth.client.lacks import Lack, Lacks, carried
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rates import TokenBuckets, headers_of
-from refinesynth.client.session import current_account
+from refinesynth.client.limits import bound_of
+from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
 from refinesynth.errors import NoTools, RefinesynthError
@@ -88,6 +90,8 @@ class LiteLLMModel(Model):
         self._cache = CacheWatch(backend)
         self._estimates = False
         """True if an answer came without its usage."""
+        self._thinks = False
+        """True once an answer held thoughts, which no default bound may cut."""
         self._known = Lacks() if lacks is None else lacks
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
         """Prepared parameters; a role has one parameters object for all its requests."""
@@ -181,11 +185,14 @@ class LiteLLMModel(Model):
                 else:
                     await self._known.add(self.backend, call.without)
                     return response
-                wait = policy.wait(fault, call, request)
+                # A default bound that cuts thoughts is no fault of the answer: the same is asked without it.
+                cut = fault.kind is FaultKind.CONTENT and call.bounded and self._thinks
+                wait = 0.0 if cut else policy.wait(fault, call, request)
                 if wait is None:
                     break
                 call.enter(CallStage.BACKOFF)
-                await self._sleep(wait)
+                with stopped_clock() if fault.kind is FaultKind.LOADING else nullcontext():
+                    await self._sleep(wait)
                 form = await self._form(messages, model_settings, asked, call)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise policy.error(fault, call)
@@ -208,6 +215,11 @@ class LiteLLMModel(Model):
         merged, parameters = self._prepare(settings, asked, lacks)
         request = self._request(messages, merged or {}, parameters, lacks)
         call.timeout = request["timeout"]
+        role, known = call.account.bounded, request.keys() & {"max_tokens", "max_completion_tokens"}
+        bound = None if role is None or known or self._thinks else bound_of(role, self.backend)
+        call.bounded = bound is not None
+        if bound is not None:
+            request["max_tokens"] = bound
         return request, parameters
 
     async def _answer(self, request: dict[str, Any], parameters: ModelRequestParameters, call: Call) -> ModelResponse:
@@ -218,6 +230,7 @@ class LiteLLMModel(Model):
         else:
             answer, cost = await self._buy(request, call)
             policy.note_answer(carried(request).values())
+        self._thinks = self._thinks or bool(answer.thinking)
         answer.check(max_tokens=request.get("max_tokens"))
         try:
             answer, artefact = answer.settled(parameters)

@@ -75,6 +75,8 @@ class Session:
     memory: Memory | None = None
     """None to keep nothing."""
     tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
+    bounded: frozenset[Role] = frozenset()
+    """Roles whose answers have their default bound where the backend states none; see `limits.bound_of`."""
     _spent: Count = field(default_factory=Count)
     attempt: int = 0
     """Scripts and drafts begun so far."""
@@ -173,6 +175,12 @@ class Account:
     def priority(self) -> float:
         """Position of the episode: earlier ones are finished first."""
         return 0.0 if self.session is None else self.session.index
+
+    @property
+    def bounded(self) -> Role | None:
+        """Role whose default bound the answer has; None without one."""
+        known = frozenset[Role]() if self.session is None else self.session.bounded
+        return Role(self.role) if self.role in known else None
 
     @property
     def episode(self) -> str:
@@ -341,3 +349,16 @@ def deadline(seconds: float | None) -> Generator[Deadline]:
 def current_deadline() -> Deadline | None:
     """Return the innermost deadline of this task."""
     return _deadline.get()
+
+
+@contextmanager
+def stopped_clock() -> Generator[None]:
+    """Stop the clock of this task's deadline while the context lasts."""
+    clock = current_deadline()
+    if clock is not None:
+        clock.stop()
+    try:
+        yield
+    finally:
+        if clock is not None:
+            clock.go_on()

@@ -56,6 +56,10 @@ class Call:
     """Features that may be left out if the server seems to lack them."""
     without: frozenset[Lack] = frozenset()
     """Features left out of the request."""
+    loading: float = 0.0
+    """Seconds of waits for a server that loads its model."""
+    bounded: bool = False
+    """True if the answer has its role's default bound."""
     crashes: int = 0
     """Faults over which the server seems to have crashed."""
     answered_before: int = 0

@@ -206,7 +206,7 @@ def profile_of(backend: Backend) -> ModelProfile:
     JSON.
     """
     table = _table(backend)
-    mode = backend.output_mode
+    mode = backend.structured
     if mode is OutputMode.AUTO and table.get("supports_json_schema_output", False):
         mode = OutputMode.NATIVE
     elif mode is OutputMode.AUTO:
@@ -239,7 +239,7 @@ def output_mode(
     A mode that the user chose stays.
     """
     mode = OutputMode(profile.get("default_structured_output_mode", OutputMode.TOOL))
-    if backend.output_mode is not OutputMode.AUTO:
+    if backend.structured is not OutputMode.AUTO:
         return mode
     if free_keys:
         mode = mode_for_open_schema(backend) or mode
@@ -252,7 +252,7 @@ def output_mode(
 def mode_for_open_schema(backend: Backend) -> OutputMode | None:
     """Return the mode for objects with free keys if the usual one cannot express them, else None."""
     known = PROVIDERS.get(split(backend.model)[0])
-    if backend.output_mode is not OutputMode.AUTO or known is None or known.open_schema is OutputMode.NATIVE:
+    if backend.structured is not OutputMode.AUTO or known is None or known.open_schema is OutputMode.NATIVE:
         return None
     return known.open_schema
 
@@ -271,15 +271,23 @@ def is_open(schema: object) -> bool:
     return any(is_open(child) for child in below)
 
 
+def thinking_is_off(backend: Backend) -> bool:
+    """Return True if the backend's settings switch a model's thoughts off."""
+    match dict(backend.extra):
+        case {"thinking": {"type": "disabled"}} | {"reasoning_effort": "none" | "disable"}:
+            return True
+        case {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}:
+            return True
+        case _:
+            return False
+
+
 def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
     """Return True if a tool call can be forced; some models refuse it, some only while they think."""
     if not profile.get("supports_forced_tool_choice", True):
         return False
-    thinking = backend.extra.get("thinking")
-    off = isinstance(thinking, dict) and thinking.get("type") == "disabled"
-    off = off or backend.extra.get("reasoning_effort") in {"none", "disable"}
     return (
-        off
+        thinking_is_off(backend)
         or not profile.get("thinking_enabled_by_default", False)
         or profile.get("supports_forced_tool_choice_with_thinking", True)
     )

@@ -3,35 +3,45 @@
 The rehearsal plays the episode around it, so that each role is asked something real and no answer is needed to go on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, cast
 
+import anyio
+from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ThinkingPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.backends import Backend, Completion, OutputMode, Role
+from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
 from refinesynth.client.bills import ESTIMATED
 from refinesynth.client.lacks import Lack, Lacks
-from refinesynth.client.session import Account, charged_to
-from refinesynth.client.wire import output_mode, profile_of
+from refinesynth.client.limits import bound_of, facts_of
+from refinesynth.client.session import Account, Session, charged_to, deadline
+from refinesynth.client.wire import chat_messages, output_mode, profile_of
 from refinesynth.episode.episode import play_episode
+from refinesynth.episode.play import EpisodeSettings, judged
 from refinesynth.episode.plays import find
-from refinesynth.episode.preview import settings_of
-from refinesynth.errors import EpisodeAbandoned, RunStopped
+from refinesynth.episode.preview import prompt_tokens, settings_of
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.roles.forms import called, said
+from refinesynth.roles.script_writer import read_grounded
+from refinesynth.rules.rule import rejects
 from refinesynth.text.jsontext import read_json
-from refinesynth.trajectory import Persona
+from refinesynth.trajectory import Persona, Script, explain
 
 MODES = (OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED)
 """From the one that a model is best at to the one that every model has."""
 CALLS = "calls"
 TEXT = "text"
+FORMS = (*(mode.value for mode in MODES), TEXT, CALLS)
+"""Every form of a request."""
 _PERFECT = Rehearsal(Faults.none())
 _RETRIES = 2
 _A_SCRIPT = 8000
@@ -40,7 +50,7 @@ _A_SCRIPT = 8000
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """One request, and what became of it."""
+    """One request and its result; before it is sent, its bounds."""
 
     role: Role
     form: str
@@ -49,6 +59,14 @@ class Probe:
     """None where there was an answer to use."""
     refused: bool = False
     """True if there was no answer at all."""
+    refusal: str | None = None
+    """Reason for which the script rules refuse the script in a usable answer."""
+    cost_usd: float | None = None
+    """None where the price is unknown."""
+    seconds: float = 0.0
+    """Time that it took; before it is sent, the time after which it is given up, loading of the model left out."""
+    answer_tokens: int = 0
+    """Before it is sent, the most, and 0 where only the server knows."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     estimated: bool = False
@@ -61,23 +79,33 @@ class Probe:
     """Repairs of what the server's tool parser did to the calls."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class BackendCheck:
-    """Findings about a backend."""
+    """Findings about a backend, complete once `check_backend` has returned."""
 
     backend: Backend
-    probes: Sequence[Probe]
-    lacks: frozenset[Lack]
+    probes: list[Probe] = field(default_factory=list[Probe])
+    known: Lacks = field(default_factory=Lacks)
+    requests: Counter[Role] = field(default_factory=Counter[Role])
+    """Requests of each role in an episode, as the rehearsal plays it."""
+
+    @property
+    def lacks(self) -> frozenset[Lack]:
+        """Features that the server lacks."""
+        return self.known.of(self.backend)
 
     @property
     def mode(self) -> OutputMode | None:
-        """The first mode in which every role gave an answer to use; None if there is none."""
-        return next((mode for mode in MODES if not self.problems(mode)), None)
+        """The first mode in which every role gave an answer to use, if possible with a script that the rules accept."""
+        usable = [mode for mode in MODES if self._asked(mode) and not self.problems(mode)]
+        sound = [mode for mode in usable if not any(probe.refusal for probe in self._asked(mode))]
+        return next(iter([*sound, *usable]), None)
 
     @property
     def playable(self) -> bool:
-        """Return whether a run can be played with it."""
-        return self.mode is not None and not self.problems(TEXT)
+        """Return whether a run can be played with it, as far as it was asked."""
+        structured = any(self._asked(mode) for mode in MODES)
+        return bool(self.probes) and (self.mode is not None or not structured) and not self.problems(TEXT)
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -89,9 +117,24 @@ class BackendCheck:
             found += (f"max_tokens={_A_SCRIPT}",)
         return found
 
+    def expected(self) -> tuple[float, float | None] | None:
+        """Return seconds and US dollars of an episode, one request after the other; None where a role is missing."""
+        form_of = {probe.role: self.mode if probe.form in MODES else TEXT for probe in self.probes}
+        seconds, cost = 0.0, 0.0
+        for role, count in self.requests.items():
+            seen = [probe for probe in self._asked(form_of.get(role)) if probe.role == role and not probe.problem]
+            if not seen:
+                return None
+            seconds += count * fmean(probe.seconds for probe in seen)
+            cost += count * fmean(float("nan") if probe.cost_usd is None else probe.cost_usd for probe in seen)
+        return (seconds, None if cost != cost else cost) if self.requests else None  # noqa: PLR0124 - nan
+
+    def _asked(self, form: str | None) -> list[Probe]:
+        return [probe for probe in self.probes if probe.form == form]
+
     def problems(self, form: str) -> list[Probe]:
         """Reasons why requests in this form gave no usable answer."""
-        return [probe for probe in self.probes if probe.form == form and probe.problem]
+        return [probe for probe in self._asked(form) if probe.problem]
 
     def _by_itself(self) -> OutputMode:
         """The mode that a run comes to where nothing is set: from the usual one down to the first that is taken."""
@@ -103,59 +146,82 @@ class BackendCheck:
 
 
 async def check_backend(
-    backend: Backend,
+    found: BackendCheck,
     persona: Persona,
     *,
     play: str = "live",
-    call: Completion | None = None,
+    roles: Collection[str] = (),
+    forms: Collection[str] = (),
+    on_begin: Callable[[Probe], object] = lambda _: None,
     on_probe: Callable[[Probe], object] = lambda _: None,
-) -> BackendCheck:
-    """Ask each role's first request in every form: in live play 8 requests. `on_probe` is told of each as it ends, and not
-    of those that stop the check.
+) -> None:
+    """Ask each role's first request in every form, into `found`: in live play 8 requests.
+
+    `roles` and `forms` limit it to some. `on_begin` is told of each request, `on_probe` of its end, but not of those
+    that stop the check.
 
     Raises:
         RunStopped: It cannot be asked at all: key, model, address, quota.
-        ConfigurationError: It needs a key and no variable holds one, or there is no such play.
+        ConfigurationError: It needs a key and no variable holds one, or there is no such play, role or form.
     """
-    lacks, probes = Lacks(), list[Probe]()
+    backend, asked_roles = found.backend, find(play).roles(settings_of(play))
+    _refuse_unknown("role", roles, [role.value for role in asked_roles])
+    _refuse_unknown("form", forms, FORMS)
     # What bounds the backend's answers would cut the rehearsal's off, and the roles behind it would not be asked.
     around = backend.model_copy(update={"max_tokens": None})
     patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
-    asked = {
-        mode: open_model(patient.model_copy(update={"output_mode": mode}), call=call, lacks=lacks) for mode in MODES
-    }
+    check = _Check(
+        found,
+        {mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=found.known) for mode in MODES},
+        frozenset(roles or Role),
+        frozenset(forms or FORMS),
+        (await facts_of(backend)).context,
+        on_begin,
+        on_probe,
+    )
     try:
         for form in ("react", "tools"):
             settings = settings_of(play, player_form=form)
             models: dict[Role, Model] = {}
-            for role in find(play).roles(settings):
+            for role in asked_roles:
                 models[role] = rehearsed = open_model(around, call=_PERFECT)
                 if form == "react" or role is Role.PLAYER:
-                    models[role] = _Probing(rehearsed, role, asked, probes, on_probe)
+                    models[role] = _Probing(rehearsed, role, check, settings)
             if form == "react" or Role.PLAYER in models:
                 await play_episode(persona, index=0, settings=settings, models=models)
     finally:
-        await close_models(asked.values())
-    return BackendCheck(backend, probes, lacks.of(backend))
+        await close_models(check.asked.values())
+    if not found.probes:
+        raise ConfigurationError("no request of these roles has one of these forms; leave roles or forms out")
+
+
+def _refuse_unknown(kind: str, given: Collection[str], known: Sequence[str]) -> None:
+    if wrong := [name for name in given if name not in known]:
+        raise ConfigurationError(f"{wrong[0]!r} is no {kind} of this check; give one or more of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Context that all probes of a check share."""
+
+    found: BackendCheck
+    asked: Mapping[OutputMode, Model]
+    roles: frozenset[str]
+    forms: frozenset[str]
+    context: int | None
+    on_begin: Callable[[Probe], object]
+    on_probe: Callable[[Probe], object]
 
 
 class _Probing(WrapperModel):
     """Answers as the rehearsal does; what it is asked first, it asks the backend as well."""
 
-    def __init__(
-        self,
-        wrapped: Model,
-        role: Role,
-        asked: Mapping[OutputMode, Model],
-        probes: list[Probe],
-        on_probe: Callable[[Probe], object],
-    ) -> None:
+    def __init__(self, wrapped: Model, role: Role, check: _Check, settings: EpisodeSettings) -> None:
         super().__init__(wrapped)
         self._role = role
-        self._asked = asked
-        self._probes = probes
-        self._on_probe = on_probe
-        self._first = True
+        self._check = check
+        self._episode = settings
+        self._first = role in check.roles
 
     async def request(
         self,
@@ -164,34 +230,40 @@ class _Probing(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """The rehearsal's answer."""
+        check = self._check
+        if self._episode.player_form == "react":
+            check.found.requests[self._role] += 1
         if self._first:
             self._first = False
             stopped: RunStopped | None = None
             held = list[Probe]()
-            with charged_to(Account()):
+            session = Session(id="check", seed=0, bounded=frozenset(Role))
+            with charged_to(Account(session, self._role.value)):
                 for form, model in self._forms(model_request_parameters):
                     try:
                         probe = await self._probe(form, model, messages, model_settings, model_request_parameters)
                     except RunStopped as error:
                         stopped = stopped or error
                         probe = Probe(role=self._role, form=form, problem=str(error), refused=True)
-                    self._probes.append(probe)
+                    check.found.probes.append(probe)
                     # One that may be the reason to stop waits, so that it is not said twice.
                     if stopped is None:
-                        self._on_probe(probe)
+                        check.on_probe(probe)
                     else:
                         held.append(probe)
             # A server that answers anything at all is there; over some forms it may break.
-            if stopped is not None and all(probe.refused for probe in self._probes):
+            if stopped is not None and all(probe.refused for probe in check.found.probes):
                 raise stopped
             for probe in held:
-                self._on_probe(probe)
+                check.on_probe(probe)
         return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
     def _forms(self, parameters: ModelRequestParameters) -> Sequence[tuple[str, Model]]:
+        asked, wanted = self._check.asked, self._check.forms
+        found = [(CALLS if parameters.function_tools else TEXT, asked[OutputMode.TOOL])]
         if parameters.output_object is not None:
-            return [(mode.value, model) for mode, model in self._asked.items()]
-        return [(CALLS if parameters.function_tools else TEXT, self._asked[OutputMode.TOOL])]
+            found = [(mode.value, model) for mode, model in asked.items()]
+        return [(form, model) for form, model in found if form in wanted]
 
     async def _probe(
         self,
@@ -201,32 +273,56 @@ class _Probing(WrapperModel):
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
     ) -> Probe:
+        backend, role = self._check.found.backend, self._role
+        prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
+        left = None if self._check.context is None else max(self._check.context - prompt, 0)
+        most = bound_of(role, backend) or left
+        self._check.on_begin(
+            Probe(role=role, form=form, prompt_tokens=prompt, answer_tokens=most or 0, seconds=backend.timeout)
+        )
+        began = anyio.current_time()
+        with deadline(backend.timeout) as limit:
+            try:
+                response = await model.request(messages, settings, parameters)
+            except EpisodeAbandoned as refusal:
+                return Probe(role=role, form=form, problem=str(refusal), refused=True)
+        if limit.passed:
+            late = f"gave no answer within {backend.timeout:g} s; --set timeout=SECONDS waits longer"
+            return Probe(role=role, form=form, problem=late, refused=True)
+        problem = refusal = None
+        details, usage = response.provider_details or {}, response.usage
         try:
-            response = await model.request(messages, settings, parameters)
-        except EpisodeAbandoned as refusal:
-            return Probe(role=self._role, form=form, problem=str(refusal), refused=True)
-        problem: str | None = None
-        details = response.provider_details or {}
-        try:
-            _read(response, parameters)
+            answer = _read(response, parameters)
+            refusal = self._refusal(answer) if role is Role.SCRIPT_WRITER else None
         except (ValueError, RecursionError) as error:
-            problem = f"answers, but not in this form: {error}"
+            wrong = explain(error) if isinstance(error, ValidationError) else error
+            problem = f"answers, but not in this form: {wrong}"
         return Probe(
-            role=self._role,
+            role=role,
             form=form,
             problem=problem,
-            prompt_tokens=response.usage.input_tokens,
-            cached_tokens=response.usage.cache_read_tokens,
-            estimated=ESTIMATED in response.usage.details,
-            thought=response.usage.output_reasoning_tokens > 0
-            or any(isinstance(part, ThinkingPart) for part in response.parts),
+            refusal=refusal,
+            seconds=anyio.current_time() - began,
+            cost_usd=None if usage.cost is None else float(usage.cost),
+            answer_tokens=usage.output_tokens,
+            prompt_tokens=usage.input_tokens,
+            cached_tokens=usage.cache_read_tokens,
+            estimated=ESTIMATED in usage.details,
+            thought=usage.output_reasoning_tokens > 0 or any(isinstance(part, ThinkingPart) for part in response.parts),
             mark=details.get("thinking_mark"),
             artefact=details.get("call_artefact"),
         )
 
+    def _refusal(self, answer: object) -> str | None:
+        """Return why the script rules refuse a script; None if they accept it. Raises ValueError: it is no script."""
+        play = find(self._episode.play)
+        script = read_grounded(answer) if play.executed else Script.from_llm(answer)
+        verdict = judged(script, self._episode.script_rules, play.needs())
+        return next((violation.message for violation in verdict.violations if rejects(violation)), None)
 
-def _read(response: ModelResponse, parameters: ModelRequestParameters) -> None:
-    """Return whether an answer has the form that was asked for; not whether a rule would accept it.
+
+def _read(response: ModelResponse, parameters: ModelRequestParameters) -> object:
+    """Return the object in an answer of the form that was asked for, None where it is text or a call.
 
     Raises:
         ValueError, RecursionError: It has not.
@@ -246,3 +342,5 @@ def _read(response: ModelResponse, parameters: ModelRequestParameters) -> None:
         required = parameters.output_object.json_schema.get("required", [])
         if missing := [name for name in required if name not in found]:
             raise ValueError(f"the object has no {missing[0]!r}")
+        return cast("dict[str, Any]", found)
+    return None

@@ -63,6 +63,7 @@ async def play_episode(
                 index=index,
                 memory=memory,
                 tracker=tracker or BudgetTracker(),
+                bounded=settings.bounded,
             ),
             persona,
             settings,

@@ -46,6 +46,8 @@ class EpisodeSettings(PlaySettings):
     """Rules for a script, which is checked as a draft without turns."""
     prompts: Annotated[Prompts, SkipValidation]
     """Prompts of the roles."""
+    bounded: frozenset[Role] = frozenset()
+    """Roles whose answers have their default `max_tokens` where the backend states none."""
     scripted: bool = False
     """True if personas come with their scripts, so that no ScriptWriter is asked."""
 
@@ -186,7 +188,7 @@ class Play(ABC):
 
 def given_script(play: Play, cast: Cast, script: Script) -> Script | None:
     """A script that was there before, if it is accepted now: rules and play may be others than those of its run."""
-    verdict = _judged(script, cast.settings.script_rules, play.needs())
+    verdict = judged(script, cast.settings.script_rules, play.needs())
     if verdict.accepted:
         return script
     cast.record.refuse_script(script, verdict.violations)
@@ -216,7 +218,7 @@ async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule) -> Scri
         if not to_the_letter:
             script, replaced = with_fitting_patterns(script)
             record.session.salvaged += Counter({"pattern that did not fit": replaced})
-        verdict = _judged(script, settings.script_rules, needs)
+        verdict = judged(script, settings.script_rules, needs)
         if verdict.accepted:
             return script
         record.refuse_script(script, verdict.violations)
@@ -224,7 +226,7 @@ async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule) -> Scri
     return None
 
 
-def _judged(script: Script, rules: Rule, needs: Rule) -> Verdict:
+def judged(script: Script, rules: Rule, needs: Rule) -> Verdict:
     draft = Draft(script=script, finished=False)
     with span("verify", stage="script") as verifying:
         verdict = verify(draft, rules)

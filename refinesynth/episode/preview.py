@@ -9,6 +9,8 @@ from typing import Any
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_model
+from refinesynth.client.bills import count_tokens
+from refinesynth.client.limits import facts_of, misfit
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings
 from refinesynth.episode.plays import find
@@ -18,6 +20,8 @@ from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Persona
 
 _PERFECT = Rehearsal(Faults.none())
+_AMPLE = 32_768
+"""Context that holds every prompt of ours with its answer."""
 
 
 @dataclass
@@ -61,3 +65,26 @@ async def preview(
     models = {role: open_model(backends[role].each[0], call=recorder) for role, recorder in recorders.items()}
     await play_episode(persona, index=index, settings=settings, models=models)
     return {role: recorder.asked for role, recorder in recorders.items()}
+
+
+async def misfits(persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]) -> list[str]:
+    """Return a warning for each role whose longest prompt and answer do not fit its model's context, as far as known."""
+    asked_by = {role: backend.each[0] for role, backend in backends.items()}
+    servers = {(one.model, one.base_url): one for one in asked_by.values()}
+    known = {server: (await facts_of(one)).context or _AMPLE for server, one in servers.items()}
+    contexts = {role: known[one.model, one.base_url] for role, one in asked_by.items()}
+    if min(contexts.values(), default=_AMPLE) >= _AMPLE:
+        return []
+    asked = await preview(persona, settings=settings, backends=backends)
+    found = (
+        misfit(role, asked_by[role], prompt=max(map(prompt_tokens, requests)), context=contexts[role])
+        for role, requests in asked.items()
+        if requests
+    )
+    return [warning for warning in found if warning is not None]
+
+
+def prompt_tokens(request: Mapping[str, Any]) -> int:
+    """Return the tokens of a request's messages and tools by the tokenizer of GPT-4; a schema is no part of a prompt."""
+    texts = [str(message["content"] or message.get("tool_calls")) for message in request["messages"]]
+    return sum(map(count_tokens, [*texts, *map(str, request.get("tools", ()))]))

@@ -4,6 +4,7 @@
 and budget instead of Inspect's.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -238,6 +239,9 @@ def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, g
     if name.startswith("hf/"):
         check_installed("train", "torch", "transformers", "accelerate")
     arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
+    if greedy:
+        # Inspect sends the temperature along, and transformers warns that greedy decoding has none.
+        logging.getLogger("transformers.generation.configuration_utils").addFilter(_is_of_no_flag)
     # Inspect's provider waits two seconds for more before each batch that has fewer than `max_connections`, and takes no
     # notice of its own `batch_size`.
     batch = arguments.get("batch_size", MOST) if name.startswith("hf/") else None
@@ -247,6 +251,10 @@ def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, g
         return get_model(name, config=GenerateConfig(max_connections=batch), **arguments)
     except Exception as error:  # Inspect, transformers and torch raise what they like.
         raise InputError(f"the model {name!r} cannot be opened: {error}") from error
+
+
+def _is_of_no_flag(record: logging.LogRecord) -> bool:
+    return "generation flags are not valid" not in str(record.msg)
 
 
 def _refuse(name: str, settings: Mapping[str, Any], budget: str | None) -> None:

@@ -154,7 +154,7 @@ class RunSettings(PlaySettings):
     """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
     continued, with the same personas in the same order; more may follow at their end."""
     concurrency: Annotated[int | Literal["auto"], BeforeValidator(_in_flight), Option(LIMITS, "auto|N")] = "auto"
-    """Most episodes in flight. `auto` begins with 16 and grows while the servers keep up, to at most 1,024 or a quarter
+    """Most episodes in flight. `auto` begins with 16, or fewer where `n` is small, and grows while the servers keep up, to at most 1,024 or a quarter
     of the memory."""
     workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
     """Processes that play, each on one core; budget and rate limits hold for all together. More than one need Ray
@@ -263,8 +263,10 @@ def _expected(field: FieldInfo, error: ErrorDetails) -> str:
             return f"expected a whole number, from {least} to {most:,}"
         return "expected a whole number" if least is None else f"expected a whole number, {least} or more"
     for each in (Mistakes, Attempts, Grounding, Curation):
-        if kind in {each, each | None} and not isinstance(error["input"], str):
-            return f"expected {each.__name__}(...) or None"
+        if kind in {each, each | None} and (not isinstance(error["input"], str) or error["type"] == "model_type"):
+            return (
+                f"expected {each.__name__}(...) or None; in a file a mapping with any of {', '.join(each.model_fields)}"
+            )
     return _lowered(error["msg"])
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from refinesynth.client.limiter.rate_limiter import RateLimiter
 
 FEWEST = 16
-"""First and lowest limit under `auto`, as many as a limiter admits at first."""
+"""First and lowest limit under `auto` of a run that needs so many, as many as a limiter admits at first."""
 MOST = 1_024
 """Limit of one process: beyond it, one core cannot make more requests (docs/benchmarks.md)."""
 _EACH = 2**19
@@ -35,6 +35,11 @@ def most_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
         return concurrency
     memory, most = memory_of_machine(), MOST * workers
     return most if memory is None else max(FEWEST, min(most, memory // _PART // _EACH))
+
+
+def fewest_for(n: int) -> int:
+    """Return the first and lowest limit under `auto`: enough for `n` trajectories with some refusals."""
+    return min(FEWEST, n + max(2, n // 4))
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,14 @@ class Request:
         found = {role: backend for role, backend in resolve_roles(asked.backend).items() if role in roles}
         return found, None if asked.fallback is None else resolve(asked.fallback)
 
+    def bounded(self, backends: "Mapping[Role, Backend]") -> "frozenset[Role]":
+        """Return the roles whose answers have a default bound: all, without those of a run that was begun with none."""
+        before: dict[str, JsonValue] = {}
+        if self.settings.output is not None and not self.fresh:
+            with suppress(RunFolderError):
+                before = RunFolder.open(self.settings.output).config.models
+        return frozenset(role for role in backends if not _is_without_bound(before.get(role)))
+
     def batches(self, backends: "Mapping[Role, Backend]") -> "Batches | None":
         """Return the batches for the requests; None if each is sent by itself.
 
@@ -190,7 +198,8 @@ class Request:
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
             # A list where the role's models take turns.
-            (model, *others), (connection, *further) = zip(*map(_of_one, backend.each), strict=True)
+            described = [_of_one(one, role, settings) for one in backend.each]
+            (model, *others), (connection, *further) = zip(*described, strict=True)
             models[str(role)] = [model, *others] if others else model
             connections[str(role)] = [connection, *further] if further else connection
         if fallback is not None:
@@ -241,9 +250,20 @@ def _chain(name: str, given: "Rule | str | None", default: "Callable[[], Rule]")
     return given
 
 
-def _of_one(backend: "Backend") -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+def _is_without_bound(recorded: JsonValue) -> bool:
+    first = recorded[0] if isinstance(recorded, list) else recorded
+    return isinstance(first, dict) and first.get("max_tokens") is None
+
+
+def _of_one(
+    backend: "Backend", role: "Role", settings: "EpisodeSettings"
+) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
     """Return the settings that change its answers, and the others."""
+    from refinesynth.client.limits import bound_of
+
     given: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
+    if role in settings.bounded:
+        given["max_tokens"] = bound_of(role, backend)
     return {name: given.pop(name) for name in _OF_THE_MODEL}, given
 
 

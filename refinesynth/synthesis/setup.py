@@ -22,7 +22,7 @@ from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWrite
 from refinesynth.run.folder import open_source
 from refinesynth.run.logs import LEVELS
 from refinesynth.run.spending import spent_of
-from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, most_of
+from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, fewest_for, most_of
 from refinesynth.synthesis.pool import PlayEpisode, Pool, RunParts, explain_early_stop
 from refinesynth.synthesis.progress import BackendsState, StatusProbe
 from refinesynth.synthesis.request import Request
@@ -105,6 +105,7 @@ async def begin(
         budget = Budget.of(asked.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
+            await players.look()
             request.refuse_without_player(players.models)  # before a persona is taken from a stream
         personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
         if asked.shard is not None:
@@ -140,7 +141,7 @@ async def begin(
         )
         most = most_of(asked.concurrency, workers=asked.workers)
         # A batch has room for all.
-        fewest = FEWEST if asked.concurrency == "auto" and players.batches is None else most
+        fewest = min(most, fewest_for(asked.n)) if asked.concurrency == "auto" and players.batches is None else most
         probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
         ahead = AHEAD if asked.on_ray else 1
         pool = Pool(
@@ -188,6 +189,7 @@ class Players:
         self._request = request
         self.settings = request.episodes()
         self.asked_backends, self.asked_fallback = request.backends(self.settings)
+        self.settings = self.settings.model_copy(update={"bounded": request.bounded(self.asked_backends)})
         most = most_of(request.settings.concurrency, workers=request.settings.workers)
         self.backends = {role: routed(backend, in_flight=most) for role, backend in self.asked_backends.items()}
         """`asked_backends`, each with the transport of its requests."""
@@ -197,6 +199,13 @@ class Players:
         self.batches = request.batches(self.asked_backends)
         """Batches of the provider; None if each request is sent by itself."""
         self._lacks = Lacks()
+
+    async def look(self) -> None:
+        """Bound the requests in flight by the slots that servers on this machine state; call it before `models`."""
+        from refinesynth.client.limits import within_slots
+
+        if self._request.call is None:
+            self.backends = await within_slots(self.backends)
 
     @cached_property
     def models(self) -> "Mapping[Role, Model]":

@@ -15,6 +15,20 @@ CANARY = "sk-canary-0123456789abcdef"
 LOCAL = {"rehearsal", "ollama", "vllm"}
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"extra": {"response_format": {"type": "json_object"}}, "output_mode": "native"}, "take one of them out"),
+        ({"extra": {"response_format": {"type": "json_object"}}, "output_mode": "tool"}, "output_mode=tool"),
+        ({"extra": {"model": "other"}}, "extra: model would be overwritten"),
+        ({"extra": {"timeout": 5}}, "extra: timeout would be overwritten"),
+    ],
+)
+def test_an_argument_that_would_be_overwritten_is_refused(settings: dict[str, JsonValue], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Backend.model_validate({"model": "m", **settings})
+
+
 def test_a_backend_survives_json() -> None:
     backend = Backend(model="gpt-4o", temperature=0.5, extra={"reasoning_effort": "low"}, output_mode=OutputMode.TOOL)
     assert Backend.model_validate_json(backend.model_dump_json()) == backend

@@ -1,7 +1,11 @@
 """`refinesynth check-backend` against servers that lack something."""
 
+import json
+import os
+import signal
 from typing import Any
 
+import anyio
 import pytest
 from server_manners import SERVERS, Manner, Mannered
 from typer.testing import CliRunner, Result
@@ -140,3 +144,94 @@ def test_settings_are_not_by_role_here() -> None:
     result = CliRunner().invoke(app, ["check-backend", "rehearsal", "--set", "player.temperature=1"])
     assert result.exit_code == 2
     assert "there are no roles here" in result.stderr
+
+
+def test_each_request_is_announced_with_its_bounds_before_it_ends() -> None:
+    result = check(lambda _: None, "--roles", "player", "--set", "timeout=30")
+    assert "asks player, text: about 4" in result.stderr
+    assert "the answer may have 512, and take 30 s" in result.stderr
+    assert result.stdout.startswith("player, text: works (0:0")
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        (("--roles", "player"), ["player, text", "player, calls"]),
+        (("--roles", "player", "--forms", "text"), ["player, text"]),
+        (("--roles", "dungeon-master,Player", "--forms", "native, calls"), ["dungeon master, native", "player, calls"]),
+        (("--roles", "narrator", "--play", "narrated", "--forms", "prompted"), ["narrator, prompted"]),
+    ],
+)
+def test_it_can_be_limited_to_roles_and_forms_and_then_plays_no_episode(
+    more: tuple[str, ...], asked: list[str]
+) -> None:
+    result = check(lambda _: None, *more)
+    assert result.exit_code == 0, result.output
+    assert [
+        line.partition(":")[0] for line in result.stdout.splitlines() if line.partition(": ")[2].startswith("works")
+    ] == asked
+    assert "an episode" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--roles", "narrator"), "'narrator' is no role of this check; give one or more of script_writer,"),
+        (("--forms", "json"), "'json' is no form of this check; give one or more of native, tool,"),
+        (("--roles", "player", "--forms", "native"), "no request of these roles has one of these forms"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(more: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(app, ["check-backend", "rehearsal", *more])
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_script_that_the_rules_refuse_is_said_and_the_mode_goes_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Short(Mannered):
+        """Gives scripts of one action where it is held to a schema."""
+
+        async def __call__(self, **request: Any) -> object:
+            answer: Any = await super().__call__(**request)
+            message = answer["choices"][0]["message"]
+            if request.get("response_format") and '"actions"' in (message["content"] or ""):
+                script = json.loads(message["content"])
+                message["content"] = json.dumps({**script, "actions": script["actions"][:1]})
+            return answer
+
+    monkeypatch.setitem(globals(), "Mannered", Short)
+    result = check(lambda _: None)
+    assert result.exit_code == 0, result.output
+    assert "script writer, native: works, but the rules refuse its script: " in result.stdout
+    assert "scripts: the rules accept 2 of 3\n" in result.stdout
+    assert "give: --set output_mode=tool" in result.stdout
+    assert "estimate: 17 requests an episode, " in result.stdout
+
+
+def test_after_an_interruption_the_findings_so_far_are_said() -> None:
+    seen = 0
+
+    def interrupted(_request: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = check(interrupted)
+    assert result.exit_code == 130, result.output
+    assert result.stdout.startswith("script writer, native: works")
+    assert "key and model: accepted" in result.stdout
+    assert "interrupted after " in result.stderr
+    assert "an episode" not in result.stdout
+
+
+def test_a_slow_answer_is_given_up_at_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Mannered):
+        async def __call__(self, **request: Any) -> object:
+            await anyio.sleep(3)
+            return await super().__call__(**request)
+
+    monkeypatch.setitem(globals(), "Mannered", Slow)
+    result = check(lambda _: None, "--set", "timeout=0.5", "--roles", "player", "--forms", "text")
+    assert "within 0.5 s" in result.output
+    assert result.exit_code == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_printable import is_inert, nasty
 
-from refinesynth.cli.display import Display, Pace, board, in_a_line
+from refinesynth.cli.display import Display, Pace, board, in_parts
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
@@ -27,6 +27,10 @@ BUSY = moment(
     by_rule={"ValidActions": 12, "EnoughMistakes": 7, "TaskSucceed": 1},
     usage=Usage(requests=812, input_tokens=1_234_567, cached_tokens=246_913, output_tokens=203_000),
 )
+
+
+def in_a_line(progress: Progress, pace: Pace, now: float) -> str:
+    return "; ".join(in_parts(progress, pace, now))
 
 
 def console(*, terminal: bool, width: int = 80) -> tuple[SafeConsole, io.StringIO]:
@@ -168,6 +172,25 @@ def test_the_log_has_no_escape_codes_and_ends_with_the_last_moment() -> None:
     lines = written.getvalue().splitlines()
     assert [line.partition(" accepted")[0] for line in lines] == ["it begins\\u001b[2J", "0:01 3/100", "0:02 5/100"]
     assert "\x1b" not in written.getvalue()
+
+
+def test_the_log_says_what_changed_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    monkeypatch.setattr("refinesynth.cli.display.time.monotonic", lambda: clock)
+    screen, written = console(terminal=False)
+    log = Display(screen)
+    around = Surroundings(paid=Cost(), troubles=("m has been down",))
+    for _ in range(360):
+        clock += 10.0
+        log.update(replace(moment(0, clock, failed=1, in_flight=4), surroundings=lambda: around))
+        log.tick()
+    log.close()
+    first, *others = written.getvalue().splitlines()
+    assert len(others) < 50
+    assert "m has been down" in first
+    assert others[0] == "0:20 0/100 accepted"
+    assert not any("m has been down" in line for line in others[:-1])
+    assert others[-1].startswith("1:00:00 0/100 accepted; no pace yet; 4 in flight, 1 gave none; refused: ")
 
 
 def test_the_board_stays_with_its_last_moment() -> None:

@@ -30,6 +30,13 @@ class RateLimited(Exception):
         self.litellm_response_headers = {"retry-after": after} if after else {}
 
 
+class Loading(Exception):
+    status_code = 503
+
+    def __init__(self, text: str = '{"error": {"message": "Loading model", "type": "unavailable_error"}}') -> None:
+        super().__init__(text)
+
+
 EMPTY = AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer")
 REFUSED = AnswerFault(FaultStep.ABANDON, FaultKind.POLICY, "refuses")
 ODD = AnswerFault(FaultStep.RETRY, FaultKind.DEFECT, "odd")
@@ -123,6 +130,26 @@ def test_no_wait_is_shorter_than_retry_after_nor_of_itself_longer_than_the_longe
     assert waited[1] == 300
     assert all(0 <= wait <= 20 for wait in waited[2:])
     assert waits(RateLimited("301"), outage=300) == []
+
+
+@pytest.mark.parametrize("text", ["Loading model", "Model m/x is currently loading", "the model is not loaded yet"])
+def test_a_server_that_loads_its_model_is_waited_for_without_a_retry(text: str) -> None:
+    assert waits(*[Loading(text)] * 200, retries=0, outage=600) == [5.0] * 120
+    assert waits(*[Loading(text)] * 200, retries=0, outage=60, met=False) == [5.0] * 12
+    assert len(waits(*[Loading(text)] * 9, OSError(), OSError(), retries=1)) == 10
+
+
+async def test_a_model_that_never_loads_stops_the_run_with_advice(caplog: pytest.LogCaptureFixture) -> None:
+    model, _, slept = asking(*[Loading()] * 200)
+    with pytest.raises(RunStopped, match=r"is loading its model .*wait longer than 600 s with --set outage="):
+        await ask(model)
+    assert sum(slept) == 600
+    assert [line for line in caplog.messages if "it is waited for, up to 600 s" in line] == caplog.messages
+
+
+async def test_an_answer_comes_once_the_model_is_loaded() -> None:
+    model, _, slept = asking(*[Loading()] * 3, completion("Hello"))
+    assert (await ask(model), slept) == ("Hello", [5.0, 5.0, 5.0])
 
 
 def test_waits_differ_so_that_many_do_not_come_back_at_once() -> None:

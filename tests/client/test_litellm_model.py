@@ -187,6 +187,15 @@ async def test_prompted_output_puts_the_schema_in_the_prompt() -> None:
     assert "response_format" not in call.requests[0]
 
 
+async def test_a_response_format_of_the_user_is_sent_as_it_stands() -> None:
+    call = Scripted(completion('{"name": "fig", "seeds": 900}'))
+    backend = BACKEND.model_copy(update={"extra": {"response_format": {"type": "json_object"}}})
+    await Agent(model(call, backend), output_type=Fruit).run("hi")
+    assert call.requests[0]["response_format"] == {"type": "json_object"}
+    assert '"seeds"' in call.requests[0]["messages"][0]["content"]
+    assert "tools" not in call.requests[0]
+
+
 @pytest.mark.parametrize("mode", [OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED])
 async def test_an_invalid_answer_goes_back_with_what_is_wrong(mode: OutputMode) -> None:
     wrong, right = '{"name": "fig"}', '{"name": "fig", "seeds": 900}'

@@ -77,7 +77,16 @@ def test_a_curation_that_looks_for_nothing_is_idle() -> None:
     [
         ({"play": "grounds"}, "expected one of 'live', 'narrated', 'grounded'"),
         ({"grounding": Grounding()}, "it is for play='grounded' alone"),
-        ({"play": "grounded", "grounding": 5}, r"expected Grounding\(...\) or None"),
+        ({"play": "grounded", "grounding": 5}, r"expected Grounding\(...\) or None; in a file a mapping with any of "),
+        (
+            {"play": "grounded", "grounding": "terse"},
+            r"grounding is 'terse'; expected Grounding\(...\) or None; in a file",
+        ),
+        (
+            {"curation": "off"},
+            r"curation is 'off'; expected Curation\(...\) or None; in a file a mapping with any of near",
+        ),
+        ({"attempts": ["drafts=2"]}, r"in a file a mapping with any of scripts, drafts, calls, answers"),
         ({"curation": 0.9}, r"expected Curation\(...\) or None"),
         ({"branches": 0}, "branches is 0"),
         ({"episodes_per_script": True}, "episodes_per_script is True"),

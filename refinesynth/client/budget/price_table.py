@@ -87,19 +87,24 @@ def listed(model: str, *, batch: bool = False) -> Rates | None:
 
     In a `batch`, entries without a price of their own cost half.
     """
-    provider, name = split(model)
-    if provider in _BILLED_BY_OTHER_RULES:
+    entry = None if split(model)[0] in _BILLED_BY_OTHER_RULES else entry_of(model)
+    try:
+        return None if entry is None else _rates(_batched(entry) if batch else entry)
+    except (TypeError, ValueError, KeyError):
         return None
-    prices = read_table("model_prices_and_context_window_backup.json")
+
+
+@cache
+def entry_of(model: str) -> Mapping[str, Any] | None:
+    """Return a model string's entry in litellm's table of prices and context windows; None if it has none."""
+    provider, name = split(model)
+    table = read_table("model_prices_and_context_window_backup.json")
     # Bedrock's ways to ask are no part of a name.
     plain = base_of(name).removeprefix("converse/").removeprefix("invoke/")
     for key in dict.fromkeys((model, name, plain, model.lower(), plain.lower())):
-        entry = prices.get(key)
+        entry = table.get(key)
         if entry is not None and _same_provider(provider, str(entry.get("litellm_provider", ""))):
-            try:
-                return _rates(_batched(entry) if batch else entry)
-            except (TypeError, ValueError, KeyError):
-                return None
+            return entry
     return None
 
 

@@ -1,0 +1,141 @@
+"""Default bounds of answers, and what a server on this machine states of itself."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from backend_doubles import Scripted, Waits
+from chat_server import completion
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
+from pydantic_ai.models import ModelRequestParameters
+
+from refinesynth.backends import Backend, Role
+from refinesynth.backends.backend import Mixed
+from refinesynth.client.limits import ServerFacts, bound_of, facts_of, within_slots
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.session import Session
+from refinesynth.errors import EpisodeAbandoned
+from refinesynth.serve import running as serving
+
+BOUNDED = frozenset({Role.PLAYER, Role.DUNGEON_MASTER})
+
+
+@pytest.mark.parametrize(
+    ("settings", "player", "master"),
+    [
+        ({"model": "hosted_vllm/any"}, 512, 768),
+        ({"model": "gpt-4o"}, 512, 768),
+        ({"model": "hosted_vllm/any", "max_tokens": 90}, 90, 90),
+        ({"model": "hosted_vllm/any", "extra": {"max_tokens": None}}, None, None),
+        ({"model": "hosted_vllm/any", "extra": {"max_completion_tokens": 9}}, None, None),
+        ({"model": "hosted_vllm/any", "extra": {"reasoning_effort": "low"}}, None, None),
+        ({"model": "hosted_vllm/Qwen/Qwen3-8B"}, None, None),
+        ({"model": "ollama_chat/qwen3:8b"}, None, None),
+        ({"model": "openai/o3"}, None, None),
+        ({"model": "hosted_vllm/deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"}, None, None),
+        (
+            {
+                "model": "hosted_vllm/Qwen/Qwen3-8B",
+                "extra": {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}},
+            },
+            512,
+            768,
+        ),
+        ({"model": "rehearsal"}, None, None),
+        ({"model": "replay:runs/first"}, None, None),
+    ],
+)
+def test_a_turn_is_bounded_unless_the_model_thinks(settings: dict[str, Any], player: int, master: int) -> None:
+    backend = Backend.model_validate(settings)
+    assert (bound_of(Role.PLAYER, backend), bound_of(Role.DUNGEON_MASTER, backend)) == (player, master)
+    assert bound_of(Role.SCRIPT_WRITER, backend) == bound_of(Role.NARRATOR, backend) == backend.max_tokens
+
+
+async def asked(*answers: object, role: Role = Role.PLAYER, **settings: Any) -> tuple[list[int | None], str]:
+    """The bounds that were sent, and the answer."""
+    call = Scripted(*answers)
+    model = LiteLLMModel(Backend.model_validate({"model": "hosted_vllm/any", **settings}), call=call, sleep=Waits())
+    role_model = Session(id="e", seed=1, bounded=BOUNDED).model(role, model)
+    said = ""
+    for _ in range(2):
+        response: ModelResponse = await role_model.request(
+            [ModelRequest.user_text_prompt("Hello")], None, ModelRequestParameters()
+        )
+        said = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    assert len({request["seed"] for request in call.requests}) == 2
+    return [request.get("max_tokens") for request in call.requests], said
+
+
+async def test_a_role_has_its_bound_and_a_setting_of_the_backend_comes_first() -> None:
+    assert await asked() == ([512, 512], "hello")
+    assert await asked(role=Role.SCRIPT_WRITER) == ([None, None], "hello")
+    assert await asked(max_tokens=90) == ([90, 90], "hello")
+    assert await asked(extra={"max_tokens": None}) == ([None, None], "hello")
+
+
+@pytest.mark.parametrize(
+    "cut", [completion("<think>Hm", finish_reason="length"), completion("", reasoning="Hm", finish_reason="length")]
+)
+async def test_a_bound_that_cuts_thoughts_is_left_out_from_then_on(cut: object) -> None:
+    assert await asked(cut, content_retries=0) == ([512, None, None], "hello")
+
+
+async def test_a_bound_that_cuts_anything_else_stays() -> None:
+    cut = completion("So it goes", finish_reason="length")
+    with pytest.raises(EpisodeAbandoned, match="cut its answer off at max_tokens=512"):
+        await asked(cut, cut, content_retries=1)
+
+
+@contextmanager
+def stating(props: object, models: object) -> Generator[str]:
+    """A server that answers these two questions; None is a 404."""
+
+    def answering(found: object) -> web.Response:
+        if isinstance(found, bytes):
+            return web.Response(body=found)
+        return web.Response(status=404) if found is None else web.json_response(found)
+
+    async def of_props(_request: web.Request) -> web.Response:
+        return answering(props)
+
+    async def of_models(_request: web.Request) -> web.Response:
+        return answering(models)
+
+    there = web.Application()
+    there.add_routes([web.get("/props", of_props), web.get("/v1/models", of_models)])
+    with serving(there) as address:
+        yield f"{address}/v1"
+
+
+LLAMA = {"total_slots": 4, "default_generation_settings": {"n_ctx": 4096}}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("props", "models", "facts"),
+    [
+        (LLAMA, {"data": [{"id": "m"}]}, ServerFacts(slots=4, context=4096)),
+        (None, {"data": [{"id": "m", "max_model_len": 8192}]}, ServerFacts(context=8192)),
+        (None, {"data": []}, ServerFacts()),
+        ([], None, ServerFacts()),
+        (b"<html>", b"<html>", ServerFacts()),
+        ({**LLAMA, "total_slots": 0}, None, ServerFacts(slots=0, context=4096)),
+        ({"total_slots": "4"}, {"data": [{"max_model_len": None}]}, ServerFacts()),
+    ],
+)
+async def test_a_server_on_this_machine_is_asked(props: object, models: object, facts: ServerFacts) -> None:
+    with stating(props, models) as base_url:
+        backend = Backend(model="openai/m", base_url=base_url)
+        assert await facts_of(backend) == facts
+        bounded = backend.model_copy(update={"max_in_flight": 2})
+        found = await within_slots({Role.PLAYER: Mixed.of([backend, bounded]), Role.JUDGE: Backend(model="rehearsal")})
+        assert [one.max_in_flight for one in found[Role.PLAYER].each] == [facts.slots or None, 2]
+        assert found[Role.JUDGE] == Backend(model="rehearsal")
+
+
+async def test_no_other_server_is_asked() -> None:
+    assert await facts_of(Backend(model="openai/m", base_url="http://elsewhere.invalid/v1")) == ServerFacts()
+    assert await facts_of(Backend(model="openai/m", base_url="http://127.0.0.1:1/v1")) == ServerFacts()
+    assert (await facts_of(Backend(model="gpt-4o"))).context == 128_000

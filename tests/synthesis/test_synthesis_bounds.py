@@ -1,0 +1,101 @@
+"""Default bounds of answers in a run, and the requests in flight that a server's slots allow."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+from aiohttp import web
+from server_manners import Mannered
+
+from refinesynth import synthesize
+from refinesynth.backends import Backend
+from refinesynth.serve import create_app
+from refinesynth.serve import running as serving
+from refinesynth.synthesis.concurrency import FEWEST, fewest_for
+
+
+def bounds(server: Mannered) -> set[tuple[str, int | None]]:
+    """The role of each request, by its prompt, with its bound."""
+    found = set[tuple[str, int | None]]()
+    for request in server.requests:
+        text = str(request["messages"])
+        role = (
+            "writer"
+            if "You design small text worlds" in text
+            else "master"
+            if "You are the environment" in text
+            else "player"
+        )
+        found.add((role, request.get("max_tokens")))
+    return found
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    models = orjson.loads((folder / "config.json").read_bytes())["models"]
+    return {role: model["max_tokens"] for role, model in models.items()}
+
+
+async def play(folder: Path, n: int, **settings: Any) -> Mannered:
+    server = Mannered(lambda _: None)
+    backend = Backend.model_validate({"model": "openai/any", **settings})
+    await synthesize(n=n, backend=backend, call=server, output=folder)
+    return server
+
+
+async def test_turns_have_their_bounds_and_the_config_records_them(tmp_path: Path) -> None:
+    server = await play(tmp_path / "run", 1)
+    assert bounds(server) == {("writer", None), ("master", 768), ("player", 512)}
+    assert recorded(tmp_path / "run") == {"script_writer": None, "dungeon_master": 768, "player": 512}
+    assert bounds(await play(tmp_path / "run", 3)) == bounds(server)
+
+
+async def test_a_setting_replaces_the_bound_and_null_takes_it_out(tmp_path: Path) -> None:
+    given = await play(tmp_path / "given", 1, max_tokens=4_000)
+    assert bounds(given) == {("writer", 4_000), ("master", 4_000), ("player", 4_000)}
+    none = await play(tmp_path / "none", 1, extra={"max_tokens": None})
+    assert bounds(none) == {("writer", None), ("master", None), ("player", None)}
+
+
+async def test_a_run_that_was_begun_without_bounds_goes_on_without(tmp_path: Path) -> None:
+    await play(tmp_path, 1)
+    config = orjson.loads((tmp_path / "config.json").read_bytes())
+    for model in config["models"].values():
+        model["max_tokens"] = None
+    (tmp_path / "config.json").write_bytes(orjson.dumps(config))
+    assert bounds(await play(tmp_path, 3)) == {("writer", None), ("master", None), ("player", None)}
+    assert set(recorded(tmp_path).values()) == {None}
+
+
+def test_a_small_run_begins_with_what_it_needs() -> None:
+    assert [fewest_for(n) for n in (1, 3, 8, 12, 13, 10_000)] == [3, 5, 10, 15, FEWEST, FEWEST]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("given", "most"), [({}, 2), ({"max_in_flight": 3}, 3)])
+async def test_no_more_requests_are_in_flight_than_a_server_has_slots(
+    given: dict[str, Any], most: int, tmp_path: Path
+) -> None:
+    class Counting(Mannered):
+        now = peak = 0
+
+        async def __call__(self, **request: Any) -> object:
+            self.now += 1
+            self.peak = max(self.peak, self.now)
+            try:
+                await anyio.sleep(0.02)
+                return await super().__call__(**request)
+            finally:
+                self.now -= 1
+
+    async def props(_request: web.Request) -> web.Response:
+        return web.json_response({"total_slots": 2, "default_generation_settings": {"n_ctx": 65_536}})
+
+    server = Counting(lambda _: None)
+    there = create_app(server)
+    there.add_routes([web.get("/props", props)])
+    with serving(there) as address:
+        backend = Backend.model_validate({"model": "openai/any", "base_url": f"{address}/v1", **given})
+        await synthesize(n=6, backend=backend, output=tmp_path)
+    assert server.peak == most
