@@ -1,6 +1,6 @@
 """Outcome of one episode: its trajectories or the reason why there is none, and all that was refused."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -70,6 +70,8 @@ class EpisodeOutcome(Value):
     """True if there is none because the backend failed or the deadline passed, which tells nothing of the data."""
     doubtful: bool = False
     """True if its backend gave it nothing to use, and had given nobody anything: see `EpisodeDoubtful`."""
+    salvaged: Mapping[str, int] = Field(default_factory=dict[str, int])
+    """Repairs of answers that could be used, by kind."""
     usage: Usage = Usage()
     """Of the whole episode, refused attempts included."""
     cost_usd: float | None = None

@@ -9,9 +9,11 @@ action does not match.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 
 from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, to_utf8
 from refinesynth.actions.wording import listed, quoted
@@ -20,18 +22,13 @@ from refinesynth.trajectory.weak_cache import weakly_cached
 
 MAX_ACTION_CHARACTERS = 10_000
 """Longest action text that is matched, in characters; a longer one matches nothing."""
-
 _COMPARED_CHARACTERS = 200
 """Characters of a text that are compared to find the nearest action: the comparison is quadratic."""
-
 _COMPARED_ACTIONS = 100
 """Most actions that are compared to find the nearest."""
-
 _SHOWN = 80
 """Characters of a text that are repeated to the player."""
-
 _CASE = "capital and small letters count"
-
 _REMEMBERED = 256
 """Answers of `match_in` that are kept of a script: role, rules and DungeonMaster's request ask for the same one
 after another."""
@@ -105,6 +102,21 @@ def _assign(pattern: Pattern, placeholders: tuple[str, ...]) -> tuple[tuple[str,
     return tuple(sorted(pattern.names, key=lambda name: pattern.names[name])), None
 
 
+_GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\()(?!\?)", re.DOTALL)
+"""An escaped character, a class of characters, or the beginning of an unnamed group."""
+
+
+def other_patterns(action: ActionSpec) -> tuple[str, str]:
+    """Return patterns to take for one that does not fit its action: the same with no groups but the named ones, and one
+    that is derived from the template and the allowed values.
+    """
+    fixed = [re.escape(text) for text in re.split(r"\{[^{}]*\}", action.name)]
+    allowed = (action.parameters.get(name, ()) for name in action.placeholders)
+    groups = [f"({'|'.join(map(re.escape, values)) or '.+?'})" for values in allowed]
+    derived = "".join(map("".join, zip_longest(fixed, groups, fillvalue="")))
+    return _GROUP.sub(lambda found: "(?:" if found["open"] else found[0], action.pattern), derived
+
+
 def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
     """The first of `actions` that matches `text` with its pattern and allowed values, or None. Never raises.
 
@@ -135,6 +147,22 @@ def match_in(script: Script, text: str) -> Match | None:
 @weakly_cached
 def _answers(_script: Script) -> dict[str, Match | None]:
     return {}
+
+
+_ARTICLE = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
+
+
+def leniently(script: Script, text: str) -> str:
+    """Return the text, or the one action that it is but for quotes, a final full stop, articles and the case of its
+    first letter.
+    """
+    if match_in(script, text) is not None:
+        return text
+    bare = text.strip(" \t\n\"'`“”‘’").rstrip(".!").rstrip()  # noqa: RUF001 - quotes that models write
+    bodies = (bare, _ARTICLE.sub("", bare))
+    variants = [f"{case(body[:1])}{body[1:]}" for body in bodies for case in (str.lower, str.upper)]
+    found = {meaning(script, one): one for one in variants if match_in(script, one) is not None}
+    return found.popitem()[1] if len(found) == 1 else text
 
 
 def meaning(script: Script, text: str) -> tuple[str, ...]:

@@ -14,12 +14,24 @@ from typing import Literal, NamedTuple
 from refinesynth.text.thinking import Split, split_thinking
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script, Trajectory, flagged_turns
 
-INSTRUCTIONS = """\
-Each time, think about what you know and what to try next, then take one action. Write exactly two parts:
+_FORM = """\
 Thought: your reasoning
-Action: one available action, with every placeholder in braces replaced by a value; case counts
-After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
+Action: one available action, with every placeholder in braces replaced by a value; case counts"""
+
+INSTRUCTIONS = f"""\
+After each action you are told what happened. If an action turns out wrong, find out why and correct it.
+Each time, think about what you know and what to try next, then take one action. Write exactly two lines and nothing else:
+{_FORM}"""
 """Form of the answer, at the end of the first user message."""
+
+FORMER_INSTRUCTIONS = f"""\
+Each time, think about what you know and what to try next, then take one action. Write exactly two parts:
+{_FORM}
+After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
+"""Form of the answer in earlier versions: models went on behind it with `After action: ...`."""
+
+STOPS = ("\nObservation:", "\nAfter action:", "\nAfter Action:")
+"""Stop sequences for a player's answer. `\nThought:` is none: many models write a blank line before their first one."""
 
 SOMEWHERE = "You are in an environment that answers each of your actions."
 """Introduction of a script that has none."""
@@ -83,6 +95,13 @@ def task_with_actions(script: Script, instructions: str) -> str:
     return f"{introduced(script)}\n\nGoal: {script.goal}\n\nAvailable actions:\n{listed}\n\n{instructions}"
 
 
+def as_first_worded(text: str) -> str:
+    """Return a message with the instructions of earlier versions in the place of these, so that a request is known
+    again by its digest in the journal of a run that was begun then.
+    """
+    return text.replace(INSTRUCTIONS, FORMER_INSTRUCTIONS)
+
+
 def introduced(script: Script) -> str:
     """Return what a player is told of the place."""
     return script.introduction.strip() or SOMEWHERE
@@ -99,7 +118,8 @@ def render_player(turn: PlayerTurn) -> str:
 
 _LABEL = re.compile(
     # Emphasis is taken off only as a pair around the label: "Thought: *perhaps* ..." keeps its asterisks.
-    r"^[ \t>#]*(?:[*-][ \t]+)?(?P<mark>[*_]*)(?P<word>thought|action|observation)"
+    r"^[ \t>#]*(?:[*-][ \t]+)?(?P<mark>[*_]*)(?P<word>thought|action|observation"
+    r"|after (?:(?:the|this|that|each|your) )?action)"
     # Possessive blanks, or a label without a colon before many blanks costs their square.
     r"[ \t]*+(?:(?P=mark)[ \t]*+:|:[ \t]*(?P=mark)|:)[ \t]*",
     re.IGNORECASE | re.MULTILINE,
@@ -112,27 +132,32 @@ _NO_ACTION = 'there is no line that begins with "Action:"; write "Thought: ..." 
 def parse_player(text: str) -> PlayerTurn:
     """Read `Thought: ... Action: ...` as a player writes it.
 
-    Labels may be bold or in any case. An observation that the player makes up after its action is cut off, and so is
-    what follows a blank line within it; quotes, `**` and backticks around the action are taken off. Text before the
-    first label is taken for the thought if there is no other.
+    Labels may be bold or in any case. What the player makes up after its action is cut off, from a label such as
+    `Observation:`, `After action:` or another `Thought:` on, and so is what follows a blank line within the action;
+    quotes, `**` and backticks around it are taken off. Text before the first label is taken for the thought if there is
+    no other.
 
     Raises:
-        ValueError: No action, or more than one; the message is fit to be sent back to the model.
+        ValueError: No action, or another directly after it; the message is fit to be sent back to the model.
     """
     labels, words, at = _labels(text)
     if at is None:
         raise ValueError(_NO_ACTION)
-    after = words[at + 1 :]
-    seen = after.index("observation") if "observation" in after else len(after)
-    if "action" in after[:seen]:
+    if words[at + 1 : at + 2] == ["action"]:
         raise ValueError('there is more than one "Action:"; take one action at a time')
-    end = labels[at + 1].start() if after else len(text)
+    end = labels[at + 1].start() if words[at + 1 :] else len(text)
     action = _bare(text[labels[at].end() : end])
     begin = labels[words.index("thought")].end() if "thought" in words[:at] else 0
     thought = text[begin : labels[at].start()].strip()
     if not action:
         raise ValueError('the line that begins with "Action:" is empty')
     return PlayerTurn(thought=thought, action=action)
+
+
+def goes_on(text: str) -> bool:
+    """Return whether a player's message has another label after its action, from which on `parse_player` drops it."""
+    labels, _, at = _labels(text)
+    return at is not None and len(labels) > at + 1
 
 
 def read_player(text: str) -> PlayerTurn:
@@ -146,11 +171,10 @@ def read_player(text: str) -> PlayerTurn:
     thought, separator, action = text.partition("\nAction: ")
     if separator and thought.startswith("Thought: "):
         return PlayerTurn(thought=thought.removeprefix("Thought: "), action=action)
-    labels, words, at = _labels(text)
+    labels, _, at = _labels(text)
     if at is None or not text[labels[at].end() :].strip():
         raise ValueError(_NO_ACTION)
-    begin = labels[0].end() if words[0] == "thought" and not text[: labels[0].start()].strip() else 0
-    return PlayerTurn(thought=text[begin : labels[at].start()].strip(), action=text[labels[at].end() :].strip())
+    return PlayerTurn(thought=split_thought(text)[0], action=text[labels[at].end() :].strip())
 
 
 def split_thought(text: str) -> tuple[str, str]:

@@ -124,6 +124,9 @@ def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
         for stage in variety.stages:
             who = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
             yield "", f"{stage.refused:,} {who}, {stage.left:,} left"
+    if figures.salvaged:
+        kinds = (f"{count:,} {one_line(kind)}" for kind, count in sorted(figures.salvaged.items()))
+        yield "salvaged", f"answers that were read all the same: {', '.join(kinds)}"
     if not figures.trajectories:
         return
     distinct = f"{counted(variety.environments, 'environment')} and {counted(variety.action_names, 'action name')}"
@@ -280,6 +283,7 @@ def variety_json(variety: Variety) -> dict[str, Any]:
         "steps": {str(steps): count for steps, count in sorted(figures.steps.items())},
         "features": {feature: figures.features[feature] for feature in FEATURES} if figures.steps else {},
         "mistakes": dict(figures.mistakes),
+        "salvaged": dict(figures.salvaged),
         "longer": {field: figures.longer[way] for way, field in LONGER.items()},
         "repaired": {
             kind: {"mistakes": count, "turns": figures.repair_turns[kind] / count}

@@ -178,6 +178,8 @@ _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "tool_choice": re.compile(r"tool[_ ]choice", re.IGNORECASE),
     "tools": re.compile(r"\btools?\b(?![_ ]choice)|function[_ ]call", re.IGNORECASE),
     "seed": re.compile(r"\bseed\b", re.IGNORECASE),
+    # In quotes or after a colon: the bare word is in many messages.
+    "stop": re.compile(r"""['"`]stop['"`]|: stop\b(?! )|\bstop[_ ]sequences?\b""", re.IGNORECASE),
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
     "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
     "max_tokens": re.compile(r"\bmax_(completion_)?tokens\b", re.IGNORECASE),

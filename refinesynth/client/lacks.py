@@ -27,12 +27,14 @@ class Lack(StrEnum):
     DEMAND = "tool_choice"
     """Forced tool call; tools can be offered without it."""
     SEED = "seed"
+    STOP = "stop"
 
 
 _THEN: Mapping[Lack, str] = {
     Lack.SCHEMA: "structured answers are asked for by a tool call or, where there are none, as JSON in text",
     Lack.TOOLS: "it is asked for text",
     Lack.DEMAND: "tool calls are asked for and not demanded",
+    Lack.STOP: "answers may go on behind what is read",
     Lack.SEED: "requests carry none, so the same run again gives other answers",
 }
 _NOTE = "lacks"
@@ -111,7 +113,7 @@ def _name(backend: Backend) -> str:
 
 def carried(request: Mapping[str, Any]) -> dict[Lack, str]:
     """Return the features in a request that a server may lack, each with the name of what an answer proves."""
-    found = {lack: lack.value for lack in (Lack.TOOLS, Lack.SEED) if lack.value in request}
+    found = {lack: lack.value for lack in (Lack.TOOLS, Lack.SEED, Lack.STOP) if lack.value in request}
     if request.get(Lack.DEMAND) == "required":
         found[Lack.DEMAND] = Lack.DEMAND.value
     form = request.get(Lack.SCHEMA)

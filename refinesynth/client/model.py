@@ -39,7 +39,7 @@ _STRICT = frozenset({"openai", "azure"})
 _SEED_STEP = 0x9E3779B1
 """Added to the seed for a second try, since the same seed may give the same empty answer."""
 _SEEDS = 2**31
-_FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "extra_headers"})
+_FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
 """Settings that do not change the form of a request."""
 _FORMS = 64
 """Most forms that are kept: roles have few, other callers may make one for each request."""
@@ -170,7 +170,7 @@ class LiteLLMModel(Model):
         call = Call(current_account(), self.backend.label, self.backend.timeout, answered_before=policy.answered)
         if self.backend.output_mode is not OutputMode.AUTO and not asked.function_tools:
             # An output mode that the user chose stays; what a player may call is no output mode.
-            call.may = frozenset({Lack.SEED, Lack.DEMAND})
+            call.may = frozenset({Lack.SEED, Lack.STOP, Lack.DEMAND})
         form = await self._form(messages, model_settings, asked, call)
         with self.calls.begun(call):
             while True:
@@ -337,6 +337,10 @@ class LiteLLMModel(Model):
         }
         if not (self._accepts_seed and self.backend.seed) or Lack.SEED in lacks:
             request.pop("seed", None)
+        if Lack.STOP in lacks:
+            request.pop("stop", None)
+        elif (own := self.backend.extra.get("stop")) is not None:
+            request["stop"] = own
         if tools := wire.tools(parameters, strict=strict):
             request["tools"] = tools
             forced = Lack.DEMAND not in lacks and forces_tools(self.backend, profile)

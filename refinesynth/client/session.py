@@ -30,6 +30,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
+from refinesynth.chat.react import as_first_worded
 from refinesynth.client import bills
 from refinesynth.client.answers import Answer, usage_of
 from refinesynth.client.budget.tracker import BudgetTracker, Count, EpisodeTracker
@@ -81,6 +82,8 @@ class Session:
     """Scripts and drafts begun so far."""
     answered_by: dict[str, str] = field(default_factory=dict[str, str])
     """Role to the models that answered it, in order; several if one stood in for another."""
+    salvaged: Counter[str] = field(default_factory=Counter[str])
+    """Repairs of answers that could be used, by kind."""
     _requests: Counter[str] = field(default_factory=Counter[str])
     _steps: Counter[str] = field(default_factory=Counter[str])
 
@@ -253,8 +256,8 @@ _SIZE = 16
 def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> bytes:
     """Return a digest of the words and the name of the output.
 
-    It leaves out seed, model, server and sampling, which a run's configuration holds, and ids and thoughts, which a
-    provider makes up.
+    It leaves out seed, model, server, schemas and sampling, which a run's configuration holds, and ids and thoughts,
+    which a provider makes up. The Player's instructions count as they were first worded.
     """
     # Lengths keep ("a", "bc") apart from ("ab", "c").
     whole = "".join([f"{len(text)}:{text}" for text in _words(messages, parameters)])
@@ -283,7 +286,7 @@ def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
         if isinstance(part, SystemPromptPart):
             yield part.content
         elif isinstance(part, UserPromptPart):
-            yield part.content if isinstance(part.content, str) else repr(part.content)
+            yield as_first_worded(part.content) if isinstance(part.content, str) else repr(part.content)
         elif isinstance(part, ToolReturnPart):
             yield part.model_response_str()
         elif isinstance(part, RetryFeedbackPart):

@@ -20,6 +20,9 @@ Called = tuple[str, str, str | None]
 Tools = Mapping[str, Collection[str]]
 """Tool name to the names of its parameters."""
 
+LEFT_IN_TEXT = "calls left in the text"
+"""Artefact of a call that was read from an answer's text."""
+
 _MOST = 20
 """Calls of one text that are examined."""
 _LAYERS = 4
@@ -86,7 +89,7 @@ def settle(calls: tuple[Called, ...], text: str, tools: Tools) -> Settled:
     begin = written[0][0]
     before = text[:begin]
     before = before[:-_NEAR] + _LEFT.sub("", before[-_NEAR:])
-    return Settled((*(settled or found),), before, "calls left in the text", clear=clear)
+    return Settled((*(settled or found),), before, LEFT_IN_TEXT, clear=clear)
 
 
 def _tool(name: str, tools: Tools) -> str | None:

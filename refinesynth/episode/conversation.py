@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from refinesynth.actions.matching import leniently
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_tool_turns, render_turns
@@ -29,7 +30,7 @@ from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.repairs import repairs
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.settings.mistakes import Asked
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, flagged_turns
 
 IN_THE_SCENE: Mapping[tuple[str, str], str] = {
     ("NothingBlank", "blank"): "Say in a sentence or more what you think, and then what you do.",
@@ -39,15 +40,15 @@ IN_THE_SCENE: Mapping[tuple[str, str], str] = {
     ),
     ("SizeLimits", "turn_too_long"): "Say what you think in a few sentences, and then what you do in one line.",
     ("NoLeaks", "leak"): "Think only of the place, the goal and what you were told there.",
-    (
-        "NoRepeatedMistake",
-        "mistake_repeated",
-    ): "{action} has been tried before and did not work. Try something different.",
+    ("NoRepeatedMistake", "mistake_repeated"): (
+        "{action} has been tried before and did not work. Try something different."
+    ),
     ("RealRefinement", "not_refined"): (
         "{tried} did not work, and you were told: {answer}. Answer that moment anew, in one of two ways. Take the first step towards what was "
         "missing, even if more steps are needed, and say what this step is for. Or do without it for good: say what you do instead, and why "
         "that is enough."
     ),
+    ("Cycle", "cycle"): "Again and again {action} has led back here. Try something different.",
     ("RulebookAnswers", "rulebook_fault"): "Nothing can come of {action} here. Try something different.",
 }
 """Rule and code to what the Player reads, in words that a person in the scene knows.
@@ -188,10 +189,10 @@ class Conversation(ABC):
         """Turns that an earlier play has made, from which this one goes on."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
-        """See `Play.play`."""
         turns = start
         self._begun = len(start)
         taken_back = TakenBack()
+        failed: object = None
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.begin_draft(after=len(turns))
             with span("attempt", stage="draft", number=self.record.drafts) as attempt:
@@ -203,6 +204,10 @@ class Conversation(ABC):
             self._ran_out = self._ran_out or talk.out_of_turns
             turns = up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
             taken_back = TakenBack.of(talk.draft, talk.verdict)
+            before, failed = failed, (turns, _failure(talk, len(turns)))
+            if before == failed:
+                # Told what was wrong, the roles did the same again: what led there is taken back, too.
+                turns, taken_back = before_the_mistake(turns, len(start)), TakenBack()
         return None
 
     @abstractmethod
@@ -243,7 +248,10 @@ class Conversation(ABC):
             return repaired.model_copy(update={"by": Role.REPAIRER.value})
         act = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
         self.record.in_text = self.record.in_text or self.player.lacks_tools
-        return act
+        if self.settings.match == "strict" or (action := leniently(self.script, act.action)) == act.action:
+            return act
+        self.session.salvaged["action in other words"] += 1
+        return act.model_copy(update={"action": action})
 
     def _is_repaired(self, turns: Turns) -> bool:
         """Return whether the repairer acts after `turns`."""
@@ -316,6 +324,18 @@ def _out_of_turns(turns: int) -> Violation:
 
 def _refused(violation: Violation, *, keeping: int) -> Verdict:
     return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
+
+
+def _failure(talk: _Talk, start: int) -> object:
+    """Faults of an attempt and its actions from `start` on; equal for attempts that failed alike."""
+    found = [(one.rule, one.code, one.turn) for one in talk.verdict.violations if rejects(one)]
+    return found, [turn.action for turn in talk.draft.turns[start:] if isinstance(turn, PlayerTurn)]
+
+
+def before_the_mistake(turns: Turns, least: int) -> Turns:
+    """The turns before the player's last mistake, or before its last action if there is none; `least` at least."""
+    acts = [at for at, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
+    return turns[: max(least, [0, *acts, *flagged_turns(turns)][-1])]
 
 
 def up_to_an_observation(draft: Draft, verified: int) -> Turns:

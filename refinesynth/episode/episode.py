@@ -108,6 +108,7 @@ async def _played(
         reason=None if accepted else reason,
         lost=lost and not accepted,
         doubtful=doubtful and not accepted and not record.refused,
+        salvaged=dict(session.salvaged),
         usage=session.spent.usage,
         cost_usd=session.spent.cost_usd,
     )

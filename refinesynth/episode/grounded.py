@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import meaning
-from refinesynth.actions.wording import quoted
+from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
@@ -56,19 +56,15 @@ class GroundedPlay(Play):
         return (Role.PLAYER,) if settings.grounding.terse else super().voices(settings)
 
     def rules(self) -> Rule:
-        """See `Play.rules`."""
         return chains.grounded()
 
     def script_rules(self, grounding: Grounding) -> Rule:
-        """See `Play.script_rules`."""
         return chains.grounded_script(difficulty=grounding.difficulty or USUAL)
 
     def needs(self) -> Rule:
-        """See `Play.needs`."""
         return RulebookCompiles()
 
     def digest(self, prompts: Prompts) -> str:
-        """See `Play.digest`."""
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
 
     async def write(self, cast: Cast) -> Script | None:
@@ -89,7 +85,6 @@ class GroundedPlay(Play):
         return await write_script(writer, cast, needs=self.needs())
 
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        """See `Play.play`."""
         return await Grounded(cast, script).play(start)
 
 
@@ -118,6 +113,9 @@ class Grounded(Conversation):
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
             raise Unanswerable((*turns, act), _fault(len(turns), act.action, ruling.problem))
+        if ruling.kind is None and self._goes_round(turns, act.action, state):
+            message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
+            raise Unanswerable((*turns, act), Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
         ruled = Ruled(
             action=act.action,
             ruling=ruling,
@@ -126,6 +124,16 @@ class Grounded(Conversation):
             excuse=self._excuse(turns, act.action, state, ruling),
         )
         return act, await self._worded(act, ruled, turns, taken)
+
+    def _goes_round(self, turns: Turns, action: str, state: JsonValue) -> bool:
+        """Return whether the action was taken in this state twice since the last mistake or transient failure."""
+        same: list[int] = []
+        for at, (act, answer) in enumerate(zip(turns[::2], turns[1::2], strict=True)):
+            if isinstance(answer, DungeonMasterTurn) and (answer.flagged or answer.transient):
+                same.clear()
+            elif isinstance(act, PlayerTurn) and folded(act.action) == folded(action):
+                same.append(2 * at)
+        return len(same) > 1 and sum(self._state_after(turns[:at]) == state for at in same) > 1
 
     async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
         """As in every conversation, or by a plan; a planned turn that was taken back is left to the player, since the
@@ -197,13 +205,8 @@ class Grounded(Conversation):
         if ruling.kind is not None or ruling.state is state or tried_before(turns, action):
             return None
         seed = self.session.seed
-        if not fails(
-            self.settings.grounding.transient,
-            seed=seed,
-            replica=self.number,
-            attempt=self.record.drafts,
-            turn=len(turns),
-        ):
+        share, attempt = self.settings.grounding.transient, self.record.drafts
+        if not fails(share, seed=seed, replica=self.number, attempt=attempt, turn=len(turns)):
             return None
         before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
         return excuse(seed=seed, replica=self.number, before=before)

@@ -13,7 +13,6 @@ class LivePlay(Play):
     name = "live"
 
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        """See `Play.play`."""
         return await Live(cast, script).play(start)
 
 

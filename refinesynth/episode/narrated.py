@@ -20,12 +20,10 @@ class NarratedPlay(Play):
     name = "narrated"
 
     def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
-        """See `Play.voices`."""
         del settings
         return (Role.NARRATOR,)
 
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        """See `Play.play`."""
         narrator, verifier, record = narrator_of(cast), cast.verifier, cast.record
         verified, violations = start, tuple[Violation, ...]()
         while record.drafts < cast.settings.attempts.drafts:

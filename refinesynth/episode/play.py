@@ -5,6 +5,7 @@ it is played.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +24,10 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
 from refinesynth.roles import Actor, Calls, InvalidAnswer, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
+from refinesynth.rules.form import ToTheLetter
+from refinesynth.rules.registry import numbers
 from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, verify
+from refinesynth.rules.script_shape import with_fitting_patterns
 from refinesynth.settings import PlaySettings
 from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
@@ -92,7 +96,8 @@ class Cast:
     def actor(self, kind: type[_Actor], role: Role, **more: Any) -> _Actor:
         """One of `refinesynth.roles` in this role, with the episode's prompts and bounds."""
         answers = self.settings.attempts.answers
-        return kind(self.models[role], self.settings.prompts, answers=answers, calls=self.calls, **more)
+        shared = {"calls": self.calls, "salvaged": self.session.salvaged}
+        return kind(self.models[role], self.settings.prompts, answers=answers, **shared, **more)
 
     @cached_property
     def verifier(self) -> Verifier:
@@ -194,9 +199,11 @@ async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule) -> Scri
     """The first script that the script rules accept, or None when the attempts are used up (paper, section 3.1).
 
     Each refused script goes back to the writer with what is wrong with it. What `needs` refuses is never accepted,
-    whatever the script rules are.
+    whatever the script rules are. A pattern that does not fit its action is replaced, unless the run's rules take
+    answers to the letter.
     """
     record, settings = cast.record, cast.settings
+    to_the_letter = ToTheLetter.__name__ in numbers(settings.rules)
     previous: Script | None = None
     violations: tuple[Violation, ...] = ()
     while record.scripts < settings.attempts.scripts:
@@ -208,6 +215,9 @@ async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule) -> Scri
             previous, violations = None, (invalid_answer(0, error),)
             record.refuse_script(None, violations, text=str(error))
             continue
+        if not to_the_letter:
+            script, replaced = with_fitting_patterns(script)
+            record.session.salvaged += Counter({"pattern that did not fit": replaced})
         verdict = judged(script, settings.script_rules, needs)
         if verdict.accepted:
             return script

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.chat import INSTRUCTIONS, SOMEWHERE, TOOL_INSTRUCTIONS, render_task, render_tool_task, render_tools
+from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.trajectory import ActionSpec, Script
 
 ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows.", pattern="(?s)(.+)")
@@ -42,7 +43,10 @@ def plain_script(introduction: str, goal: str, actions: Iterable[ActionSpec] = (
 
 
 def read_task(text: str) -> Task | None:
-    """Inverse of `render_task`, with or without an opening observation; None for any other text."""
+    """Inverse of `render_task`, also of earlier versions', with or without an opening observation; None for any other
+    text.
+    """
+    text = text.replace(FORMER_INSTRUCTIONS, INSTRUCTIONS)
     parts = _parts(text, INSTRUCTIONS)
     if parts is None:
         return None

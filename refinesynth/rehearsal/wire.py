@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call
 from refinesynth.chat import TOOL_INSTRUCTIONS
+from refinesynth.chat.react import as_first_worded
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rehearsal.faults import Faults, Luck
 from refinesynth.text.jsontext import scrub
@@ -77,7 +78,7 @@ class Request:
         return found
 
     def luck(self, faults: Faults, seed: int) -> Luck:
-        parts = (part for message in self.messages for part in message)
+        parts = (as_first_worded(part) for message in self.messages for part in message)
         return drawn(faults, seed, self.seed, *parts, *(f"{name} {arguments}" for _, name, arguments in self.calls))
 
 

@@ -4,9 +4,9 @@ These describe; they do not validate. Answers are read by the values' own tolera
 unknown keys pass, and so that what goes back to the model on a fault is one plain sentence per problem.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import GenerateJsonSchema
 
 
@@ -16,14 +16,17 @@ class _Described(BaseModel):
     )
 
 
+_Text = Annotated[str, Field(min_length=1)]
+
+
 class _Action(_Described):
     """One thing that the player can do."""
 
-    name: str
+    name: _Text
     """Template with placeholders in braces, such as `take {item} from {place}`."""
     description: str
     """One sentence: what it does and what it needs."""
-    pattern: str
+    pattern: _Text
     """RE2 regular expression for the whole action text, with one named group per placeholder."""
     parameters: dict[str, list[str]]
     """Placeholder to the values that may be filled in; an empty list means any text."""
@@ -36,9 +39,9 @@ class _Script(_Described):
     """What the player is told before the first action."""
     environment: dict[str, JsonValue]
     """The world's state before the first action: places, things, the player."""
-    goal: str
+    goal: _Text
     """One definite sentence."""
-    completion_conditions: list[str]
+    completion_conditions: Annotated[list[_Text], Field(min_length=1)]
     """Checkable statements about the final state; the goal is reached when all are true."""
     actions: list[_Action]
     """Everything that the player can do."""
@@ -144,7 +147,7 @@ class _Words(_Described):
 
     thought: str
     """What the ruling means for the world, by its facts."""
-    observation: str
+    observation: _Text
     """What the player perceives."""
 
 
@@ -159,7 +162,7 @@ class _Ruling(_Described):
     """Whether what it acts on is not where the player is."""
     logic_error: bool
     """Whether it cannot be done in the present state."""
-    observation: str
+    observation: _Text
     """What the player perceives."""
 
 
@@ -167,8 +170,8 @@ class _PlayerTurn(_Described):
     """The player thinks and acts."""
 
     role: Literal["Player"]
-    thought: str
-    action: str
+    thought: _Text
+    action: _Text
 
 
 class _AsDungeonMaster(_Described):
@@ -204,6 +207,12 @@ class _Untitled(GenerateJsonSchema):
 
 def _schema(described: type[_Described]) -> dict[str, Any]:
     return described.model_json_schema(schema_generator=_Untitled)
+
+
+def with_least(schema: dict[str, Any], name: str, least: int) -> dict[str, Any]:
+    """Return the schema with so many items at least in its list `name`; the number is in no digest of a request."""
+    properties = schema["properties"]
+    return {**schema, "properties": {**properties, name: {**properties[name], "minItems": least}}}
 
 
 SCRIPT = _schema(_Script)

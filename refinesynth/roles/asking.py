@@ -4,6 +4,7 @@ No role calls tools in a loop, so models are asked directly: an Agent of pydanti
 request.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model
+from pydantic_ai.settings import merge_model_settings
 
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.prompts import Prompts
@@ -68,6 +70,7 @@ class Actor:
     answers: int = field(default=2, kw_only=True)
     """Number of times that an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls, kw_only=True)
+    salvaged: Counter[str] = field(default_factory=Counter[str], kw_only=True)
 
     async def ask(
         self,
@@ -95,12 +98,17 @@ class Actor:
         while True:
             response = await _respond(form, messages, self.model, self.calls)
             try:
-                return form.read(response)
+                answer = form.read(response)
             except (ValueError, TypeError, RecursionError) as error:
                 problem = _in_words(error)
                 if not left:
                     raise InvalidAnswer(_shortened(problem + _quoted(response))) from error
+            else:
+                if (repair := form.repair(response)) is not None:
+                    self.salvaged[repair] += 1
+                return answer
             left -= 1
+            form = form.again(response)
             messages += (response, form.request(_feedback(response, problem)))
 
 
@@ -110,8 +118,12 @@ async def _respond(
     if calls.spent:
         raise CallsSpent(f"the {calls.most} completions that an episode may ask for are used up")
     sent = [*messages] if form.verbatim else model.prepare_messages([*messages], form.parameters)
+    own = form.settings.copy()
+    if model.profile.get("thinking_enabled_by_default", False):
+        # Many servers look for stop sequences in a model's thinking as well.
+        own.pop("stop_sequences", None)
     try:
-        response = await model.request(sent, model.settings, form.parameters)
+        response = await model.request(sent, merge_model_settings(model.settings, own), form.parameters)
     except ContentFilterError as error:
         raise _refused(model, str(error)) from error
     except UnexpectedModelBehavior as error:

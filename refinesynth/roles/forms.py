@@ -5,8 +5,8 @@ same output type would ask for, in whichever way a model does structured output.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar, cast
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -21,14 +21,18 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from refinesynth.client.tool_calls import LEFT_IN_TEXT
 from refinesynth.text.jsontext import BrokenOff, read_json
 
 _Answer = TypeVar("_Answer")
 
 _TOOL = "final_result"
 """Name of the tool that a model is to call where it answers so."""
+
+CALL_IN_TEXT = "call in text"
 
 _OBJECT = TypeAdapter(dict[str, Any])
 
@@ -44,6 +48,8 @@ class AnswerForm(Generic[_Answer]):
     tool: Callable[[str | dict[str, Any] | None], _Answer] | None = None
     """Reads an answer that came as a tool's arguments, in the same way; None where no tool is offered."""
     instructions: str | None = None
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    """Settings of the request beside the model's own."""
 
     @property
     def verbatim(self) -> bool:
@@ -72,6 +78,15 @@ class AnswerForm(Generic[_Answer]):
             f"Please return text{'' if self.tool is None else ' or include your response in a tool call'}."
         )
 
+    def again(self, response: ModelResponse) -> Self:
+        """Return the form in which an answer is asked for again after this one, which could not be read."""
+        del response
+        return self
+
+    def repair(self, response: ModelResponse) -> str | None:
+        """Return the kind of repair that a response needed before it could be read; None for none."""
+        return CALL_IN_TEXT if (response.provider_details or {}).get("call_artefact") == LEFT_IN_TEXT else None
+
     def _from_calls(self, calls: Sequence[ToolCallPart]) -> _Answer:
         problems: list[Exception] = []
         for call in calls:
@@ -96,11 +111,6 @@ def called(response: ModelResponse) -> Sequence[ToolCallPart]:
 def said(response: ModelResponse) -> str:
     """The text of a response, without thoughts and tool calls."""
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
-
-
-def text_form(read: Callable[[str], _Answer]) -> AnswerForm[_Answer]:
-    """An answer in plain text, without instructions: `read` makes the answer of it."""
-    return AnswerForm(parameters=ModelRequestParameters(), text=read)
 
 
 def object_form(

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TypeVar
 
 from refinesynth.prompts import Kind, drawn
-from refinesynth.roles.answers import TURNS
+from refinesynth.roles.answers import TURNS, with_least
 from refinesynth.roles.asking import Actor, InvalidAnswer
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
@@ -45,7 +45,9 @@ class Narrator(Actor):
             violations=[violation.message for violation in violations],
         )
         try:
-            answer = await self.ask(_form(), request, instructions=self._instructions())
+            # The rest of a draft is an exchange at least, a whole one has another for each mistake.
+            form = _form(2 if verified else 2 * self.minimum + 2)
+            answer = await self.ask(form, request, instructions=self._instructions())
         except InvalidAnswer as error:
             return Draft(script=script, turns=tuple(verified), text_error=error.problem)
         return Draft.continued(script, answer, prefix=verified)
@@ -57,8 +59,8 @@ class Narrator(Actor):
 
 
 @cache
-def _form() -> AnswerForm[Answer]:
-    form = object_form(TURNS, name="turns", read=read_answer, listed="turns")
+def _form(least: int) -> AnswerForm[Answer]:
+    form = object_form(with_least(TURNS, "turns", least), name="turns", read=read_answer, listed="turns")
     return replace(form, text=_as_it_came(form.text), tool=form.tool and _as_it_came(form.tool))
 
 

@@ -1,8 +1,9 @@
 """The agent: thinks and acts, asked for text or with native tool calls."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self, cast
 
 import orjson
@@ -19,14 +20,17 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.actions.calls import Call, text_of, tools_of
+from refinesynth.actions.matching import match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
+from refinesynth.chat.react import STOPS, action_label, goes_on
 from refinesynth.prompts import Prompts
 from refinesynth.roles.asking import Actor
-from refinesynth.roles.forms import AnswerForm, called, said, text_form
+from refinesynth.roles.forms import CALL_IN_TEXT, AnswerForm, called, said
 from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
@@ -85,7 +89,7 @@ def with_notes(
     return "\n\n".join(notes)
 
 
-def _turn(text: str) -> PlayerTurn:
+def _read(text: str) -> PlayerTurn:
     turn = parse_player(text)
     if not turn.thought:
         # Whoever trains on it would learn to act without thinking.
@@ -93,7 +97,14 @@ def _turn(text: str) -> PlayerTurn:
     return turn
 
 
-_FORM = text_form(_turn)
+class ReactForm(AnswerForm[PlayerTurn]):
+    """A thought and an action as text; what follows the action is not read."""
+
+    def repair(self, response: ModelResponse) -> str | None:
+        return "text after the action" if goes_on(said(response)) else None
+
+
+_FORM = ReactForm(parameters=ModelRequestParameters(), text=_read, settings=ModelSettings(stop_sequences=[*STOPS]))
 
 
 def _as_message(message: Message) -> ModelMessage:
@@ -137,16 +148,26 @@ class ToolPlayer(Actor):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm(AnswerForm[PlayerTurn]):
     """One call of a function of a script, and a thought: as text or, where there is none, as the model thought it for
-    itself.
+    itself. An available action after its label, in text, stands for a call.
     """
 
     script: Script
+    thought: str = ""
+    """Thought of an answer without a call, behind which one is demanded."""
 
     @classmethod
     def of(cls, script: Script) -> Self:
         """For the functions of this script."""
-        tools = [_tool(one.definition()["function"]) for one in tools_of(script)]
-        return cls(parameters=ModelRequestParameters(function_tools=tools), text=_no_call, script=script)
+        functions = [one.definition()["function"] for one in tools_of(script)]
+        tools = [
+            ToolDefinition(
+                name=one["name"], description=one["description"], parameters_json_schema=one["parameters"], strict=False
+            )
+            for one in functions
+        ]
+        return cls(
+            parameters=ModelRequestParameters(function_tools=tools), text=partial(_in_words, script), script=script
+        )
 
     def read(self, response: ModelResponse) -> PlayerTurn:
         """The turn in a response.
@@ -159,7 +180,7 @@ class CallForm(AnswerForm[PlayerTurn]):
             return self.text(said(response))
         if len(calls) > 1:
             raise ValueError(f"there are {len(calls)} calls; take one action at a time, by one call")
-        thought = said(response).strip() or _thinking(response)
+        thought = said(response).strip() or _thinking(response) or self.thought
         if not thought:
             # Whoever trains on it would learn to act without thinking.
             raise ValueError("there is no thought; write what you think as text beside the call")
@@ -168,19 +189,28 @@ class CallForm(AnswerForm[PlayerTurn]):
             raise ValueError("the call says nothing; call one of the functions")
         return PlayerTurn(thought=thought, action=action)
 
+    def again(self, response: ModelResponse) -> Self:
+        thought = "" if called(response) else _prose(said(response))
+        # Where a call is demanded, many servers let a model write nothing beside it.
+        return replace(self, thought=thought, settings=ModelSettings(tool_choice="required")) if thought else self
 
-def _no_call(text: str) -> PlayerTurn:
-    del text
+    def repair(self, response: ModelResponse) -> str | None:
+        return super(CallForm, self).repair(response) if called(response) else CALL_IN_TEXT
+
+
+def _in_words(script: Script, text: str) -> PlayerTurn:
+    """Return the turn of an answer without a call: an available action after its label stands for one."""
+    at = action_label(text)
+    thought = "" if at is None else _prose(text[:at])
+    if thought and match_in(script, action := parse_player(text).action):
+        return PlayerTurn(thought=thought, action=action)
     raise ValueError("no function is called; write your thought as text, and call one function, which is your action")
 
 
-def _tool(function: Mapping[str, Any]) -> ToolDefinition:
-    return ToolDefinition(
-        name=function["name"],
-        description=function["description"],
-        parameters_json_schema=function["parameters"],
-        strict=False,
-    )
+def _prose(text: str) -> str:
+    """Return a text without its label; nothing where it holds JSON, code or an action."""
+    words = text.strip().removeprefix("Thought:").strip()
+    return "" if re.search(r"[{`]|\w\(", words) or action_label(words) is not None else words
 
 
 def _thinking(response: ModelResponse) -> str:

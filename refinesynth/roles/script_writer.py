@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.prompts.blocks import Shown
-from refinesynth.roles.answers import GROUNDED_SCRIPT, SCRIPT
+from refinesynth.roles.answers import GROUNDED_SCRIPT, SCRIPT, with_least
 from refinesynth.roles.asking import Actor
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
@@ -46,7 +46,8 @@ class ScriptWriter(Actor):
         )
         examples = drawn(_examples(self.prompts, self._kind), self._kind, self.seed)
         instructions = self.prompts.fill(self._template, "instructions", examples=examples)
-        return await self.ask(_form(self._kind), request, instructions=instructions)
+        least = self.prompts.required.get("ActionCount", {}).get("least", 0)
+        return await self.ask(_form(self._kind, least), request, instructions=instructions)
 
     def _more(self) -> Mapping[str, object]:
         return {}
@@ -74,20 +75,15 @@ def _examples(prompts: Prompts, kind: Kind) -> tuple[Shown, ...]:
 
 
 @cache
-def _form(kind: Kind) -> AnswerForm[Script]:
+def _form(kind: Kind, least: int) -> AnswerForm[Script]:
     schema, read = (GROUNDED_SCRIPT, read_grounded) if kind is Kind.GROUNDED else (SCRIPT, Script.from_llm)
-    return object_form(schema, name="script", read=read)
+    return object_form(with_least(schema, "actions", least), name="script", read=read)
 
 
 _OPS = {
-    "append": "add",
-    "push": "add",
-    "insert": "add",
-    "increment": "add",
-    "delete": "remove",
-    "replace": "set",
-    "put": "set",
-    "assign": "set",
+    word: op
+    for op, words in {"add": "append push insert increment", "remove": "delete", "set": "replace put assign"}.items()
+    for word in words.split()
 }
 """Other words for what an effect does."""
 

@@ -13,13 +13,19 @@ from typing import Annotated, cast
 from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 
-from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern
+from refinesynth.actions.matching import (
+    MAX_ACTION_CHARACTERS,
+    action_form,
+    match_action,
+    match_pattern,
+    other_patterns,
+)
 from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
 from refinesynth.actions.wording import folded, quoted
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import FIELDS, BaseRule, Violation, all_of, verify
 from refinesynth.text.jsontext import depth, write_json
 from refinesynth.text.printable import control_character
-from refinesynth.trajectory import ActionSpec, Draft
+from refinesynth.trajectory import ActionSpec, Draft, Script
 
 SAMPLES = (
     "something", "two words", "7", "3.5", "50%", "notes.txt", "/home/user/notes.txt", "14:30", "2024-05-13", "A1",
@@ -34,10 +40,9 @@ EXHAUSTIVE = 64
 def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
     """Values by placeholder, at most `most` times.
 
-    All combinations where there are at most `EXHAUSTIVE`, in which a parameter that takes any value counts as one.
-    Otherwise a covering set: as many rows as the longest list, so that every allowed value occurs in one at least, and
-    then the same lists shifted against each other, so that values meet others than the first time. Parameters that take
-    any value get `SAMPLES` in turn, one for each row.
+    All combinations up to `EXHAUSTIVE`, a parameter that takes any value counting as one. Else as many rows as the
+    longest list, so that every allowed value occurs, and then the same lists shifted against each other, so that values
+    meet others. Parameters that take any value get `SAMPLES` in turn, one for each row.
     """
     names = action.placeholders
     lists = [action.parameters.get(name, ()) for name in names]
@@ -274,6 +279,26 @@ class PatternsNeedText(ScriptRule, built_in=True):
             if pattern is not None and pattern.fullmatch(b"") is not None:
                 message = f"The pattern of {quoted(action.name)} matches an empty action. Make it ask for text."
                 yield self.fault("matches_nothing", message)
+
+
+_OF_ONE_PATTERN = all_of(PatternsCompile(), GroupsFitPlaceholders(), PatternsMatchTheirTemplates(), PatternsNeedText())
+
+
+def with_fitting_patterns(script: Script) -> tuple[Script, int]:
+    """Return the script with another pattern for each action whose own fails the checks of one pattern and which has
+    one that passes, and their number.
+    """
+
+    def passes(action: ActionSpec) -> bool:
+        return verify(Draft(script=script.model_copy(update={"actions": (action,)})), _OF_ONE_PATTERN).accepted
+
+    def fitting(action: ActionSpec) -> ActionSpec:
+        others = (action.model_copy(update={"pattern": pattern}) for pattern in other_patterns(action))
+        return next(filter(passes, (action, *others)), action)
+
+    actions = tuple(map(fitting, script.actions[:MAX_ACTIONS_READ])) + script.actions[MAX_ACTIONS_READ:]
+    changed = sum(one is not other for one, other in zip(actions, script.actions, strict=True))
+    return (script.model_copy(update={"actions": actions}), changed) if changed else (script, 0)
 
 
 def _reads_back(action: ActionSpec, values: dict[str, str]) -> bool:

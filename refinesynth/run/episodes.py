@@ -199,6 +199,7 @@ class Finished:
             persona=trajectories[0].persona,
             trajectories=trajectories,
             refused=refused,
+            salvaged=self.line.figures.salvaged,
             usage=self.line.usage,
             cost_usd=self.line.cost_usd,
         )

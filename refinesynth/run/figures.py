@@ -83,6 +83,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Right actions that failed for a moment."""
     plain: int = 0
     """Answers in the rulebook's words, since none of the DungeonMaster's would do."""
+    salvaged: dict[str, int] = Field(default_factory=dict[str, int])
+    """Repairs of answers that could be used, by kind."""
     stopped: dict[str, int] = Field(default_factory=dict[str, int])
     """Rule, or `UNREADABLE`, to the scripts that it was the first to refuse."""
     passed: int = 0
@@ -93,7 +95,10 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
         drafts = any(item.stage == "draft" for item in outcome.refused)
-        return cls.of_records(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
+        figures = cls.of_records(
+            outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts)
+        )
+        return figures.model_copy(update={"salvaged": dict(outcome.salvaged)})
 
     @classmethod
     def of_records(
@@ -148,6 +153,7 @@ class Figures(BaseModel, extra="forbid"):
     clean: int = 0
     transient: int = 0
     plain: int = 0
+    salvaged: Counter[str] = Field(default_factory=Counter[str])
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
 

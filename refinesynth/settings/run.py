@@ -73,6 +73,10 @@ class PlaySettings(BaseModel):
     player_form: Annotated[Literal["react", "tools"], Option(MODEL)] = "react"
     """Form of the Player's requests and answers: `react` (Thought and Action as text) or `tools` (native tool calls, one
     function per action; text where its model takes no tools). Both are recorded alike."""
+    match: Annotated[Literal["strict", "lenient"], Option(MODEL)] = "strict"
+    """Reading of the Player's actions turn by turn: `strict` takes them as they are written; `lenient` reads a final
+    full stop, quotes, articles or the case of the first letter past, where exactly one action fits, and records that
+    action."""
     mistakes: Annotated[Mistakes, Option(MISTAKES, "POLICY")] = Field(default_factory=Mistakes)
     """Policy for mistakes: spread, spread=2 (1 to 4 on average; the default), natural, prompted, prompted=1,4 (player
     turns from 0) or at_least=2."""

@@ -116,13 +116,18 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, models: "Mapping[Role, Model]") -> None:
-        """Refuse tool calls and a repairer in a play without a player; a player whose model has no tools plays in text.
+        """Refuse tool calls, lenient reading and a repairer in a play without a player; one without tools plays in text.
 
         Raises:
             InputError: There is none.
         """
         asked = self.settings
-        for name, value in (("player_form", asked.player_form == "tools"), ("repairer", asked.repairer)):
+        wanted = {
+            "player_form": asked.player_form == "tools",
+            "match": asked.match == "lenient",
+            "repairer": asked.repairer,
+        }
+        for name, value in wanted.items():
             if value and "player" not in models:
                 raise InputError(
                     f"{name} is {getattr(asked, name)!r}, and nobody plays turn by turn in the play {asked.play!r}; "

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,9 @@ def test_mistakes_that_crowd_or_are_missing_are_said(complete: Path) -> None:
     assert "uneven" in told(tenths=(200.0, 100.0, *[20.0] * 8))
     assert "were to hold none" not in told()
     assert "20% were to hold none" in told(clean=36)
+    assert "all the same: 3 call in text, 1,200 text after the action" in told(
+        salvaged=Counter({"text after the action": 1_200, "call in text": 3}), trajectories=0
+    )
 
 
 def test_scripts_are_told_stage_by_stage_in_the_order_of_the_rules(tmp_path: Path) -> None:

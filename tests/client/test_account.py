@@ -15,9 +15,10 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
-from samples import paid
+from samples import SHED, paid
 
 from refinesynth.backends import Role
+from refinesynth.chat import render_task
 from refinesynth.client.answers import Answer, read_answer
 from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
 from refinesynth.client.model import LiteLLMModel
@@ -193,6 +194,8 @@ def test_a_digest_is_the_same_in_every_version() -> None:
     """Or a run that an older version began would be paid for again."""
     digest = digest_of(_chat(["Où est la clé ? 🗝", "\ud800 là"]), ModelRequestParameters())
     assert digest.hex() == "7fe9d6e9e2f37afe2e4601ce12d73077"
+    task = render_task(SHED)
+    assert digest_of(_chat([task]), ModelRequestParameters()).hex() == "f6efda45dae47cd76d7f75b21af53ec3"
 
 
 def _chat(texts: list[str]) -> list[ModelMessage]:

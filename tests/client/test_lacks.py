@@ -214,6 +214,29 @@ async def test_a_model_that_is_known_to_have_no_tools_is_not_asked_for_calls(cap
     assert caplog.text.count("mine does not take tools") == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Unsupported parameter: 'stop' is not supported with this model.",
+        "UnsupportedParamsError: openai does not support parameters: ['stop'], for model=o1",
+        "Argument not supported on this model: stop",
+        "stop_sequences is not available here",
+    ],
+)
+async def test_stop_sequences_are_left_out_where_they_are_refused(text: str) -> None:
+    server = Server(stop=(400, text))
+    answering = model(server)
+    for _ in range(2):
+        await ask(answering, stop_sequences=["\nObservation:"])
+    assert [request.get("stop") for request in server.requests] == [["\nObservation:"], None, None]
+
+
+async def test_stop_sequences_of_the_backend_come_first() -> None:
+    server = Server()
+    await ask(model(server, Backend(model="rehearsal", extra={"stop": ["END"]})), stop_sequences=["\nObservation:"])
+    assert server.requests[0]["stop"] == ["END"]
+
+
 async def test_what_was_found_out_is_in_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     first, server = Lacks(), Server(response_format=(400, NO_SCHEMA))

@@ -58,7 +58,14 @@ REFUSED = st.lists(st.lists(st.sampled_from(RULES), max_size=3).map(lambda rules
 
 
 def outcome(trajectories: list[Trajectory], refused: list[Refused]) -> EpisodeOutcome:
-    return EpisodeOutcome(index=0, id="x", persona=PERSONA, trajectories=tuple(trajectories), refused=tuple(refused))
+    return EpisodeOutcome(
+        index=0,
+        id="x",
+        persona=PERSONA,
+        trajectories=tuple(trajectories),
+        refused=tuple(refused),
+        salvaged={"call in text": len(refused)},
+    )
 
 
 OUTCOMES = st.builds(outcome, st.lists(TRAJECTORIES, max_size=3), REFUSED)
@@ -83,6 +90,7 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
     assert figures.abandoned == sum(one.abandoned for one in refined)
     assert figures.unanswered == sum(one.unanswered for one in refined)
     assert figures.transient == sum(turn.transient for turn in answers)
+    assert figures.salvaged.total() == sum(len(one.refused) for one in outcomes)
     assert figures.plain == sum(turn.plain for turn in answers)
     difficulties = [found.provenance.difficulty for found in everything]
     assert figures.steps == Counter(known.steps for known in difficulties if known)

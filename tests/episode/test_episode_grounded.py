@@ -28,7 +28,7 @@ from refinesynth.rules import Violation
 from refinesynth.rules.form import MAX_OBSERVATION
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import natural, prompted
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
 
 TERSE = (
     "The box opens. In it you see key.",
@@ -330,6 +330,20 @@ async def test_a_broken_rule_cuts_back_and_the_state_with_it() -> None:
     assert [turn.observation for turn in answers(only(outcome).turns)] == list(TERSE)
     assert [violation.rule for violation in outcome.refused[0].violations] == ["NoLeaks"]
     assert "private" in stage.player.asked[2].blocks
+
+
+async def test_the_same_action_in_the_same_state_for_the_third_time_ends_the_draft() -> None:
+    look = ActionSpec(name="look", pattern="look", reveals="You are in the shed.")
+    script = SHED_GROUNDED.model_copy(update={"actions": (*SHED_GROUNDED.actions, look)})
+    # A mistake, or another state, begins the count anew.
+    before = ("look", "look", "take saw", "look", "look", "open box", "look", "look")
+    stage = grounded(actions=(*before, "look", *ACTIONS[2:]), script=script)
+    outcome = await stage.play(terse=True, rules=rules.all_of(rules.Replays(), rules.TaskSucceed()))
+    turns = only(outcome).turns
+    assert [turn.action for turn in turns if isinstance(turn, PlayerTurn)] == [*before, *ACTIONS[2:]]
+    (refused,) = outcome.refused
+    assert [violation.code for violation in refused.violations] == ["cycle"]
+    assert "led back here" in str(read_blocks(stage.player.asked[len(before) + 1].chat[-1][1])["private"])
 
 
 def _leaking(action: str) -> Answer:

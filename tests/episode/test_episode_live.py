@@ -11,7 +11,8 @@ from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, settings_f
 from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
-from refinesynth.episode import EpisodeOutcome, play_episode
+from refinesynth.episode import EpisodeOutcome, Turns, play_episode
+from refinesynth.episode.conversation import before_the_mistake
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
@@ -110,6 +111,36 @@ async def test_the_players_own_faults_are_told_to_the_player_once() -> None:
     assert all("violations" not in asked.blocks for asked in stage.master.asked), (
         "thoughts are not for the DungeonMaster"
     )
+
+
+async def test_what_fails_alike_twice_goes_back_before_the_mistake() -> None:
+    leak = (player("take key", "As the DM, I know where it is."), TAKE[1])
+    stage = live(*OPEN, *WRONG, *leak, *leak, *WRONG, *TAKE, *EARLY, *PUT)
+    outcome = await stage.play()
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns == GOOD
+    assert outcome.trajectory.provenance.attempts == 3
+    told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
+    assert [given is not None for given in told] == [False, False, False, True, False, False, False, False]
+    assert stage.player.asked[4].chat == stage.player.asked[1].chat
+
+
+async def test_what_fails_otherwise_or_without_a_mistake_before_it_goes_back_no_further() -> None:
+    leaks = [(player(action, "As the DM, I know where it is."), TAKE[1]) for action in ("take key", "open box")]
+    stage = live(*OPEN, *WRONG, *leaks[0], *leaks[1], *leaks[0], *TAKE, *EARLY, *PUT)
+    assert (await stage.play()).accepted
+    stage = live(*leaks[0], *leaks[0], *GOOD)
+    outcome = await stage.play()
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns == GOOD
+
+
+@pytest.mark.parametrize(("turns", "least", "kept"), [
+    ((*OPEN, *WRONG, *TAKE, *EARLY), 0, 6), ((*OPEN, *WRONG, *TAKE), 0, 2), ((*OPEN, *TAKE), 0, 2),
+    ((*OPEN, *WRONG), 4, 4), ((), 0, 0),
+])  # fmt: skip
+def test_before_the_mistake(turns: Turns, least: int, kept: int) -> None:
+    assert before_the_mistake(turns, least) == turns[:kept]
 
 
 async def test_an_action_let_through_is_the_dungeon_masters_fault() -> None:
@@ -351,3 +382,13 @@ class _NotAtOnce(rules.BaseRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if any(isinstance(turn, PlayerTurn) and turn.action == "take key" for turn in draft.turns[:4]):
             yield Violation(rule="NotAtOnce", turn=2, code="out_of_turns", message="Not at once.", keeps_prefix=False)
+
+
+async def test_harmless_variants_are_read_where_that_is_asked_for() -> None:
+    spoken = [
+        player(f"{turn.action.capitalize()}.", turn.thought) if isinstance(turn, PlayerTurn) else turn for turn in GOOD
+    ]
+    outcome = await live(*spoken).play(match="lenient")
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns == GOOD
+    assert outcome.salvaged == {"action in other words": 5}

@@ -1,14 +1,16 @@
 """Narrated play: Algorithm 1's loop from draft to draft, with answers from a list."""
 
+from dataclasses import replace
 from typing import Any
 
-from samples import dm, player
+from samples import SHED, dm, player
 from scripted import Answer, Scripted, as_json
 from stage import EARLY, GOOD, OPEN, PUT, TAKE, WRONG, narrated
 
 from refinesynth import rules
 from refinesynth.episode import EpisodeOutcome
 from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.presets import paper
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn
 
 
@@ -102,3 +104,19 @@ async def test_the_judge_starts_the_narration_over() -> None:
     assert outcome.accepted
     assert narrator.asked[1].blocks["verified"] == []
     assert narrator.asked[1].blocks["violations"] == ["Unsound."]
+
+
+async def test_a_pattern_that_does_not_fit_is_replaced_unless_it_is_taken_to_the_letter() -> None:
+    bad = SHED.model_dump(mode="json")
+    bad["actions"][1]["pattern"] = "[a-z]+"
+    stage = replace(narrated(turns(*GOOD)), writer=Scripted([as_json(bad), SHED.model_dump_json()]))
+    outcome = await stage.play(index=0)
+    assert outcome.trajectory is not None
+    assert outcome.salvaged == {"pattern that did not fit": 1}
+    assert len(stage.writer.asked) == 1
+    literal = replace(stage, writer=Scripted([as_json(bad), SHED.model_dump_json()]))
+    chain = paper()["rules"]
+    outcome = await literal.play(index=0, rules=chain)
+    assert outcome.accepted
+    assert outcome.salvaged == {}
+    assert [one.stage for one in outcome.refused] == ["script"]

@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from samples import SHED, SHED_GROUNDED, accepted, dm, player, provenance, trajectory
 
-from refinesynth.chat import Message, to_messages, to_react, to_tool_messages
+from refinesynth.chat import INSTRUCTIONS, Message, to_messages, to_react, to_tool_messages
+from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.errors import InputError
 from refinesynth.export import AtifFormat, Form, Format, export
 from refinesynth.export.atif import SCHEMA_VERSIONS
@@ -79,6 +80,10 @@ def test_conversations_come_back_as_they_were(name: str, one: Trajectory) -> Non
     found = read_record(record, name, "file:1")
     assert judged(found) == judged(one)
     assert exported(found, name) == record
+    now, then = (orjson.dumps(text)[1:-1] for text in (INSTRUCTIONS, FORMER_INSTRUCTIONS))
+    earlier = orjson.loads(orjson.dumps(record).replace(now, then))
+    assert earlier != record
+    assert exported(read_record(earlier, name, "file:1"), name) == record
     assert (found.script.introduction, found.script.goal) == (one.script.introduction, one.script.goal)
     for action, before in zip(found.script.actions, one.script.actions, strict=True):
         assert (action.name, action.description) == (before.name, before.description)

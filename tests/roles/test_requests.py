@@ -34,7 +34,7 @@ from refinesynth.client.opening import open_model
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles.answers import GROUNDED_SCRIPT, RULING, SCRIPT, TURNS, WORDS
 from refinesynth.roles.asking import Actor, Calls, InvalidAnswer
-from refinesynth.roles.forms import AnswerForm, object_form, text_form
+from refinesynth.roles.forms import AnswerForm, object_form
 
 MODES = ("native", "tool", "prompted", "text")
 RULED = said(dm("You hold the key."))
@@ -56,7 +56,7 @@ def _shouted(text: str) -> str:
 
 
 FORMS: dict[str, AnswerForm[Any]] = {
-    mode: text_form(_shouted)
+    mode: AnswerForm(parameters=ModelRequestParameters(), text=_shouted)
     if mode == "text"
     else object_form(RULING, name="ruling", instructions=INSTRUCTIONS, read=_ruling)
     for mode in MODES

@@ -231,6 +231,21 @@ class TestPlayer:
         assert await Player(model.model, PROMPTS).act(render_turns(SHED, ())) == player("take key")
         assert "there is no thought" in model.asked[1].chat[-1][1]
 
+    async def test_what_goes_on_after_the_action_is_dropped_and_counted(self) -> None:
+        whole = said(player("take key"))
+        model = Scripted([whole, f"{whole}\nAfter action: You hold it.\nThought: x\nAction: open door"])
+        actor = Player(model.model, PROMPTS)
+        assert [await actor.act(render_turns(SHED, ())) for _ in range(3)] == [player("take key")] * 3
+        assert actor.salvaged == {"text after the action": 2}
+
+    async def test_labels_of_the_environment_stop_it_unless_it_thinks(self) -> None:
+        model = Scripted([said(player("take key"))])
+        await Player(model.model, PROMPTS).act(render_turns(SHED, ()))
+        model.model.profile["thinking_enabled_by_default"] = True
+        await Player(model.model, PROMPTS).act(render_turns(SHED, ()))
+        sent = [(asked.info.model_settings or {}).get("stop_sequences") for asked in model.asked]
+        assert sent == [["\nObservation:", "\nAfter action:", "\nAfter Action:"], None]
+
     async def test_an_empty_answer_is_asked_again(self) -> None:
         model = Scripted(["", said(player("take key"))])
         assert await Player(model.model, PROMPTS).act(render_turns(SHED, ())) == player("take key")

@@ -115,3 +115,47 @@ async def test_private_notes_stand_in_the_last_answer_and_nowhere_else() -> None
     assert text.startswith("The box is open.\n\nA private note")
     assert read_blocks(text)["private"] == {"slip": "place", "way": "fresh"}
     assert not any("private" in str(getattr(one, "content", "")) for message in before for one in message.parts)
+
+
+def text(words: str) -> ModelResponse:
+    return ModelResponse(parts=[TextPart(words)])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Thought: I see it.\nAction: take key",
+        "Thought: I see it.\nAction: take key\nObservation: You win.",
+        "I see it.\n**Action:** `take key`",
+    ],
+)
+async def test_a_call_in_the_text_is_a_call_where_it_is_clear(written: str) -> None:
+    model = Answering(text(written))
+    asked = ToolPlayer(model.model, PROMPTS, script=SHED)
+    assert await asked.act(render_tool_turns(SHED, TURNS)) == player("take key", thought="I see it.")
+    assert asked.salvaged == {"call in text": 1}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "I see it.\ntake('key')",
+        "I see it.\nAction: take key\nAction: open box",
+        "I see it.\nAction: fly away",
+        '{"a": 1}\nAction: take key',
+        "",
+        "Action: take key",
+    ],
+)
+async def test_any_other_text_with_a_call_is_asked_again(written: str) -> None:
+    model = Answering(text(written), calls(TAKE.name))
+    assert await model.act() == player("take key", thought="It is there.")
+    assert [(info.model_settings or {}).get("tool_choice") for _, info in model.seen] == [None, None]
+
+
+async def test_behind_a_thought_without_a_call_one_is_demanded_and_the_thought_is_kept() -> None:
+    model = Answering(
+        text("Thought: I see it (there)."), calls("fly", args="[1]", thought=""), calls(TAKE.name, thought="")
+    )
+    assert await model.act() == player("take key", thought="I see it (there).")
+    assert [(info.model_settings or {}).get("tool_choice") for _, info in model.seen] == [None, "required", "required"]

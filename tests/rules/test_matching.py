@@ -9,6 +9,7 @@ from refinesynth.actions.matching import (
     MAX_ACTION_CHARACTERS,
     action_form,
     explain_mismatch,
+    leniently,
     match_action,
     match_in,
     match_pattern,
@@ -242,3 +243,33 @@ class TestRemembering:
                 found = match_in(script, f"count {number}")
                 assert found is not None
                 assert found.values == {"number": str(number)}
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Take the key.", "take key"),
+        ("'take key!'", "take key"),
+        ("Take an old key from the box", "take old key from box"),
+        ("look at the sky", "look at the sky"),
+        ("Look at the sky.", "look at the sky"),
+        ("take KEY", "take KEY"),
+        ("take the key and the box", "take the key and the box"),
+        ("The end", "The end"),
+        ('"."', '"."'),
+        ("Call.", "Call."),
+        ("say The end.", "say The end."),
+    ],
+)
+def test_a_harmless_variant_of_one_action_is_that_action(text: str, read: str) -> None:
+    keys = ("key", "old key")
+    actions = (
+        ActionSpec(name="take {item}", pattern="take (.+)", parameters={"item": keys}),
+        ActionSpec(name="take {item} from box", pattern="take (.+) from box", parameters={"item": keys}),
+        ActionSpec(name="look at the sky", pattern="look at the sky"),
+        ActionSpec(name="say {words}", pattern="say (.+)", parameters={"words": ()}),
+        ActionSpec(name="call", pattern="call"),
+        ActionSpec(name="Call", pattern="Call"),
+    )
+    script = Script(environment={"a": 1}, goal="g", completion_conditions=("c",), actions=actions)
+    assert leniently(script, text) == read

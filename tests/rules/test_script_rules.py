@@ -18,7 +18,14 @@ from refinesynth.rules import (
     script,
     verify,
 )
-from refinesynth.rules.script_shape import EXHAUSTIVE, MAX_ACTIONS_READ, SAMPLES, fillings, with_samples
+from refinesynth.rules.script_shape import (
+    EXHAUSTIVE,
+    MAX_ACTIONS_READ,
+    SAMPLES,
+    fillings,
+    with_fitting_patterns,
+    with_samples,
+)
 from refinesynth.trajectory import ActionSpec, Draft
 
 
@@ -225,3 +232,30 @@ def test_the_work_on_a_huge_script_is_bounded() -> None:
     huge = of(*(action(f"do {n}", "(") for n in range(5_000)))
     assert len(codes(PatternsCompile(), huge)) == MAX_ACTIONS_READ
     assert codes(ActionCount(), huge) == ["too_many_actions"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "fitting"),
+    [
+        ("take {file}", "take (?P<file>[a-z]+)", r"take\ (backup1\.tape|a|b\ c)"),
+        ("take {file}", "take (?=x)(.+)", r"take\ (backup1\.tape|a|b\ c)"),
+        ("take {file}", "(take|get) (?P<file>[a-z1. ]+)", "(?:take|get) (?P<file>[a-z1. ]+)"),
+        ("take {file}", r"\(?take[ (]((?P<file>[^)]+))", r"\(?take[ (](?:(?P<file>[^)]+))"),
+        ("take ({file})", "take (.+)", r"take\ \((backup1\.tape|a|b\ c)\)"),
+        ("say {text}", "say", r"say\ (.+?)"),
+        ("look", "(look|see)", "(?:look|see)"),
+        ("wait", "(wait)?", "wait"),
+    ],
+)
+def test_a_pattern_that_does_not_fit_is_replaced(name: str, pattern: str, fitting: str) -> None:
+    values = {"file": ("backup1.tape", "a", "b c"), "text": ()}
+    bad = action(name, pattern, **{key: given for key, given in values.items() if f"{{{key}}}" in name})
+    mended, replaced = with_fitting_patterns(of(LOOK, bad, GO).script)
+    assert [one.pattern for one in mended.actions] == [LOOK.pattern, fitting, GO.pattern]
+    assert replaced == 1
+    assert with_fitting_patterns(mended) == (mended, 0)
+
+
+def test_where_nothing_fits_the_pattern_stays() -> None:
+    script = of(action("go {a} {a}", "go", a=("x",)), action("go {b}", "(", b=("x" * 3_000,))).script
+    assert with_fitting_patterns(script) == (script, 0)

@@ -18,6 +18,7 @@ import anyio
 import orjson
 
 from refinesynth import synthesize
+from refinesynth.chat.react import as_first_worded
 
 PLAYS: tuple[Literal["live", "narrated", "grounded"], ...] = ("live", "narrated", "grounded")
 BEGUN = Path(__file__).parent / "begun"
@@ -29,9 +30,21 @@ KILLED_AT = {"live": 50, "narrated": 7, "grounded": 30}
 
 
 def key_of(request: dict[str, Any]) -> str:
-    """The same for two requests that ask the same."""
+    """The same for two requests that ask the same, however the Player's instructions are worded, and whatever bounds a
+    schema names."""
     asked = {name: request.get(name) for name in ("model", "messages", "tools", "response_format", "seed")}
-    return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    asked["messages"] = [
+        {**one, "content": as_first_worded(one["content"]) if one.get("content") else one.get("content")}
+        for one in request["messages"]
+    ]
+    return hashlib.sha256(orjson.dumps(_unbounded(asked), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _unbounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        bounds = {"minItems", "minLength"}
+        return {key: _unbounded(below) for key, below in value.items() if key not in bounds}  # pyright: ignore[reportUnknownVariableType]
+    return [_unbounded(below) for below in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
 
 
 class Recorded:

@@ -83,6 +83,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"branches": 10**9}, "branches is 1000000000"),
     ({"player_form": "xml"}, "player_form is 'xml'"),
     ({"player_form": "tools", "play": "narrated"}, "nobody plays turn by turn"),
+    ({"match": "lenient", "play": "narrated"}, "match is 'lenient', and nobody plays turn by turn"),
+    ({"match": "loose"}, "match is 'loose'"),
 ]
 """Arguments that cannot be used, and what is said of them."""
 

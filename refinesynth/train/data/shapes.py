@@ -23,7 +23,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import JsonValue, ValidationError
 
-from refinesynth.chat import INSTRUCTIONS, TOOL_INSTRUCTIONS, render_tool_turns, render_tools, render_turns
+from refinesynth.chat import TOOL_INSTRUCTIONS, render_tool_turns, render_tools, render_turns
+from refinesynth.chat.react import FORMER_INSTRUCTIONS, as_first_worded
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation, FlaggedMessage, ToolCall, conversation, digest, task_digest
@@ -192,7 +193,7 @@ def _chat(
 def _mark(name: str | None, messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
     """Read the mark in an id of our exports; None for other ids."""
     task = next((message.content for message in messages if message.role == "user"), "")
-    ours = INSTRUCTIONS in task or TOOL_INSTRUCTIONS in task
+    ours = FORMER_INSTRUCTIONS in as_first_worded(task) or TOOL_INSTRUCTIONS in task
     return _MARKED.match(name) if name and ours else None
 
 
