@@ -113,7 +113,9 @@ class Grounded(Conversation):
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
             raise Unanswerable((*turns, act), _fault(len(turns), act.action, ruling.problem))
-        if ruling.kind is None and self._goes_round(turns, act.action, state):
+        # With a bound of mistakes, a player that goes round is stuck, which has an option of its own.
+        unbounded = self.settings.max_mistakes is None
+        if ruling.kind is None and unbounded and self._goes_round(turns, act.action, state):
             message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
             raise Unanswerable((*turns, act), Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
         ruled = Ruled(

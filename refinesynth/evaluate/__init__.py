@@ -76,8 +76,8 @@ def evaluate(
     The same call goes on where an earlier one ended. Not async: Inspect runs event loops of its own, in a notebook as well.
 
     Args:
-        model: A folder with a model, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random,
-            first, or oracle, which plays the known solution of a grounded world.
+        model: A folder with a model, a GGUF file, a backend or litellm model string, hf/NAME, vllm/NAME, or a control:
+            random, first, or oracle, which plays the known solution of a grounded world.
         tasks: held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN.
         data: Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from.
         output: Folder of the logs; by default evals/MODEL. What is there is gone on with.
