@@ -32,6 +32,7 @@ from refinesynth.settings.mistakes import Asked
 from refinesynth.settings.mix import walked
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
+from refinesynth.world.expression import json_bytes
 from refinesynth.world.search import actions_left, mistakes_possible
 
 TEMPLATES = frozenset(
@@ -174,6 +175,9 @@ class Grounded(Conversation):
         # Of a play and its branches, each repairs in the same words.
         draw = Random(f"{self.session.seed}/{self.number // self.settings.branches}/{len(turns)}")
         return worded(self.world, turns, before, action, draw)
+
+    def _place(self, turns: Turns) -> bytes | None:
+        return json_bytes(self._state_after(turns), sort=True)
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """The world's state, from the actions alone."""

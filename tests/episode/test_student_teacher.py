@@ -259,3 +259,32 @@ async def test_a_student_in_a_circle_is_stuck_and_a_teacher_without_a_flag_reads
     (trajectory,) = (await play_episode(PERSONA, index=3, settings=settings, models=models)).trajectories
     assert acts(trajectory) == [(False, None)] * 3 + [(False, "repairer")] * 2
     assert all("private" not in asked.blocks for asked in teacher.asked)
+
+
+@pytest.mark.parametrize("needed", [3, 5])
+async def test_a_student_that_gets_on_by_the_same_action_is_not_stuck(needed: int) -> None:
+    """What it is told is the same each time; the world is not."""
+    script = SHED_GROUNDED.model_dump(mode="json")
+    script["environment"]["wound"] = 0
+    script["actions"].append(
+        {
+            "name": "wind clock",
+            "pattern": "^wind clock$",
+            "parameters": {},
+            "effects": [{"op": "set", "path": "/wound", "value": {"cel": "before.wound + 1"}}],
+            "reveals": "It ticks.",
+        }
+    )
+    script["rulebook"]["goal"].append(f"state.wound == {needed}")
+    script["rulebook"]["solution"] = ["wind clock"] * needed + script["rulebook"]["solution"]
+    stage = grounded(tuple(script["rulebook"]["solution"]), script=SHED_GROUNDED.model_validate(script))
+    settings = {"terse": True, "max_mistakes": 2, "script_rules": rules.script()}
+    (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
+    assert {by for _, by in acts(trajectory)} == {None}
+
+
+async def test_a_student_that_goes_to_and_fro_is_stuck_and_played_to_the_end() -> None:
+    stage = grounded(("flip aaa",) * 6, script=switches(3))
+    settings = {"terse": True, "max_mistakes": 9, "script_rules": rules.script()}
+    (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
+    assert acts(trajectory) == [(False, None)] * 5 + [(False, "repairer")] * 2
