@@ -97,7 +97,7 @@ def test_several_take_turns_in_a_role(tmp_path: Path, role: str) -> None:
 
 
 @pytest.mark.parametrize(("given", "made"), [("planner", "model"), ("model", "planner")])
-async def test_a_repairer_that_its_backend_contradicts_is_refused(tmp_path: Path, given: Any, made: str) -> None:
+async def test_a_repairer_that_its_backend_contradicts_is_refused(tmp_path: Path, given: Any, made: Any) -> None:
     backend = {"default": "rehearsal", "repairer": "planner" if made == "planner" else "rehearsal"}
     with pytest.raises(InputError, match=f"repairer is '{given}', and the backend of that role makes it '{made}'"):
         await synthesize(None, n=1, play="grounded", repairer=given, backend=backend, output=tmp_path / "run")

@@ -119,6 +119,7 @@ async def test_after_a_mistake_that_lost_nothing_the_student_acts_where_there_is
     outcome = await stage.play(repairer="planner", terse=True, attempts=Attempts(drafts=1), max_turns=6)
     (refused,) = outcome.refused
     assert [one.code for one in refused.violations] == ["out_of_turns"]
+    assert refused.draft is not None
     assert [turn.by for turn in refused.draft.turns if isinstance(turn, PlayerTurn)] == [None] * 3
 
 
@@ -133,7 +134,7 @@ def switches(number: int) -> Script:
         "effects": [{"op": "set", "path": "/on/{s}", "value": {"cel": "!before.on[s]"}}],
         "reveals": "Click.",
     }
-    idle = [
+    idle: list[dict[str, Any]] = [
         {"name": name, "pattern": f"^{name}$", "parameters": {}, "reveals": "Nothing new."} for name in ("look", "wait")
     ]
     return Script.model_validate(
@@ -155,7 +156,12 @@ def switches(number: int) -> Script:
 async def test_a_known_way_is_gone_on_with_where_a_search_would_not_end(done: tuple[str, ...]) -> None:
     """Also out of order, and after a step that was undone."""
     stage = grounded((*done, "flop"), script=switches(13))
-    settings = {"terse": True, "repair_turns": "until", "max_mistakes": 1, "script_rules": rules.script()}
+    settings: dict[str, Any] = {
+        "terse": True,
+        "repair_turns": "until",
+        "max_mistakes": 1,
+        "script_rules": rules.script(),
+    }
     (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
     found = acts(trajectory)
     assert found[: len(done) + 1] == [(False, None)] * len(done) + [(True, None)]
@@ -175,7 +181,7 @@ async def test_a_planned_turn_that_a_rule_refuses_is_left_to_the_player() -> Non
 async def test_branches_repair_one_mistake_in_as_many_ways_as_are_short(number: int, others: int) -> None:
     """And never in the same way twice."""
     stage = grounded(("flop",), script=switches(number))
-    settings = {"terse": True, "max_mistakes": 1, "script_rules": rules.script(), "branches": 4}
+    settings: dict[str, Any] = {"terse": True, "max_mistakes": 1, "script_rules": rules.script(), "branches": 4}
     outcome = await stage.play(repairer="planner", **settings)
     trunk, *branches = outcome.trajectories
     assert len(branches) == others
@@ -278,13 +284,13 @@ async def test_a_student_that_gets_on_by_the_same_action_is_not_stuck(needed: in
     script["rulebook"]["goal"].append(f"state.wound == {needed}")
     script["rulebook"]["solution"] = ["wind clock"] * needed + script["rulebook"]["solution"]
     stage = grounded(tuple(script["rulebook"]["solution"]), script=SHED_GROUNDED.model_validate(script))
-    settings = {"terse": True, "max_mistakes": 2, "script_rules": rules.script()}
+    settings: dict[str, Any] = {"terse": True, "max_mistakes": 2, "script_rules": rules.script()}
     (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
     assert {by for _, by in acts(trajectory)} == {None}
 
 
 async def test_a_student_that_goes_to_and_fro_is_stuck_and_played_to_the_end() -> None:
     stage = grounded(("flip aaa",) * 6, script=switches(3))
-    settings = {"terse": True, "max_mistakes": 9, "script_rules": rules.script()}
+    settings: dict[str, Any] = {"terse": True, "max_mistakes": 9, "script_rules": rules.script()}
     (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
     assert acts(trajectory) == [(False, None)] * 5 + [(False, "repairer")] * 2
