@@ -4,7 +4,6 @@ TRL offers an environment's public methods as tools. `TextWorld` plays the world
 makes a class of one world, with its actions as tools.
 """
 
-import json
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,12 +12,14 @@ from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from refinesynth.actions.calls import Call, Tool, tools_of
 from refinesynth.environments.grounded import STEPS, Form, GroundedEnvironment, NamedWorld
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.trajectory import MalformedTurn, Script, explain, read_turns
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, explain
+
+_TURNS = TypeAdapter(tuple[PlayerTurn | DungeonMasterTurn, ...])
 
 _HEADING = re.compile(r"\b(Args|Returns|Raises):")
 
@@ -76,10 +77,10 @@ class TextWorld:
 
 def _begun(world: GroundedEnvironment, seed: int, before: str, form: Form) -> str:
     try:
-        turns = tuple(turn for turn in read_turns(json.loads(before)) if not isinstance(turn, MalformedTurn))
-        return world.reset(seed, form=form, before=turns)
+        return world.reset(seed, form=form, before=_TURNS.validate_json(before))
     except ValueError as error:
-        raise InputError(f"before are no turns of `refinesynth export --format rl --start mistakes`: {error}") from None
+        why = explain(error) if isinstance(error, ValidationError) else error
+        raise InputError(f"before are no turns of `refinesynth export --format rl --start mistakes`: {why}") from None
 
 
 def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:
