@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from refinesynth.actions.calls import Call, Tool, tools_of
-from refinesynth.environments.grounded import STEPS, Form, GroundedEnvironment, NamedWorld
+from refinesynth.environments.grounded import RECOVERY, STEPS, Form, GroundedEnvironment, NamedWorld
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, explain
 
@@ -30,14 +30,14 @@ class TextWorld:
     Rows are those of `refinesynth export --format rl` without their `prompt`; `reset` returns the task.
     """
 
-    def __init__(self, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> None:
-        """`slips` is the share of right actions that slip, `reward` the weights of `GroundedEnvironment.reward`.
+    def __init__(self, *, steps: int = STEPS, slips: float = 0.0, recovery: int = RECOVERY, **reward: float) -> None:
+        """`reward` are the weights of `GroundedEnvironment.reward`, the others its arguments.
 
         Raises:
             ConfigurationError: A number out of its range, or an unknown weight.
         """
         _check(steps, slips, reward)
-        self._make = partial(GroundedEnvironment, steps=steps, slips=slips)
+        self._make = partial(GroundedEnvironment, steps=steps, slips=slips, recovery=recovery)
         self._weights = reward
         self._world: GroundedEnvironment | None = None
 
@@ -103,7 +103,9 @@ def world_classes(worlds: Iterable[NamedWorld], **settings: Any) -> dict[str, Ca
     return {world.id: world_class(world.script, **settings) for world in worlds}
 
 
-def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> type:
+def world_class(
+    script: Script, *, steps: int = STEPS, slips: float = 0.0, recovery: int = RECOVERY, **reward: float
+) -> type:
     """A class whose methods are the script's actions, named as the functions of `chat.render_tools`.
 
     Names reserved by Python or TRL get a `_` at the end: the placeholder `from`, the action `reset`.
@@ -113,10 +115,11 @@ def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **rew
         ConfigurationError: A number out of its range, or an unknown weight.
     """
     _check(steps, slips, reward)
-    GroundedEnvironment(script, steps=steps, slips=slips)
+    make = partial(GroundedEnvironment, script, steps=steps, slips=slips, recovery=recovery)
+    make()
 
     def begin(self: Any) -> None:
-        self._world = GroundedEnvironment(script, steps=steps, slips=slips)
+        self._world = make()
 
     def reset(self: Any, *, seed: int = 0, before: str = "[]", **_: Any) -> str:
         """Begin a play; the task, which TRL puts behind the row's prompt."""
