@@ -60,7 +60,7 @@ async def test_a_server_that_refuses_the_default_bound_is_asked_without_it(
     assert server.refused <= 2  # once for each role that has a bound
     asked = Mannered(manner)
     given = Backend(model="openai/any", max_tokens=100_000)  # a bound of the user's stays
-    with pytest.raises(RunStopped, match="max_tokens|HTTP 400"):
+    with pytest.raises(RunStopped, match=r"max_tokens|HTTP 400"):
         await synthesize(n=1, backend=given, call=asked, output=tmp_path / "given")
 
 
