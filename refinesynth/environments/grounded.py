@@ -148,7 +148,8 @@ class GroundedEnvironment:
                 are no mistakes of this play, and the message tells them. The environment is then the written one.
 
         Raises:
-            ValueError: `before` is no play of this world: an answer does not say what the world says.
+            ValueError: `before` is no play of this world (an answer's flag is not the world's), reaches the goal, or
+                does not end with an answer.
         """
         self._seed = seed
         self.script = as_written(self._written) if before else drawn(self._written, seed)
@@ -286,6 +287,11 @@ class GroundedEnvironment:
             self._enter(turn.action, ruling)
             if ruling.kind is not None:
                 self._mistake, self.recovered = (turn.action, unmet.at if unmet else None), False
+        if self.success or (before and isinstance(before[-1], PlayerTurn)):
+            wrong = "reach the goal" if self.success else "end with an action"
+            raise ValueError(
+                f"the turns to begin behind {wrong}; expected ones up to an answer, with the goal still open"
+            )
         if self.recovered:
             self._mistake, self.recovered = None, False
         self.repeats = 0

@@ -66,13 +66,18 @@ def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[in
 
     - `oracle` takes the best known solution: reward 1.
     - `null` says nothing, `echo` repeats what it was told last, and the cheats `imitate` (an action with an observation
-      of success), `many` (the whole solution in one message), `forge` (words of success) and `oversized`: reward 0.
+      of success), `many` (the whole solution in one message), `forge` (words of success) and `oversized`, each once and
+      then nothing: reward 0.
     - `random` takes any action, `search` all in turn: any reward, which says how easy the world is.
 
     Raises:
         RulebookError: The world cannot be executed.
+        ValueError: `steps` are fewer than the oracle needs.
     """
     environment = GroundedEnvironment(world.script, steps=steps)
+    environment.reset(before=world.before)
+    if (needed := len(_solution(environment))) > steps:
+        raise ValueError(f"the best known solution has {needed} actions, and steps is {steps}; give steps={needed}")
 
     def mean(policy: Callable[[int], Next]) -> float:
         total = 0.0
@@ -121,14 +126,11 @@ def _oracle() -> Next:
 
 
 def _cheating(message: Callable[[Sequence[str]], str]) -> Next:
-    """The same message again and again, made of a solution from the start; nothing where one action is the solution."""
-    said: list[str] = []
+    """A message made of a solution from the start, and then nothing; nothing where one action is the solution."""
 
     def following(environment: GroundedEnvironment, _observation: str) -> str:
-        if not environment.taken:
-            solution = _solution(environment)
-            said[:] = [message(solution) if len(solution) > 1 else ""]
-        return said[0]
+        solution = () if environment.taken else _solution(environment)
+        return message(solution) if len(solution) > 1 else ""
 
     return following
 

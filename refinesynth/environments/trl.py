@@ -4,7 +4,6 @@ TRL offers an environment's public methods as tools. `TextWorld` plays the world
 makes a class of one world, with its actions as tools.
 """
 
-import json
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,12 +12,14 @@ from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from refinesynth.actions.calls import Call, Tool, tools_of
-from refinesynth.environments.grounded import STEPS, Form, GroundedEnvironment, NamedWorld
+from refinesynth.environments.grounded import RECOVERY, STEPS, Form, GroundedEnvironment, NamedWorld
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.trajectory import MalformedTurn, Script, explain, read_turns
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, explain
+
+_TURNS = TypeAdapter(tuple[PlayerTurn | DungeonMasterTurn, ...])
 
 _HEADING = re.compile(r"\b(Args|Returns|Raises):")
 
@@ -29,14 +30,14 @@ class TextWorld:
     Rows are those of `refinesynth export --format rl` without their `prompt`; `reset` returns the task.
     """
 
-    def __init__(self, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> None:
-        """`slips` is the share of right actions that slip, `reward` the weights of `GroundedEnvironment.reward`.
+    def __init__(self, *, steps: int = STEPS, slips: float = 0.0, recovery: int = RECOVERY, **reward: float) -> None:
+        """`reward` are the weights of `GroundedEnvironment.reward`, the others its arguments.
 
         Raises:
             ConfigurationError: A number out of its range, or an unknown weight.
         """
         _check(steps, slips, reward)
-        self._make = partial(GroundedEnvironment, steps=steps, slips=slips)
+        self._make = partial(GroundedEnvironment, steps=steps, slips=slips, recovery=recovery)
         self._weights = reward
         self._world: GroundedEnvironment | None = None
 
@@ -76,10 +77,10 @@ class TextWorld:
 
 def _begun(world: GroundedEnvironment, seed: int, before: str, form: Form) -> str:
     try:
-        turns = tuple(turn for turn in read_turns(json.loads(before)) if not isinstance(turn, MalformedTurn))
-        return world.reset(seed, form=form, before=turns)
+        return world.reset(seed, form=form, before=_TURNS.validate_json(before))
     except ValueError as error:
-        raise InputError(f"before are no turns of `refinesynth export --format rl --start mistakes`: {error}") from None
+        why = explain(error) if isinstance(error, ValidationError) else error
+        raise InputError(f"before are no turns of `refinesynth export --format rl --start mistakes`: {why}") from None
 
 
 def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:
@@ -102,7 +103,9 @@ def world_classes(worlds: Iterable[NamedWorld], **settings: Any) -> dict[str, Ca
     return {world.id: world_class(world.script, **settings) for world in worlds}
 
 
-def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> type:
+def world_class(
+    script: Script, *, steps: int = STEPS, slips: float = 0.0, recovery: int = RECOVERY, **reward: float
+) -> type:
     """A class whose methods are the script's actions, named as the functions of `chat.render_tools`.
 
     Names reserved by Python or TRL get a `_` at the end: the placeholder `from`, the action `reset`.
@@ -112,10 +115,11 @@ def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **rew
         ConfigurationError: A number out of its range, or an unknown weight.
     """
     _check(steps, slips, reward)
-    GroundedEnvironment(script, steps=steps, slips=slips)
+    make = partial(GroundedEnvironment, script, steps=steps, slips=slips, recovery=recovery)
+    make()
 
     def begin(self: Any) -> None:
-        self._world = GroundedEnvironment(script, steps=steps, slips=slips)
+        self._world = make()
 
     def reset(self: Any, *, seed: int = 0, before: str = "[]", **_: Any) -> str:
         """Begin a play; the task, which TRL puts behind the row's prompt."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
-from math import prod
+from math import isfinite, prod
 from random import Random
 from typing import cast
 
@@ -61,8 +61,10 @@ def check_draws(script: Script) -> None:
     places: list[tuple[str, ...]] = []
     for at, draw in enumerate(draws, 1):
         name = f"draw {at}, of {draw.path!r}"
-        if draw.shares and (len(draw.shares) != len(draw.values) or not sum(draw.shares)):
+        if draw.shares and len(draw.shares) != len(draw.values):
             raise RulebookError(f"{name}: {len(draw.shares)} shares for {len(draw.values)} values; give each one")
+        if draw.shares and not (isfinite(sum(draw.shares)) and sum(draw.shares)):
+            raise RulebookError(f"{name}: the shares sum to {sum(draw.shares)}; give finite ones, not all of them 0")
         try:
             keys = _keys(draw)
             written = resolve(cast("JsonValue", script.environment), keys)

@@ -125,6 +125,27 @@ def test_turns_of_another_play_are_refused() -> None:
         TextWorld().reset(script=SHED_GROUNDED.model_dump_json(), before="7")
 
 
+def test_turns_that_are_over_or_half_are_no_beginning() -> None:
+    with pytest.raises(ValueError, match="reach the goal; expected ones up to an answer"):
+        GroundedEnvironment(SHED_GROUNDED).reset(before=CLEAN.turns)
+    with pytest.raises(ValueError, match="end with an action"):
+        GroundedEnvironment(SHED_GROUNDED).reset(before=MISTAKEN.turns[:3])
+
+
+def test_what_failed_by_chance_before_the_mistake_is_not_carried_out_by_any_adapter() -> None:
+    slipped = CLEAN.turns[1].model_copy(update={"observation": "It slips.", "progress": 0.0, "transient": True})
+    turns = (PlayerTurn(thought="", action=SOLUTION[0]), slipped, *LOGICAL.turns[:2])
+    one = LOGICAL.model_copy(update={"turns": (*turns, *LOGICAL.turns[2:])})
+    (row,) = export([one], WorldFormat(start="mistakes"))
+    text = TextWorld()
+    text.reset(script=str(row["script"]), before=str(row["before"]))
+    bare = GroundedEnvironment(SHED_GROUNDED)
+    bare.reset(before=turns)
+    assert bare.state is SHED_GROUNDED.environment or bare.state == SHED_GROUNDED.environment
+    assert text.act(EARLY) == bare.act(EARLY)
+    assert not bare.success
+
+
 def test_behind_a_mistake_nothing_is_drawn() -> None:
     assert SHED_GROUNDED.rulebook is not None
     name, value = next((name, value) for name, value in SHED_GROUNDED.environment.items())

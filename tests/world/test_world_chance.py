@@ -117,7 +117,8 @@ def test_an_invariant_and_a_sight_hold_in_all_that_can_be_drawn() -> None:
         ((Draw(path="/lamp", values=("hall", "cellar")),), "'attic' is none of its values"),
         ((Draw(path="/held", values=(0, 1)),), "False is none of its values"),  # 0 is not false
         ((Draw(path="/lamp", values=ROOMS, shares=(1, 2)),), "2 shares for 3 values"),
-        ((Draw(path="/lamp", values=ROOMS, shares=(0, 0, 0)),), "3 shares for 3 values"),
+        ((Draw(path="/lamp", values=ROOMS, shares=(0, 0, 0)),), "the shares sum to 0.0"),
+        ((Draw(path="/lamp", values=ROOMS, shares=(1e308, 1e308, 1)),), "the shares sum to inf"),
         ((Draw(path="/lamp", values=("attic", "x" * 300_000)),), "too deep or larger"),
         ((LAMP, LAMP), "another draw changes the same value"),
         ((Draw(path="/wind", values=([1, 2], [3])), Draw(path="/wind/1", values=(2, 3))), "a part of it"),
