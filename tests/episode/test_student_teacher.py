@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from interrupted_episodes import continued
-from samples import SHED_GROUNDED, player
+from samples import SHED_GROUNDED, dm, player
 from scripted import Scripted, said
 from stage import PERSONA, grounded, rehearsing, settings_for
 
@@ -12,10 +12,12 @@ from refinesynth import rules
 from refinesynth.backends import BackendSpec
 from refinesynth.backends.role import Role
 from refinesynth.episode import EpisodeOutcome, play_episode
+from refinesynth.episode.planned import first_actions, way_to_goal
 from refinesynth.rules.repairs import repairs
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import natural, spread
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory, read_turn
+from refinesynth.world import world_of
 
 WEAK = {"default": "rehearsal", "player": "rehearsal:skill=0.5"}
 
@@ -121,6 +123,11 @@ async def test_after_a_mistake_that_lost_nothing_the_student_acts_where_there_is
     assert [one.code for one in refused.violations] == ["out_of_turns"]
     assert refused.draft is not None
     assert [turn.by for turn in refused.draft.turns if isinstance(turn, PlayerTurn)] == [None] * 3
+    world = world_of(SHED_GROUNDED.model_validate(script))
+    lost = world.step(world.script.environment, "open box").state
+    turns = (player("open box"), dm("It opens."))
+    assert way_to_goal(world, turns, lost) is None
+    assert first_actions(world, turns, lost) == []
 
 
 def switches(number: int) -> Script:
