@@ -88,15 +88,23 @@ def resolve_mixture(role: str, spec: object) -> Backend:
     Raises:
         ConfigurationError: It is none of these, or a name is unknown.
     """
-    if role == Role.REPAIRER and isinstance(spec, str) and spec.strip().casefold() == PLANNER:
+    if role == Role.REPAIRER and _is_planner(spec):
         return Backend(name=PLANNER, model=PLANNER)
     if isinstance(spec, str | Backend):
         return resolve(spec)
     several = cast("Sequence[object]", spec) if isinstance(spec, Sequence) else ()
+    if role == Role.REPAIRER and any(map(_is_planner, several)):
+        raise ConfigurationError(
+            f"{role} has {spec!r}; the planner takes no turns with others, name it alone or leave it out"
+        )
     found = [resolve(one) for one in several if isinstance(one, str | Backend)]
     if not found or len(found) != len(several):
         raise ConfigurationError(f"{role} has {spec!r}; expected a name, a Backend, or a list of one or more of these")
     return Mixed.of(found)
+
+
+def _is_planner(spec: object) -> bool:
+    return isinstance(spec, str) and spec.strip().casefold() == PLANNER
 
 
 def _fallbacks(role: Role) -> tuple[str, ...]:

@@ -150,9 +150,9 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     personas, scripts = asked.get("personas"), asked.get("scripts")
     source = "the personas that come with refinesynth" if personas is None else str(personas)
     source = source if scripts is None else f"the scripts of {scripts}"
-    backend: str | Mapping[str, str | Backend] = asked.get("backend", "rehearsal")
+    backend: str | Mapping[str, str | Backend | Sequence[str | Backend]] = asked.get("backend", "rehearsal")
     given = {"default": backend} if isinstance(backend, str) else backend
-    labels = {role: each if isinstance(each, str) else each.label for role, each in given.items()}
+    labels = {role: _label(each) for role, each in given.items()}
     one = labels.keys() == {"default"}
     models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
@@ -162,6 +162,12 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     return one_line(
         f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}{batches}, into {folder}"
     )
+
+
+def _label(backend: "str | Backend | Sequence[str | Backend]") -> str:
+    if isinstance(backend, str):
+        return backend
+    return " and ".join(map(_label, backend)) if isinstance(backend, Sequence) else backend.label
 
 
 def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:

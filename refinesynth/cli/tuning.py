@@ -89,6 +89,11 @@ def tuned(
     for role, name, value in sorted(parsed, key=lambda setting: setting[0] is not None):
         if role is None:
             tuned = {each: _with(backend, name, value) for each, backend in tuned.items()}
+        elif role == Role.REPAIRER and role not in tuned:
+            # With one, a run that had no repairer would have one.
+            raise ConfigurationError(
+                f"--set {role}.{name} is given, and no backend for the {role}; add --backend {role}=NAME"
+            )
         elif role == "default" or role in set(Role):
             # A role of its own begins as what it would have been.
             backend = tuned[role] if role in tuned else resolve_roles(tuned)[Role(role)]

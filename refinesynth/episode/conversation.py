@@ -127,7 +127,7 @@ _NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actio
 
 
 _IN_A_CIRCLE = 3
-"""Times that the same action has the same outcome where a player is stuck."""
+"""Times that the same action has the same outcome in the same place where a player is stuck."""
 
 _STUCK = Violation(
     rule="MaxMistakes",
@@ -268,13 +268,17 @@ class Conversation(ABC):
         if self.settings.max_mistakes is None:
             return False
         own = [
-            (act.action, answer.observation, answer.flagged)
-            for act, answer in pairwise(turns)
+            (act.action, answer.observation, answer.flagged, None if answer.flagged else self._place(turns[: at + 2]))
+            for at, (act, answer) in enumerate(pairwise(turns))
             if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
             if act.by is None and not answer.transient
         ]
-        mistakes = sum(flagged for *_, flagged in own)
+        mistakes = sum(flagged for *_, flagged, _ in own)
         return mistakes >= self.settings.max_mistakes or max(Counter(own).values(), default=0) >= _IN_A_CIRCLE
+
+    def _place(self, turns: Turns) -> bytes | None:  # noqa: ARG002
+        """Return where the play is after `turns`, as far as that is known; what leads elsewhere each time is no circle."""
+        return None
 
     async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
         """Return the repairer's turn; None leaves it to the player."""

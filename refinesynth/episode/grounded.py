@@ -8,6 +8,7 @@ spoil a play.
 from random import Random
 from typing import Any
 
+from anyio import to_thread
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import meaning
@@ -15,7 +16,7 @@ from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
-from refinesynth.episode.planned import planned_repair
+from refinesynth.episode.planned import first_actions, goal_lost, way_to_goal, worded
 from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns, write_script
 from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
 from refinesynth.prompts import Kind, Prompts
@@ -31,6 +32,7 @@ from refinesynth.settings.mistakes import Asked
 from refinesynth.settings.mix import walked
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
+from refinesynth.world.expression import json_bytes
 from refinesynth.world.search import actions_left, mistakes_possible
 
 TEMPLATES = frozenset(
@@ -103,8 +105,12 @@ class Grounded(Conversation):
         self.world: World = world_of(script)
         self._known: tuple[Turns, JsonValue] = (), script.environment
         """The last turns whose state was asked for, and that state."""
-        worded = Role.DUNGEON_MASTER in cast.models
-        self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if worded else None
+        self._planned: tuple[str, ...] = ()
+        """The planner's last plan."""
+        self._other: str | None = None
+        """The planner's first action in a branch."""
+        has_words = Role.DUNGEON_MASTER in cast.models
+        self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
         """Role that words the rulings; None keeps the world's own words, without any completion."""
 
     async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
@@ -137,18 +143,41 @@ class Grounded(Conversation):
                 same.append(2 * at)
         return len(same) > 1 and sum(self._state_after(turns[:at]) == state for at in same) > 1
 
+    async def play(self, start: Turns = ()) -> Draft | None:
+        """As every conversation; but a branch at a mistake is not played if the planner has no other action for it."""
+        branch = self.number % self.settings.branches
+        if branch and self.settings.repairer == PLANNER and self._is_repaired(start):
+            firsts = await to_thread.run_sync(first_actions, self.world, start, self._state_after(start))
+            if branch >= len(firsts):
+                return None
+            self._other = firsts[branch]
+        return await super().play(start)
+
     async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
-        """As in every conversation, or by a plan; a planned turn that was taken back is left to the player, since the
+        """As in every conversation, or by a plan. The player takes the turn where no plan is found, and where a planned turn was taken back, since the
         plan would be the same again.
+
+        Raises:
+            Unanswerable: No plan is found any more after a mistake that changed the world.
         """
         if self.settings.repairer != PLANNER or taken.player:
             return await super()._repair(turns, taken)
-        states = self._state_after(turns[:-2]), self._state_after(turns)
-        trunk, branch = divmod(self.number, self.settings.branches)
-        # Branches have the same words, so one without another action is found to be the trunk again.
-        draw = Random(f"{self.session.seed}/{trunk}/{len(turns)}")
-        branch = branch if len(turns) == self._begun else 0
-        return planned_repair(self.world, turns, states, draw, branch=branch)
+        before, state = self._state_after(turns[:-2]), self._state_after(turns)
+        action = self._other if len(turns) == self._begun else None
+        if action is None:
+            way = await to_thread.run_sync(way_to_goal, self.world, turns, state, self._planned)
+            if not way:
+                answer = turns[-1]
+                if isinstance(answer, DungeonMasterTurn) and answer.flagged and before != state:
+                    raise goal_lost(turns)
+                return None
+            action, self._planned = way[0], way
+        # Of a play and its branches, each repairs in the same words.
+        draw = Random(f"{self.session.seed}/{self.number // self.settings.branches}/{len(turns)}")
+        return worded(self.world, turns, before, action, draw)
+
+    def _place(self, turns: Turns) -> bytes | None:
+        return json_bytes(self._state_after(turns), sort=True)
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """The world's state, from the actions alone."""

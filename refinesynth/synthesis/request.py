@@ -74,6 +74,7 @@ class Request:
             raise InputError(
                 f"max_mistakes is {settings.max_mistakes}, and nobody repairs after them; give a repairer, or stuck='give_up'"
             )
+        _refuse_without_effect(settings, given.get("repairer"))
         settings = settings.model_copy(update={"n": settings.wanted()})
         if settings.on_ray:
             check_installed("cluster", "ray")
@@ -116,7 +117,7 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, models: "Mapping[Role, Model]") -> None:
-        """Refuse tool calls, lenient reading and a repairer in a play without a player; one without tools plays in text.
+        """Refuse tool calls, lenient reading, a repairer and a bound of mistakes in a play without a player; one without tools plays in text.
 
         Raises:
             InputError: There is none.
@@ -126,6 +127,7 @@ class Request:
             "player_form": asked.player_form == "tools",
             "match": asked.match == "lenient",
             "repairer": asked.repairer,
+            "max_mistakes": asked.max_mistakes,
         }
         for name, value in wanted.items():
             if value and "player" not in models:
@@ -227,6 +229,26 @@ class Request:
                 "personas": personas,
                 "versions": _versions(),
             }
+        )
+
+
+def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
+    """Refuse what does nothing beside the other settings; `repairer` is the argument as it was given.
+
+    Raises:
+        InputError: There is such a setting.
+    """
+    if repairer is not None and repairer != settings.repairer:
+        raise InputError(
+            f"repairer is {repairer!r}, and the backend of that role makes it {settings.repairer!r}; give only one of the two"
+        )
+    if settings.stuck != "repair" and settings.max_mistakes is None:
+        raise InputError(
+            f"stuck is {settings.stuck!r}, and no player counts as stuck without a bound; give max_mistakes, or leave out stuck"
+        )
+    if settings.repair_turns != 1 and settings.repairer is None:
+        raise InputError(
+            f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns"
         )
 
 

@@ -182,32 +182,42 @@ def next_states(
             yield action, new
 
 
+def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple[str, ...] | None:
+    """Return those of the actions that are possible when it is their turn and change something; None if the goal is not
+    reached then.
+    """
+    taken: list[str] = []
+    for text in actions:
+        found = world.read(text)
+        if found is not None and found[0].unmet(state, found[1]) is None:
+            try:
+                new = world.after(state, *found)
+            except Inapplicable:
+                continue
+            if new is not state:
+                taken.append(text)
+            state = new
+    return tuple(taken) if world.done(state) else None
+
+
 def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int | None:
     """Return the number of actions of a known solution that still lead from this state to the goal, without those that are not possible or
     change nothing any more; None if they do not. About as many as the solution are carried out, a few times over.
     """
-    read = [world.read(text) for text in solution]
 
     def taken(last: int) -> int | None:
         """Of the last so many actions, those that are carried out; None if the goal is not reached then."""
-        here, count = state, 0
-        for action, values in (found for found in read[len(read) - last :] if found is not None):
-            if action.unmet(here, values) is None:
-                try:
-                    new = world.after(here, action, values)
-                except Inapplicable:
-                    continue
-                here, count = new, count + (new is not here)
-        return count if world.done(here) else None
+        found = carried_out(world, state, solution[len(solution) - last :])
+        return None if found is None else len(found)
 
     if (found := taken(0)) is not None:
         return found
     short, long = 0, 1
-    while (found := taken(min(long, len(read)))) is None:
-        if long >= len(read):
+    while (found := taken(min(long, len(solution)))) is None:
+        if long >= len(solution):
             return None
         short, long = long, 2 * long
-    long = min(long, len(read))
+    long = min(long, len(solution))
     while long - short > 1:
         middle = (short + long) // 2
         tried = taken(middle)

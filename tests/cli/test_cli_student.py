@@ -1,6 +1,7 @@
 """A student and its teacher on the command line: what is asked for, refused, counted and gone on with."""
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -9,8 +10,10 @@ from typer.testing import CliRunner, Result
 from refinesynth import rules
 from refinesynth.cli import app
 from refinesynth.cli.exits import ExitCode
+from refinesynth.errors import InputError
 from refinesynth.rules.repairs import repairs
 from refinesynth.run import RunFolder
+from refinesynth.synthesis import synthesize
 
 TAUGHT = "--play grounded --backend rehearsal --backend repairer=planner --mistakes natural --set player.skill=0.6"
 
@@ -50,6 +53,25 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
         ("--play narrated --backend default=rehearsal --backend repairer=rehearsal", "nobody plays turn by turn"),
         ("--repair-turns 0", "--repair-turns is '0'; expected 'until', or a whole number, 1 or more"),
         ("--max-mistakes 3", "max_mistakes is 3, and nobody repairs after them; give a repairer, or stuck='give_up'"),
+        (
+            "--play narrated --max-mistakes 3 --stuck give_up",
+            "max_mistakes is 3, and nobody plays turn by turn in the play 'narrated'",
+        ),
+        ("--stuck give_up", "stuck is 'give_up', and no player counts as stuck without a bound; give max_mistakes"),
+        ("--repair-turns 2", "repair_turns is 2, and nobody repairs; give a repairer, or leave out repair_turns"),
+        ("--repair-turns until", "repair_turns is 'until', and nobody repairs"),
+        (
+            "--set repairer.temperature=0.5",
+            "--set repairer.temperature is given, and no backend for the repairer; add --backend repairer=NAME",
+        ),
+        (
+            "--backend player=rehearsal --backend default=rehearsal --set repairer.model=gpt-4o",
+            "--set repairer.model is given, and no backend for the repairer",
+        ),
+        (
+            "--play grounded --backend rehearsal --backend repairer=planner --backend repairer=rehearsal",
+            "the planner takes no turns with others, name it alone or leave it out",
+        ),
         ("--max-mistakes 0", "--max-mistakes is 0"),
         ("--repair-turns some", "--repair-turns is 'some'"),
         ("--backend teacher=rehearsal", "there is no role 'teacher'"),
@@ -64,3 +86,21 @@ def test_what_cannot_be_is_refused(tmp_path: Path, options: str, says: str) -> N
 
 def test_the_note_to_the_repairer_can_be_looked_at() -> None:
     assert "stood in the way" in invoke("prompts show repairer --play grounded --json").stdout
+
+
+@pytest.mark.parametrize("role", ["repairer", "player"])
+def test_several_take_turns_in_a_role(tmp_path: Path, role: str) -> None:
+    several = f"--backend {role}=rehearsal --backend {role}=rehearsal:skill=0.6"
+    done = invoke(f"run -n 1 --play grounded --backend rehearsal {several} --mistakes natural", "-o", tmp_path / "run")
+    assert done.exit_code == ExitCode.OK
+    assert f"{role}=rehearsal and rehearsal:skill=0.6" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(("given", "made"), [("planner", "model"), ("model", "planner")])
+async def test_a_repairer_that_its_backend_contradicts_is_refused(tmp_path: Path, given: Any, made: Any) -> None:
+    backend = {"default": "rehearsal", "repairer": "planner" if made == "planner" else "rehearsal"}
+    with pytest.raises(InputError, match=f"repairer is '{given}', and the backend of that role makes it '{made}'"):
+        await synthesize(None, n=1, play="grounded", repairer=given, backend=backend, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    agreed = await synthesize(None, n=1, play="grounded", repairer=made, backend=backend, output=tmp_path / "run")
+    assert len(agreed) == 1
