@@ -253,9 +253,12 @@ _LOADING = _Row(
     FaultStep.RETRY,
     "is loading its model ({text})",
     frozenset({503}),
-    re.compile(r"loading (the )?model|model .{0,80}\b(loading|not loaded|warming up)", re.IGNORECASE),
+    re.compile(
+        r"\A(?!.{0,500}\b(fail|out of memory)).*?(loading (the )?model|model .{0,80}\b(loading|not loaded|warming up))",
+        re.IGNORECASE | re.DOTALL,
+    ),
 )
-"""llama.cpp, text-generation-inference and others; both status and words are needed."""
+"""llama.cpp, text-generation-inference and others; both status and words are needed, and none of a failure."""
 _TIMEOUT = _Row(FaultKind.TIMEOUT, FaultStep.RETRY, "gave no answer within {timeout}")
 _UNREACHED = _Row(FaultKind.UNREACHED, FaultStep.RETRY, "cannot be reached{server} ({text})")
 _UNTRUSTED = _Row(

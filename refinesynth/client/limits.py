@@ -1,10 +1,14 @@
 """Limits of answers: the default `max_tokens` of a role, and the slots and the context that a server states."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
+
+import anyio
 
 from refinesynth.backends.backend import Backend, Mixed
 from refinesynth.backends.providers import key_of, split
@@ -18,11 +22,12 @@ NEEDED: Mapping[Role, int] = {
     Role.SCRIPT_WRITER: 2_500,
     Role.DUNGEON_MASTER: 768,
     Role.PLAYER: 512,
+    Role.REPAIRER: 512,
     Role.NARRATOR: 3_500,
     Role.JUDGE: 512,
 }
 """Tokens that hold nearly every good answer of a role; thoughts of reasoning models come on top."""
-_BOUNDED = frozenset({Role.DUNGEON_MASTER, Role.PLAYER})
+_BOUNDED = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles with a default bound. Scripts and whole plays may take what the context leaves: servers such as vLLM refuse a
 bound beyond that."""
 _THINKS = re.compile(r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b", re.IGNORECASE)
@@ -31,6 +36,12 @@ _ASKED = ("openai", "hosted_vllm")
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 _PATIENCE = 2.0
 """Seconds for both questions to a server on this machine."""
+_AGAIN = 2.0
+"""Seconds until a server that loads its model is asked again."""
+_LARGEST = 2**20
+"""Bytes of an answer that are read."""
+_ABSURD = 10**9
+"""Slots and tokens that no server has."""
 
 
 def bound_of(role: Role, backend: Backend) -> int | None:
@@ -85,28 +96,40 @@ async def facts_of(backend: Backend) -> ServerFacts:
     return known if _server(backend) is None else await _stated(backend)
 
 
-async def _stated(backend: Backend) -> ServerFacts:
+async def _stated(backend: Backend, *, patience: float = 0.0) -> ServerFacts:
+    """Return the facts that a server states; one that loads its model is asked again for `patience` seconds."""
     # Imported here: it takes a while, and only servers on this machine are asked.
     import aiohttp
 
     base = base_url_of(backend).rstrip("/")
     headers = {"Authorization": f"Bearer {key}"} if (key := key_of(backend)) else {}
+    found = list[Any]()
     try:
         timeout = aiohttp.ClientTimeout(total=_PATIENCE)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
-            found = list[Any]()
             for url in (f"{base.removesuffix('/v1')}/props", f"{base}/models"):
                 async with session.get(url) as answer:
-                    found.append(await answer.json(content_type=None) if answer.ok else None)
-    except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+                    body = await answer.content.read(_LARGEST)
+                    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower() and patience > 0:
+                        break
+                    found.append(json.loads(body) if answer.ok else None)
+            else:
+                return _facts(found)
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError):
         return ServerFacts()
+    await anyio.sleep(_AGAIN)
+    return await _stated(backend, patience=patience - _AGAIN)
+
+
+def _facts(found: list[Any]) -> ServerFacts:
     match found:
         case [{"total_slots": int(slots), "default_generation_settings": {"n_ctx": int(context)}}, _]:
-            return ServerFacts(slots=slots, context=context)
+            known = slots, context
         case [_, {"data": [{"max_model_len": int(context)}, *_]}]:
-            return ServerFacts(context=context)
+            known = None, context
         case _:
-            return ServerFacts()
+            known = None, None
+    return ServerFacts(*(number if number is not None and 0 < number < _ABSURD else None for number in known))
 
 
 async def within_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
@@ -114,7 +137,7 @@ async def within_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
     slots: dict[str, int] = {}
     for one in [one for backend in backends.values() for one in backend.each]:
         if (server := _server(one)) is not None and server not in slots:
-            slots[server] = (await _stated(one)).slots or 0
+            slots[server] = (await _stated(one, patience=one.outage)).slots or 0
 
     def bounded(backend: Backend) -> Backend:
         most = backend.max_in_flight or slots.get(_server(backend) or "") or None

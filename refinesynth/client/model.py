@@ -41,6 +41,8 @@ _SEED_STEP = 0x9E3779B1
 _SEEDS = 2**31
 _FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
 """Settings that do not change the form of a request."""
+_BOUNDS = frozenset({"max_tokens", "max_completion_tokens"})
+"""Names of the bound of an answer."""
 _FORMS = 64
 """Most forms that are kept: roles have few, other callers may make one for each request."""
 
@@ -91,6 +93,8 @@ class LiteLLMModel(Model):
         self._estimates = False
         """True if an answer came without its usage."""
         self._thinks = False
+        self._takes_bounds = True
+        """False once a request was refused for its default bound, and answered without."""
         """True once an answer held thoughts, which no default bound may cut."""
         self._known = Lacks() if lacks is None else lacks
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
@@ -171,7 +175,7 @@ class LiteLLMModel(Model):
         if self.backend.output_mode is not OutputMode.AUTO and not asked.function_tools:
             # An output mode that the user chose stays; what a player may call is no output mode.
             call.may = frozenset({Lack.SEED, Lack.STOP, Lack.DEMAND})
-        form = await self._form(messages, model_settings, asked, call)
+        form, refused = await self._form(messages, model_settings, asked, call), False
         with self.calls.begun(call):
             while True:
                 request, parameters = form
@@ -184,10 +188,19 @@ class LiteLLMModel(Model):
                     fault = classify_error(error, self.backend)
                 else:
                     await self._known.add(self.backend, call.without)
+                    self._takes_bounds = self._takes_bounds and not refused
                     return response
-                # A default bound that cuts thoughts is no fault of the answer: the same is asked without it.
-                cut = fault.kind is FaultKind.CONTENT and call.bounded and self._thinks
-                wait = 0.0 if cut else policy.wait(fault, call, request)
+                # A default bound is not the user's wish: where it is refused, does not fit the context or cuts thoughts,
+                # the same is asked without it.
+                named = not fault.names or not _BOUNDS.isdisjoint(fault.names)
+                rejected = call.bounded and fault.kind is FaultKind.REJECTED and named
+                refused = refused or rejected
+                if rejected or (call.bounded and fault.kind is FaultKind.CONTEXT):
+                    call.unbounded, wait = True, 0.0
+                elif call.bounded and fault.kind is FaultKind.CONTENT and self._thinks:
+                    wait = 0.0
+                else:
+                    wait = policy.wait(fault, call, request)
                 if wait is None:
                     break
                 call.enter(CallStage.BACKOFF)
@@ -215,8 +228,9 @@ class LiteLLMModel(Model):
         merged, parameters = self._prepare(settings, asked, lacks)
         request = self._request(messages, merged or {}, parameters, lacks)
         call.timeout = request["timeout"]
-        role, known = call.account.bounded, request.keys() & {"max_tokens", "max_completion_tokens"}
-        bound = None if role is None or known or self._thinks else bound_of(role, self.backend)
+        role, known = call.account.bounded, not _BOUNDS.isdisjoint(request)
+        free = known or self._thinks or call.unbounded or not self._takes_bounds
+        bound = None if role is None or free else bound_of(role, self.backend)
         call.bounded = bound is not None
         if bound is not None:
             request["max_tokens"] = bound
@@ -230,7 +244,8 @@ class LiteLLMModel(Model):
         else:
             answer, cost = await self._buy(request, call)
             policy.note_answer(carried(request).values())
-        self._thinks = self._thinks or bool(answer.thinking)
+        # Some hide their thoughts, and say how many tokens they had.
+        self._thinks = self._thinks or bool(answer.thinking) or answer.usage.output_reasoning_tokens > 0
         answer.check(max_tokens=request.get("max_tokens"))
         try:
             answer, artefact = answer.settled(parameters)

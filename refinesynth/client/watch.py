@@ -60,6 +60,8 @@ class Call:
     """Seconds of waits for a server that loads its model."""
     bounded: bool = False
     """True if the answer has its role's default bound."""
+    unbounded: bool = False
+    """True once it is asked without that bound, which was in the way."""
     crashes: int = 0
     """Faults over which the server seems to have crashed."""
     answered_before: int = 0

@@ -101,6 +101,9 @@ SORTED: dict[tuple[FaultStep, FaultKind], tuple[Exception, ...]] = {
     ),
     (FaultStep.RETRY, FaultKind.SERVER): (
         StatusError(500),
+        # It loads no more.
+        StatusError(503, "model foo failed loading: CUDA out of memory"),
+        StatusError(503, "Model x not loaded due to out of memory"),
         StatusError(502),
         StatusError(529, "overloaded"),
         caused(httpx.ConnectError("x"), ConnectionResetError()),

@@ -19,6 +19,13 @@ from refinesynth.client.session import Session
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.serve import running as serving
 
+HIDDEN = {
+    "prompt_tokens": 10,
+    "completion_tokens": 512,
+    "total_tokens": 522,
+    "completion_tokens_details": {"reasoning_tokens": 512},
+}
+"""Usage of thoughts that are not shown."""
 BOUNDED = frozenset({Role.PLAYER, Role.DUNGEON_MASTER})
 
 
@@ -76,7 +83,12 @@ async def test_a_role_has_its_bound_and_a_setting_of_the_backend_comes_first() -
 
 
 @pytest.mark.parametrize(
-    "cut", [completion("<think>Hm", finish_reason="length"), completion("", reasoning="Hm", finish_reason="length")]
+    "cut",
+    [
+        completion("<think>Hm", finish_reason="length"),
+        completion("", reasoning="Hm", finish_reason="length"),
+        completion("", finish_reason="length", usage=HIDDEN),
+    ],
 )
 async def test_a_bound_that_cuts_thoughts_is_left_out_from_then_on(cut: object) -> None:
     assert await asked(cut, content_retries=0) == ([512, None, None], "hello")
@@ -121,7 +133,10 @@ LLAMA = {"total_slots": 4, "default_generation_settings": {"n_ctx": 4096}}
         (None, {"data": []}, ServerFacts()),
         ([], None, ServerFacts()),
         (b"<html>", b"<html>", ServerFacts()),
-        ({**LLAMA, "total_slots": 0}, None, ServerFacts(slots=0, context=4096)),
+        ({**LLAMA, "total_slots": 0}, None, ServerFacts(context=4096)),
+        ({**LLAMA, "total_slots": -1}, None, ServerFacts(context=4096)),
+        ({**LLAMA, "total_slots": 10**30}, None, ServerFacts(context=4096)),
+        (b"[" * 200_000, None, ServerFacts()),
         ({"total_slots": "4"}, {"data": [{"max_model_len": None}]}, ServerFacts()),
     ],
 )
@@ -133,6 +148,27 @@ async def test_a_server_on_this_machine_is_asked(props: object, models: object, 
         found = await within_slots({Role.PLAYER: Mixed.of([backend, bounded]), Role.JUDGE: Backend(model="rehearsal")})
         assert [one.max_in_flight for one in found[Role.PLAYER].each] == [facts.slots or None, 2]
         assert found[Role.JUDGE] == Backend(model="rehearsal")
+
+
+@pytest.mark.process
+async def test_a_server_that_loads_its_model_is_asked_for_its_slots_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.client.limits._AGAIN", 0.05)
+    asked: list[str] = []
+
+    async def of_props(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        loading = web.json_response({"error": {"message": "Loading model"}}, status=503)
+        return loading if len(asked) < 4 else web.json_response(LLAMA)
+
+    there = web.Application()
+    there.add_routes([web.get("/props", of_props)])
+    with serving(there) as address:
+        backend = Backend(model="openai/m", base_url=f"{address}/v1", outage=60)
+        assert (await facts_of(backend)) == ServerFacts()  # a look at once
+        assert (await within_slots({Role.PLAYER: backend}))[Role.PLAYER].max_in_flight == 4
+        del asked[:]
+        impatient = backend.model_copy(update={"outage": 0.1})
+        assert (await within_slots({Role.PLAYER: impatient}))[Role.PLAYER].max_in_flight is None
 
 
 async def test_no_other_server_is_asked() -> None:

@@ -11,6 +11,8 @@ from server_manners import Mannered
 
 from refinesynth import synthesize
 from refinesynth.backends import Backend
+from refinesynth.client.http.reply import HttpError
+from refinesynth.errors import RunStopped
 from refinesynth.serve import create_app
 from refinesynth.serve import running as serving
 from refinesynth.synthesis.concurrency import FEWEST, fewest_for
@@ -30,6 +32,48 @@ def bounds(server: Mannered) -> set[tuple[str, int | None]]:
         )
         found.add((role, request.get("max_tokens")))
     return found
+
+
+REFUSALS = (
+    (400, "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."),
+    (422, '{"detail":[{"type":"extra_forbidden","loc":["body","max_tokens"],"msg":"Extra inputs are not permitted"}]}'),
+    (400, "Request rejected."),
+)
+TOO_LONG = (
+    "'max_tokens' or 'max_completion_tokens' is too large: 512. This model's maximum context length is 4096 tokens and your "
+    "request has 3700 input tokens (512 > 4096 - 3700)."
+)
+
+
+@pytest.mark.parametrize(("status", "words"), REFUSALS)
+async def test_a_server_that_refuses_the_default_bound_is_asked_without_it(
+    tmp_path: Path, status: int, words: str
+) -> None:
+    def manner(request: dict[str, Any]) -> None:
+        if "max_tokens" in request:
+            raise HttpError(status, words)
+
+    server = Mannered(manner)
+    free = Backend(model="openai/any")
+    found = await synthesize(n=4, backend=free, call=server, output=tmp_path / "run", concurrency=1)
+    assert len(found) == 4
+    assert server.refused <= 2  # once for each role that has a bound
+    asked = Mannered(manner)
+    given = Backend(model="openai/any", max_tokens=100_000)  # a bound of the user's stays
+    with pytest.raises(RunStopped, match=r"max_tokens|HTTP 400"):
+        await synthesize(n=1, backend=given, call=asked, output=tmp_path / "given")
+
+
+async def test_a_bound_that_does_not_fit_the_context_is_left_out_of_that_request_alone(tmp_path: Path) -> None:
+    def manner(request: dict[str, Any]) -> None:
+        if "max_tokens" in request and len(request["messages"]) > 4:
+            raise HttpError(400, TOO_LONG)
+
+    server = Mannered(manner)
+    found = await synthesize(n=3, backend=Backend(model="openai/any"), call=server, output=tmp_path / "run")
+    assert len(found) == 3
+    assert server.refused
+    assert ("player", 512) in bounds(server)
 
 
 def recorded(folder: Path) -> dict[str, Any]:
