@@ -127,6 +127,7 @@ _LABEL = re.compile(
 
 
 _NO_ACTION = 'there is no line that begins with "Action:"; write "Thought: ..." and then "Action: ..."'
+_SEVERAL_ACTIONS = 'there is more than one "Action:"; take one action at a time'
 
 
 def parse_player(text: str) -> PlayerTurn:
@@ -138,19 +139,25 @@ def parse_player(text: str) -> PlayerTurn:
     no other.
 
     Raises:
-        ValueError: No action, or another directly after it; the message is fit to be sent back to the model.
+        ValueError: No action, another directly after it, or a different one later where no observation is made up after the
+            first. The message is fit to be sent back to the model.
     """
     labels, words, at = _labels(text)
     if at is None:
         raise ValueError(_NO_ACTION)
     if words[at + 1 : at + 2] == ["action"]:
-        raise ValueError('there is more than one "Action:"; take one action at a time')
+        raise ValueError(_SEVERAL_ACTIONS)
     end = labels[at + 1].start() if words[at + 1 :] else len(text)
     action = _bare(text[labels[at].end() : end])
     begin = labels[words.index("thought")].end() if "thought" in words[:at] else 0
     thought = text[begin : labels[at].start()].strip()
     if not action:
         raise ValueError('the line that begins with "Action:" is empty')
+    if all(word in {"thought", "action"} for word in words[at:]):
+        ends = [*(label.start() for label in labels[1:]), len(text)]
+        parts = zip(words[at:], labels[at:], ends[at:], strict=True)
+        if any(word == "action" and _bare(text[label.end() : end]) != action for word, label, end in parts):
+            raise ValueError(_SEVERAL_ACTIONS)
     return PlayerTurn(thought=thought, action=action)
 
 

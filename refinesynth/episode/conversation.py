@@ -27,7 +27,7 @@ from refinesynth.roles import Flag, InvalidAnswer, Player, ToolPlayer
 from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.leaks import NoLeaks
-from refinesynth.rules.repairs import repairs
+from refinesynth.rules.repairs import NoRepeatedMistake, repairs
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, flagged_turns
@@ -187,6 +187,8 @@ class Conversation(ABC):
         """True if an earlier attempt at this play ran out of turns."""
         self._begun = 0
         """Turns that an earlier play has made, from which this one goes on."""
+        self._stuck_after: Turns | None = None
+        """Turns after which the player kept to an action that had been refused."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         turns = start
@@ -207,7 +209,9 @@ class Conversation(ABC):
             before, failed = failed, (turns, _failure(talk, len(turns)))
             if before == failed:
                 # Told what was wrong, the roles did the same again: what led there is taken back, too.
-                turns, taken_back = before_the_mistake(turns, len(start)), TakenBack()
+                shorter = before_the_mistake(turns, len(start))
+                if shorter != turns:
+                    turns, taken_back = shorter, TakenBack()
         return None
 
     @abstractmethod
@@ -233,6 +237,10 @@ class Conversation(ABC):
                 raise
             draft = self._draft(turns)
             verdict = await self.verifier.verify(draft)
+            if self._keeps_to_a_mistake(turns[:before], verdict, is_told=bool(taken.player)):
+                turns, taken_back = turns[:before], TakenBack()
+                self._stuck_after = turns
+                continue
             if draft.finished or not verdict.accepted:
                 return _Talk(draft, verdict)
             if len(turns) >= self.settings.max_turns:
@@ -242,12 +250,14 @@ class Conversation(ABC):
         """Return the turn after `turns`: the player's, or after a mistake that of the repairer, if there is one."""
         stuck = self._is_stuck(turns)
         if stuck and self.settings.stuck == "give_up":
+            self._stuck_after = None  # the next draft is a new chance
             raise Unanswerable(turns, _STUCK)
-        repaired = await self._repair(turns, taken) if stuck or self._is_repaired(turns) else None
-        if repaired is not None:
-            return repaired.model_copy(update={"by": Role.REPAIRER.value})
-        act = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
-        self.record.in_text = self.record.in_text or self.player.lacks_tools
+        act = await self._repair(turns, taken) if stuck or self._is_repaired(turns) else None
+        if act is not None:
+            act = act.model_copy(update={"by": Role.REPAIRER.value})
+        else:
+            act = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
+            self.record.in_text = self.record.in_text or self.player.lacks_tools
         if self.settings.match == "strict" or (action := leniently(self.script, act.action)) == act.action:
             return act
         self.session.salvaged["action in other words"] += 1
@@ -264,9 +274,11 @@ class Conversation(ABC):
         return since < self.settings.repair_turns
 
     def _is_stuck(self, turns: Turns) -> bool:
-        """Return whether the player has made too many mistakes, or goes round in a circle."""
+        """Return whether the player has made too many mistakes, goes round in a circle, or kept to a mistake."""
         if self.settings.max_mistakes is None:
             return False
+        if self._stuck_after is not None and turns[: len(self._stuck_after)] == self._stuck_after:
+            return True
         own = [
             (act.action, answer.observation, answer.flagged, None if answer.flagged else self._place(turns[: at + 2]))
             for at, (act, answer) in enumerate(pairwise(turns))
@@ -279,6 +291,18 @@ class Conversation(ABC):
     def _place(self, turns: Turns) -> bytes | None:  # noqa: ARG002
         """Return where the play is after `turns`, as far as that is known; what leads elsewhere each time is no circle."""
         return None
+
+    def _keeps_to_a_mistake(self, turns: Turns, verdict: Verdict, *, is_told: bool) -> bool:
+        """Return whether the player is stuck after `turns` because it repeats a mistake, which `verdict` refuses.
+
+        It has to be told once (`is_told`), unless this is the last draft.
+        """
+        if self.settings.max_mistakes is None or self._is_stuck(turns):
+            return False
+        is_last = self.record.drafts >= self.settings.attempts.drafts
+        rule = NoRepeatedMistake.__name__
+        repeated = any(one.rule == rule and one.turn == len(turns) and rejects(one) for one in verdict.violations)
+        return repeated and (is_told or is_last)
 
     async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
         """Return the repairer's turn; None leaves it to the player."""

@@ -198,10 +198,12 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
         return get_model(f"{agent.PROVIDER}/{bare}")
     if local.is_dir() or (local.is_file() and is_gguf(name)):
         folder = _weights(Path(unpacked(name)))
+        # Of a file its own name: in a hub's cache it is a link to one that is named by its digest.
+        shown = f"hf/{(local.resolve() if local.is_dir() else local).name}"
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
-        set_model_info(f"hf/{local.resolve().name}", ModelInfo(context_length=_window(folder)))
+        set_model_info(shown, ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
-        return _of_inspect(f"hf/{local.resolve().name}", arguments, budget, greedy=temperature == 0)
+        return _of_inspect(shown, arguments, budget, greedy=temperature == 0)
     if local.is_file():
         raise InputError(
             f"the model {name!r} is a file; expected a GGUF file (NAME.gguf), a folder with config.json and weights, or a backend"

@@ -3,22 +3,25 @@ cannot be saved. Importing this module imports neither torch nor gguf.
 """
 
 import hashlib
-import tempfile
 from errno import ENOSPC
 from importlib.metadata import version
 from os import strerror
 from pathlib import Path
-from shutil import disk_usage
+from shutil import disk_usage, rmtree
 from textwrap import shorten
 from typing import Any, Final, cast
 
-from filelock import FileLock
+import orjson
+from filelock import FileLock, Timeout
 
 from refinesynth.errors import InputError, StorageError
 from refinesynth.extras import check_installed
 from refinesynth.files.output_folder import CACHE, cache_folder
 
 _MAGIC: Final = b"GGUF"
+_UNFINISHED: Final = "unfinished-"
+_WRITTEN: Final = "unpacked.json"
+"""File with the names and sizes of all others of an unpacked folder."""
 _COMPARED: Final = 4096
 """Rows of embedding and head that are compared."""
 _SAME: Final = 0.9
@@ -61,16 +64,45 @@ def unpacked(name: str) -> str:
     folder = cache_folder().absolute() / "gguf" / f"{Path(name).stem}-{digest.hexdigest()[:12]}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_unfinished(folder.parent)
         with FileLock(f"{folder}.lock"):  # ranks that need it wait for the first
-            if not folder.is_dir():
-                with tempfile.TemporaryDirectory(dir=folder.parent, prefix="unfinished-") as made:
-                    _unpack(Path(name), Path(made) / "model")
-                    (Path(made) / "model").rename(folder)
+            if not _is_whole(folder):
+                made = folder.with_name(f"{_UNFINISHED}{folder.name}")
+                rmtree(folder, ignore_errors=True)
+                rmtree(made, ignore_errors=True)
+                try:
+                    _unpack(Path(name), made)
+                    made.rename(folder)
+                finally:
+                    rmtree(made, ignore_errors=True)
     except OSError as error:
         raise StorageError(
             f"{name!r} cannot be unpacked to {folder}: {error}; make room (4 bytes per parameter), or set {CACHE} to another folder"
         ) from error
     return str(folder)
+
+
+def _remove_unfinished(cache: Path) -> None:
+    """Remove folders of processes that ended before they were done: their locks are free."""
+    for left in cache.glob(f"{_UNFINISHED}*"):
+        try:
+            with FileLock(cache / f"{left.name.removeprefix(_UNFINISHED)}.lock", timeout=0):
+                rmtree(left, ignore_errors=True)
+        except Timeout:
+            continue
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {one.name: one.stat().st_size for one in folder.iterdir() if one.name != _WRITTEN}
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether all files that were written are there, each in its size."""
+    try:
+        written: dict[str, int] = orjson.loads((folder / _WRITTEN).read_bytes())
+        return written.items() <= _sizes(folder).items()
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _unpack(path: Path, folder: Path) -> None:
@@ -87,8 +119,12 @@ def _unpack(path: Path, folder: Path) -> None:
         ) from error
     if disk_usage(folder.parent).free < 4 * model.num_parameters():
         raise OSError(ENOSPC, strerror(ENOSPC))
-    model.save_pretrained(str(folder))
-    tokenizer.save_pretrained(str(folder))
+    try:
+        model.save_pretrained(str(folder))
+        tokenizer.save_pretrained(str(folder))
+    except Exception as error:  # safetensors and tokenizers have kinds of their own for a full disk
+        raise OSError(str(error)) from error
+    (folder / _WRITTEN).write_bytes(orjson.dumps(_sizes(folder)))
 
 
 def _dequantized(path: Path) -> Any:

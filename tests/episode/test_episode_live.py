@@ -129,10 +129,14 @@ async def test_what_fails_otherwise_or_without_a_mistake_before_it_goes_back_no_
     leaks = [(player(action, "As the DM, I know where it is."), TAKE[1]) for action in ("take key", "open box")]
     stage = live(*OPEN, *WRONG, *leaks[0], *leaks[1], *leaks[0], *TAKE, *EARLY, *PUT)
     assert (await stage.play()).accepted
-    stage = live(*leaks[0], *leaks[0], *GOOD)
+    stage = live(*leaks[0], *leaks[0], *leaks[0], *GOOD)
     outcome = await stage.play()
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
+    told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
+    assert [given is not None for given in told[:5]] == [False, True, True, True, False], (
+        "there is nothing to take back"
+    )
 
 
 @pytest.mark.parametrize(("turns", "least", "kept"), [

@@ -301,3 +301,77 @@ async def test_a_student_that_goes_to_and_fro_is_stuck_and_played_to_the_end() -
     settings: dict[str, Any] = {"terse": True, "max_mistakes": 9, "script_rules": rules.script()}
     (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
     assert acts(trajectory) == [(False, None)] * 5 + [(False, "repairer")] * 2
+
+
+def script_with(*more: dict[str, Any]) -> Script:
+    script = SHED_GROUNDED.model_dump(mode="json")
+    return SHED_GROUNDED.model_validate({**script, "actions": [*script["actions"], *more]})
+
+
+LOOK: dict[str, Any] = {
+    "name": "look around",
+    "pattern": "^look around$",
+    "reveals": "You see a bench and a box.",
+}
+CLOSE: dict[str, Any] = {
+    **SHED_GROUNDED.actions[0].model_dump(mode="json"),
+    "name": "close {thing}",
+    "description": "Closes it.",
+    "pattern": r"^close (?P<thing>[a-z]+)$",
+    "requires": [{"condition": "state.things[thing].open", "kind": "logic", "hint": "The {thing} is closed already."}],
+    "effects": [{"op": "set", "path": "/things/{thing}/open", "value": False}],
+    "reveals": "The {thing} closes.",
+}
+CIRCLES: dict[str, tuple[tuple[str, ...], int, int, int]] = {
+    "changes nothing": (("look around",) * 9, 3, 0, 9),
+    "there and back": (("open box", "close box") * 9, 5, 0, 9),
+    "refused": (("take saw",) * 9, 1, 1, 9),
+    "refused, and in vain": (("open bench",) * 9, 1, 1, 9),
+    "refused after something right": (("open box", *("take saw",) * 9), 2, 1, 9),
+    "refused in the last draft": (("take saw",) * 9, 1, 0, 1),
+}
+"""Actions of the student, how many of them are kept, refused drafts, and the most drafts."""
+
+
+@pytest.mark.parametrize("repairer", ["planner", "model"])
+@pytest.mark.parametrize("case", CIRCLES)
+async def test_however_a_student_goes_round_it_is_played_to_the_end_by_its_teacher(case: str, repairer: str) -> None:
+    actions, kept, refused, drafts = CIRCLES[case]
+    stage = grounded(actions, script=script_with(LOOK, CLOSE))
+    steps = ("open box", "take key", "put key on bench")
+    teacher = Scripted([said(player(one)) for one in steps if one not in actions])
+    settings = settings_for(
+        "grounded",
+        mistakes=natural(),
+        repairer=repairer,
+        terse=True,
+        max_mistakes=9,
+        attempts=Attempts(drafts=drafts),
+    )
+    models = stage.models(Role.SCRIPT_WRITER, Role.PLAYER)
+    if repairer == "model":
+        models[Role.REPAIRER] = teacher.model
+    outcome = await play_episode(PERSONA, index=3, settings=settings, models=models)
+    (trajectory,) = outcome.trajectories
+    found = acts(trajectory)
+    assert [by for _, by in found] == [None] * kept + ["repairer"] * (len(found) - kept)
+    assert [one.code for draft in outcome.refused for one in draft.violations] == ["mistake_repeated"] * refused
+
+
+async def test_after_a_draft_was_given_up_the_student_is_told_again_before_it_counts_as_stuck() -> None:
+    stage = grounded(("take saw",) * 20)
+    attempts = Attempts(drafts=4, scripts=1)
+    outcome = await stage.play(terse=True, max_mistakes=9, stuck="give_up", attempts=attempts)
+    codes = [one.code for draft in outcome.refused for one in draft.violations]
+    assert codes == ["mistake_repeated", "stuck"] * 2
+
+
+async def test_a_repairers_action_is_read_leniently_too() -> None:
+    stage = grounded(("open box", "take saw", "put key on bench"))
+    teacher = Scripted([said(player("Take the key."))])
+    models = {**stage.models(Role.SCRIPT_WRITER, Role.PLAYER), Role.REPAIRER: teacher.model}
+    settings = settings_for("grounded", mistakes=natural(), repairer="model", terse=True, match="lenient")
+    outcome = await play_episode(PERSONA, index=3, settings=settings, models=models)
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns[4] == player("take key").model_copy(update={"by": "repairer"})
+    assert outcome.salvaged == {"action in other words": 1}

@@ -173,6 +173,25 @@ def test_a_file_that_is_no_gguf_model_is_said(tmp_path: Path, monkeypatch: pytes
     assert str(open_model("openai/model.gguf", temperature=0.0, settings={})) == "refinesynth/openai/model.gguf"
 
 
+def test_a_gguf_file_behind_a_link_is_named_as_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As in the hub's cache."""
+    monkeypatch.chdir(tmp_path)
+    Path("0a1b2c").write_bytes(b"GGUF")
+    Path("small-q8.gguf").symlink_to("0a1b2c")
+    Path("config.json").write_text("{}")
+
+    def opened(name: str, **_: Any) -> str:
+        return name
+
+    def unpacked(_: str) -> str:
+        return str(tmp_path)
+
+    monkeypatch.setattr("refinesynth.evaluate.models.unpacked", unpacked)
+    monkeypatch.setattr("refinesynth.evaluate.models.get_model", opened)
+    for name in ("small-q8.gguf", "./small-q8.gguf", str(tmp_path / "small-q8.gguf")):
+        assert str(open_model(name, temperature=0.0, settings={})) == "hf/small-q8.gguf"
+
+
 def test_vllm_is_a_server_that_runs():
     assert str(open_model("vllm/mine", temperature=0.0, settings={})) == "refinesynth/hosted_vllm/mine"
 

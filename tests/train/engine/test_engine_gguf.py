@@ -11,7 +11,9 @@ import engine_toys as toys
 import pytest
 import tiny
 import torch
+from filelock import FileLock
 from peft import AutoPeftModelForCausalLM
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refinesynth.errors import ConfigurationError, InputError, StorageError
@@ -114,6 +116,34 @@ def test_a_file_is_unpacked_once_and_again_when_it_has_changed(cache: Path):
     assert second != first
     assert not torch.equal(logits(opened(first)), logits(opened(second)))
     assert {one.name for one in cache.iterdir() if one.is_dir()} == {Path(first).name, Path(second).name}
+
+
+@pytest.mark.parametrize("lost", ["model.safetensors", "config.json", "tokenizer.json", "unpacked.json", "cut"])
+def test_a_damaged_folder_is_unpacked_again_and_unfinished_ones_are_removed(lost: str, cache: Path):
+    write_gguf(Path("toy.gguf"), toys.model(**SIZES))
+    folder = Path(unpacked("toy.gguf"))
+    if lost == "cut":
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-100])
+    else:
+        (folder / lost).unlink()
+    own, other, busy = [cache / f"unfinished-{name}" for name in (folder.name, "other", "busy")]
+    for one in (own, other, busy):
+        one.mkdir()
+    with FileLock(cache / "busy.lock"):
+        assert logits(opened("toy.gguf")).shape[-1] == SIZES["vocab_size"]
+    assert {one for one in cache.iterdir() if one.is_dir()} == {folder, busy}
+
+
+def test_a_failure_of_safetensors_to_write_is_said(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise SafetensorError("I/O error: No space left on device")
+
+    write_gguf(Path("toy.gguf"), toys.model(**SIZES))
+    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
+    with pytest.raises(StorageError, match=r"'toy\.gguf' cannot be unpacked to .*No space left on device; make room"):
+        unpacked("toy.gguf")
+    assert [one for one in cache.iterdir() if one.is_dir()] == []
 
 
 def damaged(start: bytes, length: int | None = None) -> Callable[[], object]:
