@@ -45,6 +45,10 @@ def config(folder: Path) -> dict[str, Any]:
     return {**found, "versions": None}
 
 
+BOUNDS = {"player": 512, "dungeon_master": 768}
+"""Default bounds of a new run."""
+
+
 @pytest.mark.long
 async def test_it_goes_on_and_ends_as_if_nothing_had_happened(before: tuple[Named, Path]) -> None:
     play, folder = before
@@ -64,6 +68,12 @@ async def test_the_same_answers_give_the_same_bytes(before: tuple[Named, Path]) 
         assert (folder / "new" / file).read_bytes() == (folder / "finished" / file).read_bytes()
     new, begun = config(folder / "new"), config(folder / "begun")
     later = {key: new.pop(key) for key in new.keys() - begun.keys()}
+    bounds = {role: model["max_tokens"] for role, model in new["models"].items()}
+    assert {role: bound for role, bound in bounds.items() if bound is not None} == {
+        role: BOUNDS[role] for role in bounds.keys() & BOUNDS.keys()
+    }
+    for role, model in begun["models"].items():
+        model["max_tokens"] = bounds[role]  # runs that were begun before have none
     assert new == begun
     assert later == PlaySettings().model_dump(mode="json", include=set(later)), "a later setting stands at its default"
 
