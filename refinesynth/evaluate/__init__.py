@@ -78,7 +78,8 @@ def evaluate(
     Args:
         model: A folder with a model, a GGUF file, a backend or litellm model string, hf/NAME, vllm/NAME, or a control:
             random, first, or oracle, which plays the known solution of a grounded world.
-        tasks: held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN.
+        tasks: held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN,
+            recovery:RUN.
         data: Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from.
         output: Folder of the logs; by default evals/MODEL. What is there is gone on with.
         limit: Instances of each benchmark at most, the first ones.

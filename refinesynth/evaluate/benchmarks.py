@@ -10,9 +10,11 @@ from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.published import HELD_OUT
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Compat, Instance, Source
 
-NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes")
+NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes", "recovery")
 
-_OBJECTS = {name: "worlds:MISTAKES" if name == "mistakes" else f"{name}:BENCHMARK" for name in NAMES}
+_OBJECTS = {name: f"{name}:BENCHMARK" for name in NAMES} | {
+    name: f"worlds:{name.upper()}" for name in ("mistakes", "recovery")
+}
 
 TABLE = Table(
     "benchmark",

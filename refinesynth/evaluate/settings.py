@@ -48,7 +48,8 @@ class Evaluation(TaskSettings):
     """A folder with a model, a GGUF file, a backend or litellm model string, hf/NAME, vllm/NAME, or a control: random,
     first, or oracle, which plays the known solution of a grounded world."""
     tasks: Annotated[str, Option(INPUT, "NAME,...", required=True)]
-    """held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN."""
+    """held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN,
+    recovery:RUN."""
     output: Annotated[Path | None, Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
     """Folder of the logs; by default evals/MODEL. What is there is gone on with."""
     limit: Annotated[FromOne | None, Option(LIMITS, "N")] = None

@@ -41,9 +41,10 @@ def write_log(
     status: str = "success",
     created: str = "2026-11-01T10:00:00+00:00",
     stopped: str = "done",
+    levels: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Path:
-    """Write one log; `settings` stand beside compat, steps and reflexion, or take their place."""
+    """Write one log; `settings` stand beside compat, steps and reflexion, or take their place; `levels` by instance."""
     about = {
         "benchmark": benchmark,
         "argument": argument,
@@ -67,7 +68,7 @@ def write_log(
                 metadata={"refinesynth": about},
             ),
             "samples": [
-                _sample(instance, epoch, value, stopped)
+                _sample(instance, epoch, value, stopped, (levels or {}).get(instance, "easy"))
                 for instance, values in episodes.items()
                 for epoch, value in enumerate(values, start=1)
             ],
@@ -79,10 +80,10 @@ def write_log(
     return path
 
 
-def _sample(instance: str, epoch: int, value: Mapping[str, float] | None, stopped: str) -> EvalSample:
+def _sample(instance: str, epoch: int, value: Mapping[str, float] | None, stopped: str, level: str) -> EvalSample:
     error = {"message": "the environment died", "traceback": "", "traceback_ansi": ""}
     rates = {name: nan if rate is None else rate for name, rate in COUNTS.rates.items()}
-    about = {"counts": asdict(COUNTS), "level": "easy", "stopped": stopped, "faults": ["it died"]}
+    about = {"counts": asdict(COUNTS), "level": level, "stopped": stopped, "faults": ["it died"]}
     score = Score(value={**(value or {}), **rates}, metadata=about)
     return EvalSample.model_validate(
         {

@@ -11,6 +11,7 @@ from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.cells import Comparison
 from refinesynth.evaluate.comparing.comparison import compare
 from refinesynth.evaluate.comparing.published import HELD_OUT, INSTANCES, ROWS, held_out
+from refinesynth.evaluate.comparing.writing import write_comparison
 
 
 def rows(comparison: Comparison, table: str, **where: str) -> list[dict[str, Any]]:
@@ -311,3 +312,42 @@ def test_a_task_without_a_scored_episode_is_left_out_and_said(tmp_path: Path) ->
     found = compare([tmp_path])
     assert [one["task"] for one in rows(found, "scores")] == ["babyai"]
     assert said(found, "worlds: failed and left out: 1 of 1 episodes")
+
+
+def test_scores_by_level(tmp_path: Path) -> None:
+    levels = {f"{at:03}": ("hard", "easy")[at % 2] for at in range(8)}
+    write_log(tmp_path, "babyai", flat(4, 8), levels=levels)
+    found = rows(compare([tmp_path]), "levels")
+    assert [(one["level"], one["instances"], one["success"].mean) for one in found] == [
+        ("level easy", 4, 0.5),
+        ("level hard", 4, 0.5),
+    ]
+    assert rows(compare([tmp_path]), "grid") == []
+    other = tmp_path / "other"
+    write_log(other, "babyai", flat(4, 8))  # all of one level
+    assert rows(compare([other]), "levels") == []
+
+
+def test_repairs_by_kind_and_position_of_the_mistake(tmp_path: Path) -> None:
+    marks = ["kind=place position=early row=1", "kind=place position=late row=loop", "kind=logic position=late row=1"]
+    episodes = {f"{at:03}": [{"success": 0.0, "progress": 0.5, "repaired": float(at % 2)}] for at in range(12)}
+    write_log(
+        tmp_path / "a", "recovery", episodes, argument="runs/x", levels={id_: marks[int(id_) % 3] for id_ in episodes}
+    )
+    found = compare([tmp_path / "a"])
+    assert [one["level"] for one in rows(found, "levels")] == [
+        "kind logic",
+        "kind place",
+        "position early",
+        "position late",
+        "row 1",
+        "row loop",
+    ]
+    place = row(found, "levels", level="kind place")
+    assert (place["instances"], place["repaired"].mean) == (8, 0.5)
+    grid = {one["kind"]: [one[each].value for each in ("early", "middle", "late")] for one in rows(found, "grid")}
+    assert grid == {"logic": [None, None, 0.5], "place": [0.5, None, 0.5]}
+    paths = write_comparison(found, tmp_path / "out")
+    picture = next(path for path in paths if path.name == "recovery.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert "Repaired by kind and position" in (tmp_path / "out" / "compare.md").read_text()

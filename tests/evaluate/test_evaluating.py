@@ -18,7 +18,7 @@ from refinesynth.cli import app
 from refinesynth.episode.ruled import EXCUSES
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.evaluate import benchmarks
-from refinesynth.evaluate.environments.environment import Benchmark, Instance, Source
+from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Instance, Source
 from refinesynth.evaluate.environments.worlds import GroundedWorld
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
@@ -195,6 +195,49 @@ def test_the_oracle_goes_on_from_every_mistake(mistaken: Path, tmp_path: Path):
     assert value(only(log))["success"] == 1.0
 
 
+def erring(*actions: str) -> Trajectory:
+    """A play of these actions, whatever comes of them."""
+    world, state = World(SHED_GROUNDED), SHED_GROUNDED.environment
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    for action in actions:
+        ruling = world.step(state, action)
+        state = ruling.state
+        turns += [player(action, "hm"), dm(ruling.text, ruling.kind or "")]
+    return trajectory(*turns, script=SHED_GROUNDED)
+
+
+def test_a_play_goes_on_behind_each_stretch_of_mistakes_and_its_repair_is_measured(tmp_path: Path):
+    one = erring("take key", "take key", "open box", "sing", "take saw", "take key", "sing")
+    flags = [turn.flagged for turn in one.turns if isinstance(turn, DungeonMasterTurn)]
+    assert flags == [True, True, False, True, True, False, True]
+    file = tmp_path / "erring.jsonl"
+    file.write_bytes(one.to_json() + b"\n" + one.to_json() + b"\n")
+    found = benchmarks.read_instances("recovery", argument=str(file))
+    assert len(found) == 6
+    assert len({one.id for one in found}) == 6
+    levels = [dict(part.split("=") for part in one.level.split()) for one in found[:3]]
+    assert [(level["position"], level["row"]) for level in levels] == [
+        ("early", "loop"),
+        ("middle", "2"),
+        ("late", "1"),
+    ]
+    assert levels[2]["kind"] == "parameter"
+    environment = GroundedWorld(compat="repaired")
+    start = environment.reset(found[0])
+    assert [(each.action, each.refused) for each in start.history] == [("take key", True)] * 2
+    assert environment.step("sing").measures == {"repaired": 0.0}
+    assert environment.step("open box").measures == {"repaired": 1.0}
+    assert environment.step("sing").measures == {"repaired": 1.0}
+    environment.reset(benchmarks.read_instances("worlds", argument=str(file))[0])
+    assert environment.step("sing").measures == {}
+    damaged = replace(found[0], data={**found[0].data, "turns": found[0].data["turns"][2:]})
+    with pytest.raises(BadInstance, match="cannot be executed"):
+        environment.reset(replace(damaged, data={**damaged.data, "turns": [*damaged.data["turns"], {"role": "x"}]}))
+    (log,) = evaluate(Evaluation(model="oracle", tasks=f"recovery:{file}", output=tmp_path / "logs"))
+    for sample in log.samples or ():
+        assert value(sample)["success"] == value(sample)["repaired"] == 1.0
+
+
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.99])
 def test_the_oracle_takes_again_what_slipped(mistaken: Path, tmp_path: Path, share: float):
     lines = [json.dumps({**json.loads(line), "slips": share}) for line in mistaken.read_bytes().splitlines()]
@@ -206,7 +249,7 @@ def test_the_oracle_takes_again_what_slipped(mistaken: Path, tmp_path: Path, sha
 
 
 @pytest.mark.parametrize("slips", [2, -1, 1, "often", True, None, [0.2], float("nan")])
-@pytest.mark.parametrize("task", ["worlds", "mistakes"])
+@pytest.mark.parametrize("task", ["worlds", "mistakes", "recovery"])
 def test_a_share_that_slips_is_a_share(mistaken: Path, task: str, slips: object):
     first = json.loads(mistaken.read_bytes().splitlines()[0])
     mistaken.write_text(json.dumps({**first, "slips": slips}) + "\n", encoding="utf-8")
@@ -234,8 +277,9 @@ def test_a_control_that_has_no_action_left_ends_its_episode(tmp_path: Path, monk
 def test_a_run_without_mistakes_has_none_to_go_on_from(mistaken: Path):
     clean = mistaken.with_name("clean.jsonl")
     clean.write_bytes(mistaken.read_bytes().splitlines(keepends=True)[1])
-    with pytest.raises(InputError, match=r"no trajectory in .* has a mistake to begin behind"):
-        benchmarks.read_instances("mistakes", argument=str(clean))
+    for name in ("mistakes", "recovery"):
+        with pytest.raises(InputError, match=r"no trajectory in .* has a mistake to begin behind"):
+            benchmarks.read_instances(name, argument=str(clean))
 
 
 def test_what_slips_is_no_mistake_and_succeeds_on_another_try():

@@ -143,7 +143,7 @@ class Comparison:
 
     models: Mapping[str, str]
     tables: Sequence[Table]
-    """main, scores, further, differences, epochs, perturbations and behaviour, as far as they have rows."""
+    """main, scores, further, differences, levels, grid, epochs, perturbations and behaviour, as far as they have rows."""
     warnings: Sequence[str] = ()
     """Reasons why figures are incomplete or hard to compare."""
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.cells import Bounds, Cell, Comparison, Number, Pair, Passes, Share, Table
+from refinesynth.evaluate.comparing.cells import NOTHING, Bounds, Cell, Comparison, Number, Pair, Passes, Share, Table
 from refinesynth.evaluate.comparing.published import HELD_OUT, HELD_OUT_TASK, INSTANCES, WEIGHTS, main_table
-from refinesynth.evaluate.comparing.reading import Played, read_evaluation
+from refinesynth.evaluate.comparing.reading import THIRDS, Played, read_evaluation
 from refinesynth.evaluate.comparing.statistics import Floats, Parts, change, estimate, pass_hat, sign_test, spread
 
 Evaluations = Mapping[str, Sequence[Played]]
@@ -17,13 +17,14 @@ Evaluations = Mapping[str, Sequence[Played]]
 Rows = Iterator[tuple[Cell, ...]]
 _CORE = ("success", "progress")
 _BY = ("task", "evaluation")
+_REPAIRED = "repaired"
 
 
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
     """All tables that have rows; of unfinished tasks only the bounds of the score."""
     whole = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
     found = [_main(evaluations, whole, paper=paper), _scores(evaluations), _further(whole), _differences(whole)]
-    found += [_epochs(whole), _perturbations(whole), _behaviour(whole)]
+    found += [_levels(whole), _grid(whole), _epochs(whole), _perturbations(whole), _behaviour(whole)]
     return [table for table in found if table.rows]
 
 
@@ -87,6 +88,47 @@ def _further(evaluations: Evaluations) -> Table:
         if measure not in _CORE
     ]
     return Table("further", "Further measures in %, with 95 % intervals", (*_BY, "measure", "mean"), 3, rows)
+
+
+def _levels(evaluations: Evaluations) -> Table:
+    """Scores by the levels of the instances, where there are several."""
+    found = [
+        (one, name, f"{group} {cell}", mask)
+        for name, one in _by_task(evaluations)
+        for group, cells in one.cells().items()
+        if len(cells) > 1
+        for cell, mask in cells.items()
+    ]
+    measures = (*_CORE, *([_REPAIRED] if any(_REPAIRED in one.measures for one, *_ in found) else []))
+    rows = [
+        (
+            one.task,
+            name,
+            level,
+            int(mask.sum()),
+            *(estimate([(1.0, one.means(each)[mask])]) if each in one.measures else NOTHING for each in measures),
+        )
+        for one, name, level, mask in found
+    ]
+    columns = (*_BY, "level", "instances", *measures)
+    return Table("levels", "Scores by level in %, with 95 % intervals", columns, 4, rows)
+
+
+def _grid(evaluations: Evaluations) -> Table:
+    """Repairs by the kind of the mistake and its position."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, one in _by_task(evaluations):
+        cells = one.cells()
+        if _REPAIRED in one.measures and cells.keys() >= {"kind", "position"}:
+            repaired = one.means(_REPAIRED)
+            for kind, mask in cells["kind"].items():
+                both = [mask & cells["position"].get(each, np.zeros(len(mask), bool)) for each in THIRDS]
+                rows.append((one.task, name, kind, *(Share(_mean(repaired[each])) for each in both)))
+    return Table("grid", "Repaired by kind and position of the mistake, %", (*_BY, "kind", *THIRDS), 3, rows)
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
 def _differences(evaluations: Evaluations) -> Table:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.cells import Bounds
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _NEEDED = ("success", "progress")
 _SETTINGS = ("compat", "steps", "reflexion", "shots")
+THIRDS = ("early", "middle", "late")
+"""Positions of a mistake, in their order."""
 _RATES = frozenset(Counts().rates)
 """Measures of single episodes that are computed from the counts over many."""
 
@@ -41,6 +44,8 @@ class Played:
     """Reasons why its figures are incomplete."""
     missing: int = 0
     """Episodes of an unfinished log that have no score."""
+    levels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Instance to its level; those without one are left out."""
 
     def bounds(self, measure: str) -> Bounds:
         found = self.measures[measure]
@@ -52,6 +57,21 @@ class Played:
         """Mean over epochs for each instance."""
         return np.nanmean(self.measures[measure], axis=1)
 
+    def cells(self) -> dict[str, dict[str, NDArray[np.bool_]]]:
+        """Group to its cells, as masks of the instances: `kind=place` is the cell `place` of the group `kind`, a level
+        without such marks a cell of the group `level`.
+        """
+        found: dict[str, dict[str, list[str]]] = {}
+        for id_ in self.ids:
+            level = self.levels.get(id_, "")
+            for part in level.split() if "=" in level else filter(None, [level]):
+                group, _, cell = part.rpartition("=")
+                found.setdefault(group or "level", {}).setdefault(cell, []).append(id_)
+        return {
+            group: {cell: np.isin(self.ids, cells[cell]) for cell in sorted(cells, key=_in_order)}
+            for group, cells in found.items()
+        }
+
     def shares(self, other: "Played") -> bool:
         return not set(self.ids).isdisjoint(other.ids)
 
@@ -59,6 +79,11 @@ class Played:
         """The other's means less these, for the instances that both have, in the order of ids."""
         mine, theirs = (dict(zip(one.ids, one.means(measure), strict=True)) for one in (self, other))
         return np.array([theirs[id_] - mine[id_] for id_ in self.ids if id_ in theirs])
+
+
+def _in_order(cell: str) -> tuple[int, str]:
+    """Thirds of a play in their order, others by name."""
+    return (THIRDS.index(cell) if cell in THIRDS else -1), cell
 
 
 class _Log(NamedTuple):
@@ -124,8 +149,16 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
         measures=_measures(episodes, ids, epochs),
         counts=sum((_counts(one) for one in log.samples if _values(one) is not None), Counts()),
         remarks=tuple(_remarks(logs)),
+        levels=dict(_levels(log)),
         missing=0 if log.finished else max(_asked(log), len(log.samples)) - len(episodes),
     )
+
+
+def _levels(log: _Log) -> Iterator[tuple[str, str]]:
+    for one in log.samples:
+        score = (one.scores or {}).get(SCORE)
+        if score is not None and (level := str((score.metadata or {}).get("level") or "")):
+            yield str(one.id), level
 
 
 def _remarks(logs: Sequence[_Log]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from refinesynth._version import __version__
-from refinesynth.evaluate.comparing.cells import Comparison, Estimate, Table
+from refinesynth.evaluate.comparing.cells import Comparison, Estimate, Share, Table
 from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
 from refinesynth.text.printable import one_line
 
@@ -14,6 +14,8 @@ _BAR = 0.24
 _TALLEST = 200
 """Most inches of a picture, which bounds memory."""
 _LONGEST = 40
+_DARK = 60
+"""Per cent above which a cell of a heat map is dark."""
 
 
 def draw(scores: Table) -> bytes:
@@ -60,11 +62,41 @@ def draw(scores: Table) -> bytes:
     return png.getvalue()
 
 
+def draw_grid(grid: Table) -> bytes:
+    """A PNG with a heat map for each task and evaluation: kinds of mistakes by their position."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    groups = list(dict.fromkeys(row[:2] for row in grid.rows))
+    figure: Any = Figure(figsize=(6, min(_TALLEST, 0.5 + 2.2 * len(groups))), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    positions = grid.columns[grid.labels :]
+    for panel, group in zip(figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True):
+        rows = [row for row in grid.rows if row[:2] == group]
+        shares = [[cell.value for cell in row[grid.labels :] if isinstance(cell, Share)] for row in rows]
+        values = [[float("nan") if share is None else 100 * share for share in row] for row in shares]
+        panel.imshow(values, vmin=0, vmax=100, cmap="Blues", aspect="auto")
+        panel.set_xticks(range(len(positions)), positions)
+        panel.set_yticks(range(len(rows)), [one_line(str(row[2]), most=_LONGEST) for row in rows], parse_math=False)
+        panel.set_title(one_line(": ".join(map(str, group)), most=2 * _LONGEST), fontsize=9, parse_math=False)
+        for at, row in enumerate(values):
+            for place, value in enumerate(row):
+                if value == value:  # noqa: PLR0124 - nan is an empty cell
+                    color = "white" if value > _DARK else "black"
+                    panel.text(place, at, f"{value:.0f}", ha="center", va="center", fontsize=9, color=color)
+    figure.suptitle(grid.title, fontsize=10)
+    png = BytesIO()
+    figure.savefig(png, format="png", metadata={"Software": None})
+    return png.getvalue()
+
+
 _PAGE: Final = Path(__file__).with_name("page.html.jinja")
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write (or replace) the four files; no picture if no task is finished. Raises StorageError."""
+    """Write (or replace) the files; no picture if no task is finished, and one of repairs with `recovery`. Raises
+    StorageError.
+    """
     paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
     scores = next((table for table in comparison.tables if table.name == "scores"), None)
     png = b"" if scores is None else draw(scores)
@@ -74,6 +106,9 @@ def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
     if png:
         paths["png"] = folder / "compare.png"
         write_file(paths["png"], png)
+    if grid := next((table for table in comparison.tables if table.name == "grid"), None):
+        paths["grid"] = folder / "recovery.png"
+        write_file(paths["grid"], draw_grid(grid))
     return list(paths.values())
 
 

@@ -2,8 +2,9 @@
 
 Introduction, goal, actions and observations are those of a grounded run with `terse`, so the chat is that of training.
 `worlds:runs/held-out` names a run or a file of trajectories. `mistakes:` begins after the first mistake of each
-trajectory, whose turns so far stand in the chat, and tests its repair. A record may hold `slips`, the share of right
-actions that fail for a moment.
+trajectory, whose turns so far stand in the chat, and tests its repair. `recovery:` begins behind each stretch of
+mistakes, with their kind, position and number as level, and measures whether they are repaired. A record may hold
+`slips`, the share of right actions that fail for a moment.
 """
 
 import json
@@ -32,6 +33,12 @@ from refinesynth.world.chance import as_written
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.ground import some_ground_actions
 
+_POSITIONS = ("early", "middle", "late")
+"""Thirds of a play."""
+
+_MOST_IN_A_ROW = 3
+"""Mistakes in a row above which they are counted together."""
+
 _MOST_LISTED = 2_000
 """Ground actions that `valid_actions` tries; above, every action has its share."""
 
@@ -43,14 +50,18 @@ class GroundedWorld:
         """`compat` makes no difference."""
         del compat
         self._played: GroundedEnvironment | None = None
+        self._measured = False
 
     def reset(self, instance: Instance, /) -> Start:
+        self._measured = False
         try:
             script = Script.model_validate(instance.data["script"])
+            if "turns" in instance.data:
+                return self._behind(script, instance)
             history = tuple(Exchange(*one) for one in instance.data.get("before", ()))
             # A history was played in the environment as it is written.
             self._played = GroundedEnvironment(as_written(script) if history else script)
-            self._played.reset(int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16))
+            self._played.reset(_seed(instance))
             failed_by_chance = set(instance.data.get("transient", ()))
             for at, one in enumerate(history):
                 if at not in failed_by_chance:  # such an action left the world as it was
@@ -58,8 +69,17 @@ class GroundedWorld:
             self._played.slips = float(instance.data.get("slips", 0))
         except (KeyError, TypeError, ValueError, RulebookError) as error:
             raise BadInstance(f"the world {instance.id!r} cannot be executed: {error}") from error
-        actions = tuple(Action(spec.name, spec.description, spec.parameters) for spec in script.actions)
-        return Start("", script.goal, actions, script.introduction, history)
+        return _start(script, history)
+
+    def _behind(self, script: Script, instance: Instance) -> Start:
+        """Begin behind the turns of an instance; raises ValueError: they are no play of this world."""
+        draft = Draft.model_validate({"script": script, "turns": instance.data["turns"]})
+        turns = [turn for turn in draft.turns if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
+        self._played = GroundedEnvironment(script)
+        self._played.reset(_seed(instance), before=turns)
+        self._played.slips = float(instance.data.get("slips", 0))
+        self._measured = True
+        return _start(script, tuple(Exchange(*one) for one in _exchanges(turns)))
 
     @property
     def _now(self) -> GroundedEnvironment:
@@ -71,7 +91,16 @@ class GroundedWorld:
         """Take an action. One that slips is not refused."""
         ruled, _ = self._now.rule(action)
         refused = ruled.ruling.kind is not None and not ruled.transient
-        return Step(ruled.text, self._now.progress, ruled.done, ruled.done, refused=refused, slipped=ruled.transient)
+        measures = {"repaired": float(self._now.recovered)} if self._measured else {}
+        return Step(
+            ruled.text,
+            self._now.progress,
+            ruled.done,
+            ruled.done,
+            refused=refused,
+            measures=measures,
+            slipped=ruled.transient,
+        )
 
     def valid_actions(self) -> Sequence[str]:
         world, state = self._now.world, self._now.state
@@ -88,6 +117,21 @@ class GroundedWorld:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _seed(instance: Instance) -> int:
+    return int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16)
+
+
+def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
+    actions = tuple(Action(spec.name, spec.description, spec.parameters) for spec in script.actions)
+    return Start("", script.goal, actions, script.introduction, history)
+
+
+def _exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> Iterator[tuple[str, str, str, bool]]:
+    for act, answer in pairwise(turns):
+        if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
+            yield act.thought, act.action, answer.observation, answer.flagged
 
 
 def _instances(source: Source) -> list[Instance]:
@@ -132,6 +176,41 @@ def _begun(source: Source) -> list[Instance]:
     if not found:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
     return list(found.values())
+
+
+def _recoveries(source: Source) -> list[Instance]:
+    """Each trajectory up to the end of each stretch of mistakes."""
+    found: dict[str, Instance] = {}
+    for number, record, script, path in _grounded(source, "recovery"):
+        try:
+            turns = Draft.model_validate({"script": script, "turns": record["turns"]}).turns
+        except (KeyError, ValueError) as error:
+            raise BadInstance(f"line {number} of {path!r} is no trajectory: {error}") from error
+        for end, level in _stretches([turn for turn in turns if isinstance(turn, PlayerTurn | DungeonMasterTurn)]):
+            name = f"{record.get('id') or number} turn {end}"
+            name = name if name not in found else f"{name} of line {number}"
+            data = {"script": script, "turns": record["turns"][:end], **_slips(record, number, path)}
+            found[name] = Instance(name, data, level)
+    if not found:
+        raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
+    return list(found.values())
+
+
+def _stretches(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> Iterator[tuple[int, str]]:
+    """Number of turns up to the end of each stretch of mistakes, and its level: kind, position and number of mistakes."""
+    asked = [
+        (at + 1, act.action, answer)
+        for at, (act, answer) in enumerate(pairwise(turns), 1)
+        if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
+    ]
+    row: list[str] = []
+    for number, (end, action, answer) in enumerate(asked):
+        row = [*row, action] if answer.flagged else []
+        ends = number + 1 == len(asked) or not asked[number + 1][2].flagged
+        if row and ends and answer.mistake_kind is not None:
+            position = _POSITIONS[3 * number // len(asked)]
+            count = "loop" if len(row) > 1 and len(set(row)) == 1 else str(min(len(row), _MOST_IN_A_ROW))
+            yield end, f"kind={answer.mistake_kind.value} position={position} row={count}"
 
 
 def _slips(record: Mapping[str, Any], number: int, path: str) -> dict[str, float]:
@@ -188,3 +267,5 @@ BENCHMARK = Benchmark(
 )
 
 MISTAKES = replace(BENCHMARK, name="mistakes", instances=_begun)
+
+RECOVERY = replace(BENCHMARK, name="recovery", instances=_recoveries)
