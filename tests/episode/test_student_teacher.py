@@ -262,7 +262,7 @@ async def test_a_student_that_errs_too_often_is_played_to_the_end_or_given_up() 
 
 
 async def test_a_student_in_a_circle_is_stuck_and_a_teacher_without_a_flag_reads_no_note() -> None:
-    """What works and leads nowhere is no mistake, and is seen all the same."""
+    """Actions that are accepted and lead nowhere are no mistakes, and count as a circle."""
     script = SHED_GROUNDED.model_dump(mode="json")
     script["actions"][0]["requires"].pop()
     stage = grounded(("open box",) * 3, script=SHED_GROUNDED.model_validate(script))
@@ -276,7 +276,7 @@ async def test_a_student_in_a_circle_is_stuck_and_a_teacher_without_a_flag_reads
 
 @pytest.mark.parametrize("needed", [3, 5])
 async def test_a_student_that_gets_on_by_the_same_action_is_not_stuck(needed: int) -> None:
-    """What it is told is the same each time; the world is not."""
+    """Its observations are the same each time; the world is not."""
     script = SHED_GROUNDED.model_dump(mode="json")
     script["environment"]["wound"] = 0
     script["actions"].append(

@@ -60,7 +60,7 @@ def opened(name: str) -> Any:
 
 
 def factors(model: Any, plain: Any) -> list[float]:
-    """What llama.cpp's converter writes for scaled rotary frequencies."""
+    """Tensor of scaled rotary frequencies, as llama.cpp's converter writes it."""
     return (plain.model.rotary_emb.inv_freq / model.model.rotary_emb.inv_freq).tolist()
 
 

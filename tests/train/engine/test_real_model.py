@@ -170,7 +170,7 @@ FEWER = {
     "--max-steps 20": "--max-steps 1",
     "--limit 4 --steps 6 --max-tokens 48": "--limit 1 --steps 1 --max-tokens 4",
 }
-"""What is shortened of the demonstration."""
+"""Shorter forms of the demonstration's commands."""
 
 
 @pytest.mark.usefixtures("smol")
