@@ -1,9 +1,9 @@
 """An action as a call of a function: what agents are trained and served on beside text.
 
-Each action of a script is a function, its placeholders are properties, and the values that are listed an `enum`. An
-action's text and its call say the same: `text_of(call_of(text))` is the text wherever it is the template filled, or is
-no action at all; where a pattern is wider than its template (`the milk` for `milk`), it is the same action with the same
-values, in the template's words.
+Each action of a script is a function, its placeholders are properties of their types, and the values that are listed an
+`enum`. An action's text and its call say the same: `text_of(call_of(text))` is the text wherever it is the template
+filled, or is no action at all; where a pattern is wider than its template (`the milk` for `milk`), it is the same action
+with the same values, in the template's words.
 """
 
 import re
@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from refinesynth.actions.matching import match_in, match_pattern, meaning
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import ActionSpec, Script
+from refinesynth.trajectory.parameter import json_value
 from refinesynth.trajectory.weak_cache import weakly_cached
 
 TEXT = "action"
@@ -44,14 +45,26 @@ class Tool:
     properties: Mapping[str, str]
     """Placeholder to property; a property's name is made as a function's is."""
 
+    def spelled(self, placeholder: str, given: str | None) -> str:
+        """Return a value as the action's text has it: the default where none is given, else the placeholder."""
+        kind = self.action.type_of(placeholder)
+        if given is None:
+            return f"{{{placeholder}}}" if kind.default is None else kind.default
+        return (kind.spelled(given) if kind.type != "string" else None) or given
+
     def definition(self) -> dict[str, Any]:
         """As a chat completion's `tools` have it."""
-        described: dict[str, Any] = {}
-        for placeholder, name in self.properties.items():
-            values = self.action.parameters.get(placeholder, ())
-            described[name] = {"type": "string", **({"enum": list(dict.fromkeys(values))} if values else {})}
+        action = self.action
+        described = {
+            name: action.type_of(placeholder).json_schema(action.parameters.get(placeholder, ()))
+            for placeholder, name in self.properties.items()
+        }
         said = self.action.name + (f": {self.action.description}" if self.action.description else "")
-        parameters = {"type": "object", "properties": described, "required": list(described)}
+        parameters = {
+            "type": "object",
+            "properties": described,
+            "required": [name for name, schema in described.items() if "default" not in schema],
+        }
         return {"type": "function", "function": {"name": self.name, "description": said, "parameters": parameters}}
 
 
@@ -87,8 +100,8 @@ def text_of(script: Script, call: Call) -> str:
     """
     tool = _tools(script).get(call.name)
     if tool is not None:
-        given = {name: call.arguments[at] for name, at in tool.properties.items() if at in call.arguments}
-        return tool.action.fill({name: _text(value) for name, value in given.items()})
+        given = {name: _text(call.arguments[at]) for name, at in tool.properties.items() if at in call.arguments}
+        return tool.action.fill({name: tool.spelled(name, given.get(name)) for name in tool.properties})
     if set(call.arguments) == {TEXT}:
         return _text(call.arguments[TEXT])
     return " ".join((*call.name.replace("_", " ").split(), *map(_text, call.arguments.values())))
@@ -111,7 +124,8 @@ def _said(tool: Tool, values: Mapping[str, str]) -> Call | None:
     """With all of the action's values; None if one is missing."""
     if values.keys() != tool.properties.keys():
         return None
-    return Call(tool.name, {at: values[placeholder] for placeholder, at in tool.properties.items()})
+    types = tool.action.type_of
+    return Call(tool.name, {at: json_value(types(name), values[name]) for name, at in tool.properties.items()})
 
 
 def _same(script: Script, text: str, again: str, *, exactly: bool) -> bool:

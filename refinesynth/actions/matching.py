@@ -111,7 +111,7 @@ def other_patterns(action: ActionSpec) -> tuple[str, str]:
     that is derived from the template and the allowed values.
     """
     fixed = [re.escape(text) for text in re.split(r"\{[^{}]*\}", action.name)]
-    allowed = (action.parameters.get(name, ()) for name in action.placeholders)
+    allowed = (action.choices(name) for name in action.placeholders)
     groups = [f"({'|'.join(map(re.escape, values)) or '.+?'})" for values in allowed]
     derived = "".join(map("".join, zip_longest(fixed, groups, fillvalue="")))
     return _GROUP.sub(lambda found: "(?:" if found["open"] else found[0], action.pattern), derived
@@ -212,6 +212,8 @@ def refusal(actions: Sequence[ActionSpec], text: str) -> str:
         for name, value in (match_pattern(action, text) or {}).items():
             if value is not None and allowed_value(action, name, value) is None:
                 what = " ".join(name.replace("_", " ").split())
+                if (kind := action.type_of(name)).type != "string" and kind.spelled(value) is None:
+                    return f"{quoted(value.strip(), most=_SHOWN)} cannot be: {what} is {kind.described()}."
                 written = "called" if otherwise_spelled(action, name, value) is None else "spelled"
                 return f"No {what} is {written} {quoted(value.strip(), most=_SHOWN)}."
     return f"{quoted(text.strip(), most=_SHOWN)} cannot be done here."
@@ -253,11 +255,13 @@ def allowed_value(action: ActionSpec, name: str, value: str | None) -> str | Non
     """The value as the script spells it, or None if it is not allowed."""
     if value is None:
         return None
-    value = value.strip()
+    kind = action.types.get(name)
+    wanted = value.strip() if kind is None else kind.spelled(value)
     allowed = action.parameters.get(name, ())
-    if not allowed or value in allowed:
-        return value
-    return next((one for one in allowed if one.strip() == value), None)
+    if not allowed or wanted is None or wanted in allowed:
+        return wanted
+    spelled = str.strip if kind is None else kind.spelled
+    return next((one for one in allowed if spelled(one) == wanted), None)
 
 
 def otherwise_spelled(action: ActionSpec, name: str, value: str) -> str | None:
@@ -273,9 +277,9 @@ def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: s
             reasons.append(f"{{{name}}} is missing")
         elif allowed_value(action, name, value) is None:
             near = otherwise_spelled(action, name, value)
-            choices = (
-                f"only one of: {listed(action.parameters[name])}" if near is None else f"only {quoted(near)}: {_CASE}"
-            )
+            allowed = action.parameters.get(name, ())
+            choices = f"only one of: {listed(allowed)}" if allowed else f"only {action.type_of(name).described()}"
+            choices = choices if near is None else f"only {quoted(near)}: {_CASE}"
             reasons.append(f"{{{name}}} cannot be {quoted(value)}, {choices}")
     return f"{quoted(text)} has the form {quoted(action.name)}, but {'; '.join(reasons)}."
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 from refinesynth.errors import ConfigurationError
 
 REHEARSAL = "rehearsal"
-"""Model string of the embedded offline backend; `rehearsal:FAULT=RATE,...` sets how often it errs."""
+"""Model string of the embedded offline backend; `rehearsal:FAULT=RATE,...` sets how often it errs, and `families=NAME+NAME` its worlds."""
 
 _SECRET = re.compile(r"(api[_-]?key|secret|passw|token$|authorization|credential|cookie)", re.IGNORECASE)
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from pydantic import ValidationError
 
 from refinesynth.backends.backend import REHEARSAL, Backend, Mixed
 from refinesynth.backends.presets import PRESETS
@@ -10,6 +12,9 @@ from refinesynth.backends.providers import known_models, known_providers
 from refinesynth.backends.replayed import REPLAY, resolve_replay
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from refinesynth.rehearsal import Faults
 
 BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend | Sequence[str | Backend]]
 """Name or backend, or a mapping from role to these with `default` for the rest; a list for a role whose models take
@@ -124,26 +129,30 @@ def _rehearsal(name: str) -> Backend:
     return Backend(name=REHEARSAL, model=model)
 
 
-def rehearsal_faults(model: str) -> dict[str, float]:
-    """Return the rates in `rehearsal:FAULT=RATE,...`, of which `skill` is the Player's; empty if there are none.
+def rehearsal_faults(model: str) -> "Faults":
+    """Return the settings in `rehearsal:FAULT=RATE,...`, of which `skill` is the Player's, and `families=NAME+NAME` are
+    the worlds that the ScriptWriter writes (`all` for all of them).
 
     Raises:
-        ConfigurationError: The rehearsal has no such fault, or a rate is no probability.
+        ConfigurationError: The rehearsal has no such fault or family, or a rate is no probability.
     """
     from refinesynth.rehearsal import Faults
+    from refinesynth.rehearsal.families import FAMILIES
 
-    rates: dict[str, float] = {}
+    found = Faults()
     for part in filter(None, (part.strip() for part in model.partition(":")[2].split(","))):
-        fault, _, rate = (text.strip() for text in part.partition("="))
+        fault, _, value = (text.strip() for text in part.partition("="))
         if fault not in Faults.model_fields:
             raise _unknown(part, fault, Faults.model_fields, "a fault of the rehearsal")
+        names = tuple(FAMILIES) if value == "all" else tuple(name.strip() for name in value.split("+"))
         try:
-            rates[fault] = float(rate)
-        except ValueError:
-            raise ConfigurationError(f"{part!r}: a fault has a rate from 0 to 1, as in {fault}=0.1") from None
-        if not 0 <= rates[fault] <= 1:
-            raise ConfigurationError(f"{part!r}: a rate is a probability from 0 to 1")
-    return rates
+            found = Faults.model_validate({**dict(found), fault: names if fault == "families" else value})
+        except ValidationError as error:
+            expected = f"a rate is a probability from 0 to 1, as in {fault}=0.1"
+            if fault == "families":
+                expected = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ConfigurationError(f"{part!r}: {expected}") from None
+    return found
 
 
 def _unknown(given: str, part: str, known: Iterable[str], kind: str, *, suffix: str = "") -> ConfigurationError:

@@ -30,6 +30,9 @@ Each time, think about what you know and what to try next, then take one action.
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
 """Form of the answer in earlier versions: models went on behind it with `After action: ...`."""
 
+_ADDED = re.compile(r"\n- `types`, only where a value is no text: (?:[^\n]|\n  )*")
+"""Paragraph of the prompts for scripts that earlier versions did not have."""
+
 STOPS = ("\nObservation:", "\nAfter action:", "\nAfter Action:")
 """Stop sequences for a player's answer. `\nThought:` is none: many models write a blank line before their first one."""
 
@@ -59,8 +62,10 @@ def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] =
     line = f"- {action.name}"
     if action.description:
         line += f": {action.description}"
-    own = {name: values for name, values in action.parameters.items() if values and name not in shared}
-    return line + (f" ({'; '.join(map(_choice, own, own.values()))})" if own else "")
+    own = [_choice(name, values) for name, values in action.parameters.items() if values and name not in shared]
+    typed = ((name, kind) for name, kind in action.types.items() if not action.parameters.get(name))
+    own += [f"{{{name}}} is {kind.described()}" for name, kind in typed if kind.type != "string"]
+    return line + (f" ({'; '.join(own)})" if own else "")
 
 
 def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
@@ -99,7 +104,7 @@ def as_first_worded(text: str) -> str:
     """Return a message with the instructions of earlier versions in the place of these, so that a request is known
     again by its digest in the journal of a run that was begun then.
     """
-    return text.replace(INSTRUCTIONS, FORMER_INSTRUCTIONS)
+    return _ADDED.sub("", text.replace(INSTRUCTIONS, FORMER_INSTRUCTIONS))
 
 
 def introduced(script: Script) -> str:

@@ -9,7 +9,7 @@ from refinesynth.backends import resolve
 from refinesynth.backends.names import rehearsal_faults
 from refinesynth.cli.terminal import output
 from refinesynth.errors import InputError
-from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.serve import create_app
 from refinesynth.serve import serve as serve_app
 
@@ -50,7 +50,7 @@ def serve(
     chosen = resolve(backend)
     if not chosen.rehearses:
         raise InputError(f"only the rehearsal is served, not {chosen.label}; ask that model where it is")
-    rehearsal = Rehearsal(faults=Faults.model_validate(rehearsal_faults(chosen.model)))
+    rehearsal = Rehearsal(faults=rehearsal_faults(chosen.model))
     app = create_app(rehearsal, latency=parse_duration(latency), jitter=jitter, seed=seed)
     console = output()
 

@@ -72,10 +72,10 @@ def open_model(
 def _rehearsal(backend: Backend) -> Completion:
     """Return the rehearsal in this process; its scenes of an episode live as long as the episode's session."""
     from refinesynth.client.session import Session, current_account
-    from refinesynth.rehearsal import Faults, Rehearsal
+    from refinesynth.rehearsal import Rehearsal
     from refinesynth.rehearsal.memory import Scenes, among, scenes
 
-    rehearsal = Rehearsal(faults=Faults.model_validate(rehearsal_faults(backend.model)))
+    rehearsal = Rehearsal(faults=rehearsal_faults(backend.model))
     remembered: WeakKeyDictionary[Session, Scenes] = WeakKeyDictionary()
 
     async def call(**request: Any) -> dict[str, Any]:

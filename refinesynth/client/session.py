@@ -257,7 +257,7 @@ def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     """Return a digest of the words and the name of the output.
 
     It leaves out seed, model, server, schemas and sampling, which a run's configuration holds, and ids and thoughts,
-    which a provider makes up. The Player's instructions count as they were first worded.
+    which a provider makes up. Instructions count as they were first worded.
     """
     # Lengths keep ("a", "bc") apart from ("ab", "c").
     whole = "".join([f"{len(text)}:{text}" for text in _words(messages, parameters)])
@@ -271,7 +271,7 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
         yield f"output {tool.name}"
     if parameters.instruction_parts is not None:
         for part in parameters.instruction_parts:
-            yield part.content
+            yield as_first_worded(part.content)
     for message in messages:
         if isinstance(message, ModelRequest):
             yield from _asked(message, with_instructions=parameters.instruction_parts is None)
@@ -280,11 +280,11 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
 
 
 def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
-    yield f"request {(message.instructions or '') if with_instructions else ''}"
+    yield f"request {as_first_worded(message.instructions or '') if with_instructions else ''}"
     for part in message.parts:
         yield part.part_kind
         if isinstance(part, SystemPromptPart):
-            yield part.content
+            yield as_first_worded(part.content)
         elif isinstance(part, UserPromptPart):
             yield as_first_worded(part.content) if isinstance(part.content, str) else repr(part.content)
         elif isinstance(part, ToolReturnPart):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from refinesynth.actions.calls import tools_of
 from refinesynth.chat import INSTRUCTIONS, SOMEWHERE, TOOL_INSTRUCTIONS, render_task, render_tool_task, render_tools
 from refinesynth.chat.react import FORMER_INSTRUCTIONS
-from refinesynth.trajectory import ActionSpec, Script
+from refinesynth.trajectory import ActionSpec, ParameterType, Script
 
 ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows.", pattern="(?s)(.+)")
 """The one action of a script whose record lists none."""
@@ -99,12 +99,18 @@ def _actions(listed: str) -> list[ActionSpec]:
 def _action(line: str, shared: Mapping[str, tuple[str, ...]]) -> ActionSpec:
     own: dict[str, tuple[str, ...]] = {}
     said, found, values = line.rpartition(" ({")
-    if found and _VALUES in values and values.endswith(")"):
-        line, own = said, _choices(f"{{{values[:-1]}".split("; {"))
+    further = f"{{{values[:-1]}".split("; {") if found and values.endswith(")") else []
+    types = {
+        place: kind
+        for place, words in (each.removeprefix("{").partition("} is ")[::2] for each in further)
+        if (kind := ParameterType.from_words(words))
+    }
+    if further and all(_VALUES in each for each in further[: len(further) - len(types)]):
+        line, own = said, _choices(further[: len(further) - len(types)])
     name, _, description = line.partition(": ")
     action = ActionSpec(name=name or line, description=description, pattern=pattern_of(name))
     parameters = own | {each: shared[each] for each in shared if each in action.placeholders and each not in own}
-    return action.model_copy(update={"parameters": parameters})
+    return action.model_copy(update={"parameters": parameters, "types": types})
 
 
 def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -118,15 +124,21 @@ def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
 def _action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
     """Inverse of `Tool.definition`, except for the number after its name."""
     function = cast("Mapping[str, Any]", tool.get("function"))
-    said, properties = function.get("description"), properties_of(function)
+    said, properties = function.get("description"), _schemas(function)
     ends = [found.start() for found, _ in zip(re.finditer(": ", str(said)), range(_TRIED), strict=False)]
     for end in (*ends, len(str(said))):
         name = str(said)[:end]
         places = dict.fromkeys(ActionSpec(name=name or "act", pattern=".").placeholders)
         if not isinstance(said, str) or not name or len(places) != len(properties):
             continue
-        values = {place: values for place, values in zip(places, properties.values(), strict=True) if values}
-        action = ActionSpec(name=name, description=said[end + 2 :], pattern=pattern_of(name), parameters=values)
+        read = dict(zip(places, map(ParameterType.from_schema, properties.values()), strict=True))
+        action = ActionSpec(
+            name=name,
+            description=said[end + 2 :],
+            pattern=pattern_of(name),
+            parameters={place: values for place, (_, values) in read.items() if values},
+            types={place: kind for place, (kind, _) in read.items() if kind != ParameterType()},
+        )
         (again,) = tools_of(plain_script("", "none", [action]))
         if re.fullmatch(rf"{again.name}(_\d+)*", str(function.get("name"))):
             return action
@@ -135,8 +147,12 @@ def _action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
 
 def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Parameters of a function with their allowed texts, empty for any."""
+    return {name: _texts(each.get("enum")) for name, each in _schemas(function).items()}
+
+
+def _schemas(function: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     schema = _object(function.get("parameters"))
-    return {name: _texts(_object(each).get("enum")) for name, each in _object(schema.get("properties")).items()}
+    return {name: _object(each) for name, each in _object(schema.get("properties")).items()}
 
 
 def _object(value: object) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
+from refinesynth.chat.react import as_first_worded
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.blocks import block
 from refinesynth.rules.form import MAX_OBSERVATION
@@ -201,7 +202,7 @@ class Prompts:
         return self._written(SHARED) + block(shown, "examples").encode()
 
     def _written(self, templates: Collection[str]) -> bytes:
-        sources = {name: self._sources[name] for name in sorted(templates)}
+        sources = {name: as_first_worded(self._sources[name]) for name in sorted(templates)}
         return "".join(f"{name}\n{len(source)}\n{source}\n" for name, source in sources.items()).encode()
 
     def fill(self, name: str, section: str, **data: object) -> str:

@@ -5,7 +5,9 @@ from hashlib import blake2b
 from random import Random
 from typing import Annotated, Self, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
+
+from refinesynth.rehearsal.families import CLASSIC, FAMILIES
 
 T = TypeVar("T")
 
@@ -13,8 +15,17 @@ Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 """Share of the requests that it can strike, 0 to 1."""
 
 
+def _known(family: str) -> str:
+    if family not in FAMILIES:
+        raise ValueError(f"there is no family {family!r}; there are {', '.join(FAMILIES)}")
+    return family
+
+
 class Faults(BaseModel, frozen=True, extra="forbid"):
-    """Rates of an LLM's faults."""
+    """Rates of an LLM's faults, and the worlds that it writes."""
+
+    families: tuple[Annotated[str, AfterValidator(_known)], ...] = Field(default=CLASSIC, min_length=1)
+    """ScriptWriter: families of worlds, of which each scene takes one."""
 
     invalid_json: Rate = 0.02
     """Any role but the Player: prose instead of JSON, or JSON cut off so that required keys are lost. The Player: no
@@ -64,7 +75,7 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def none(cls) -> Self:
-        return cls.model_validate(dict.fromkeys(cls.model_fields.keys() - {"skill"}, 0.0))
+        return cls.model_validate(dict.fromkeys(cls.model_fields.keys() - {"skill", "families"}, 0.0))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ reconstruct it. The label `household-48213g` is the same world with a rulebook; 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from refinesynth.rehearsal.families import DRAWING, FAMILIES, Act, Family, Plot, Verb
+from refinesynth.rehearsal.families import CLASSIC, DRAWING, FAMILIES, Act, Family, Plot, Verb
 from refinesynth.trajectory import ActionSpec, Rulebook, Script
 from refinesynth.world import World, plan
 
@@ -103,8 +103,8 @@ def label_of(script: JsonValue) -> str | None:
     return label_in(introduction) if isinstance(introduction, str) else None
 
 
-def random_label(rng: Random) -> str:
-    return f"{rng.choice(list(FAMILIES))}-{rng.randrange(SCENES)}"
+def random_label(rng: Random, families: Sequence[str] = CLASSIC) -> str:
+    return f"{rng.choice(families)}-{rng.randrange(SCENES)}"
 
 
 def is_grounded(label: str) -> bool:
@@ -158,7 +158,7 @@ class Outline(NamedTuple):
 def outline(label: str) -> Outline:
     """Outline of the scene with this label.
 
-    All worlds have distractors. Those of household and laboratory cannot be lost, so none of them is irreversible.
+    All worlds have distractors. Those of household, laboratory, panel and search cannot be lost: none is irreversible.
     """
     family, plot, _ = _drawn(label)
     preparing = {verb.key for verb in family.verbs if verb.prepares}

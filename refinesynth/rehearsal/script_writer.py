@@ -24,7 +24,7 @@ def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[st
     A refused script is, every other time, written again without faults; else another scene is drawn.
     """
     label = label_of(previous) if scene.pick("mend", (True, False)) else None
-    script = opening(label or random_label(scene.rng("label"))).scene.script
+    script = opening(label or random_label(scene.rng("label"), scene.faults.families)).scene.script
     written: dict[str, Any] = script.model_dump(mode="json")
     written["introduction"] = dedicated(script, persona)
     if luck.strikes("ambiguous_pattern"):
@@ -204,7 +204,7 @@ def _label(scene: Luck, wanted: Mapping[str, JsonValue]) -> str:
     rng = scene.rng("label")
     found: list[tuple[int, bool, str]] = []
     for _ in range(_MOST_LABELS):
-        label = f"{random_label(rng)}{GROUNDED}"
+        label = f"{random_label(rng, scene.faults.families)}{GROUNDED}"
         about = outline(label)
         # How much is missing, then whether it is likely to be too short or too long.
         found.append((len(asked - about.features), not least <= about.steps <= most, label))

@@ -19,6 +19,15 @@ class _Described(BaseModel):
 _Text = Annotated[str, Field(min_length=1)]
 
 
+class _Type(_Described):
+    """Type of a placeholder's values."""
+
+    type: Literal["integer", "number", "boolean", "string"]
+    minimum: float | None = None
+    maximum: float | None = None
+    default: str | None = None
+
+
 class _Action(_Described):
     """One thing that the player can do."""
 
@@ -30,6 +39,8 @@ class _Action(_Described):
     """RE2 regular expression for the whole action text, with one named group per placeholder."""
     parameters: dict[str, list[str]]
     """Placeholder to the values that may be filled in; an empty list means any text."""
+    types: dict[str, _Type] = {}
+    """Placeholder to the type of its values, where they are no texts."""
 
 
 class _Script(_Described):

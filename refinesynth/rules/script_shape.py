@@ -45,7 +45,7 @@ def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
     meet others. Parameters that take any value get `SAMPLES` in turn, one for each row.
     """
     names = action.placeholders
-    lists = [action.parameters.get(name, ()) for name in names]
+    lists = [_samples(action, name) for name in names]
     rows = _rows([values for values in lists if values], most)
     if all(lists):
         yield from (dict(zip(names, row, strict=True)) for row in rows)
@@ -58,8 +58,18 @@ def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
 
 def with_samples(action: ActionSpec, values: dict[str, str]) -> Sequence[dict[str, str]]:
     """`values` again, once for each of `SAMPLES` in the parameters that take any value; once, if there are none."""
-    free = [name for name in values if not action.parameters.get(name)]
+    free = [name for name in values if not _samples(action, name)]
     return [{**values, **dict.fromkeys(free, sample)} for sample in SAMPLES] if free else (values,)
+
+
+def _samples(action: ActionSpec, name: str) -> tuple[str, ...]:
+    """Return the values that a parameter may take, or some of its type; none where it takes any text."""
+    kind = action.type_of(name)
+    found = action.choices(name)
+    if found or kind.type == "string":
+        return found
+    bounds = [bound for bound in (kind.minimum, kind.maximum) if bound is not None] or [3, 12.5]
+    return tuple(filter(None, (kind.spelled(f"{bound:.15g}") for bound in bounds)))
 
 
 def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
@@ -122,7 +132,8 @@ class UniqueNames(ScriptRule, built_in=True):
 class PlaceholdersHaveParameters(ScriptRule, built_in=True):
     """Every placeholder has a parameter and the reverse, each once.
 
-    Codes: `placeholder_without_parameter`, `parameter_without_placeholder`, `placeholder_repeated`, `too_many_values`.
+    Codes: `placeholder_without_parameter`, `parameter_without_placeholder`, `placeholder_repeated`, `too_many_values`,
+    `type_does_not_fit`.
     """
 
     values: Annotated[int, Field(ge=1)] = 500
@@ -147,6 +158,14 @@ class PlaceholdersHaveParameters(ScriptRule, built_in=True):
                         f"{self.values}, or none if any value will do."
                     )
                     yield self.fault("too_many_values", message)
+            for parameter, kind in action.types.items():
+                found = kind.problems(action.parameters.get(parameter, ()))
+                if parameter not in placeholders:
+                    found = ["no placeholder has this name"]
+                for problem in found[:1]:
+                    yield self.fault(
+                        "type_does_not_fit", f"In {name}, the type of {quoted(parameter)} does not fit: {problem}."
+                    )
 
 
 @dataclass(frozen=True, config=FIELDS)

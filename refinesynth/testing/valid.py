@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from refinesynth.testing.drawing import answer, pick, pick_some, whether, whole
-from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, ParameterType, PlayerTurn, Script
 
 _VERBS = ("take", "open", "wipe", "carry", "read", "push", "weigh", "fetch", "label", "show", "file", "sort")
 _THINGS = ("mug 1", "mug 2", "Red Book", "soap", "key", "beaker A", "café list", "box-7", "notes.txt", "試料")
@@ -21,6 +21,8 @@ _WRONG_ACTIONS = ("juggle everything", "fly to the moon", "please help", "undo",
 _ANSWERS = ("You see the {n}th thing.", "Done, at {n} o'clock.", "It moves.\nCounter: {n}", "Étape {n} terminée.")
 _REFUSALS = ("That does not work.", "Nothing happens.", "Error: invalid command format.")
 
+_SWITCH = ParameterType(type="boolean", default="false")
+
 
 @st.composite
 def valid_scripts(draw: st.DrawFn) -> Script:
@@ -28,7 +30,7 @@ def valid_scripts(draw: st.DrawFn) -> Script:
     verbs = pick_some(draw, _VERBS, least=3, most=6)
     actions = [_two_places(draw, verbs[0])]
     for verb in verbs[1:]:
-        make = pick(draw, (_bare, _one_thing, _free_text, _two_places))
+        make = pick(draw, (_bare, _one_thing, _free_text, _two_places, _how_much))
         actions.append(make(draw, verb))
     things = pick_some(draw, _THINGS, most=3)
     return Script(
@@ -92,7 +94,7 @@ def _action_texts(actions: Sequence[ActionSpec]) -> list[str]:
     """At least three matching action texts, distinct when casefolded."""
     texts: list[str] = []
     for action in actions:
-        allowed = {name: values or _PLACES for name, values in action.parameters.items()}
+        allowed = {name: values or action.choices(name) or _PLACES for name, values in action.parameters.items()}
         texts.append(action.fill({name: values[0] for name, values in allowed.items()}))
         last = action.fill({name: values[-1] for name, values in allowed.items()})
         verb, blank, rest = last.partition(" ")
@@ -112,6 +114,18 @@ def _bare(draw: st.DrawFn, verb: str) -> ActionSpec:
 def _free_text(draw: st.DrawFn, verb: str) -> ActionSpec:
     pattern = pick(draw, (rf"^\s*{verb}\s+(.*?)\s*$", rf"{verb} (?P<what>.+)"))
     return ActionSpec(name=f"{verb} {{what}}", pattern=pattern, parameters={"what": ()})
+
+
+def _how_much(draw: st.DrawFn, verb: str) -> ActionSpec:
+    """An action whose value has a type: a whole number, or one that stands for true or false."""
+    kind = pick(draw, (ParameterType(type="integer", minimum=1, maximum=whole(draw, 3, 60)), _SWITCH))
+    values = kind.choices()[-3:]
+    return ActionSpec(
+        name=f"{verb} by {{amount}}",
+        pattern=rf"{verb} by (.+)",
+        parameters={"amount": values if whether(draw) else ()},
+        types={"amount": kind},
+    )
 
 
 def _one_thing(draw: st.DrawFn, verb: str) -> ActionSpec:

@@ -7,6 +7,7 @@ everywhere as aliases.
 """
 
 from refinesynth.trajectory.draft import Answer, Draft, Liberty, read_answer
+from refinesynth.trajectory.parameter import ParameterType
 from refinesynth.trajectory.record import (
     PLAY_NAME,
     SCHEMA_VERSION,
@@ -67,6 +68,7 @@ __all__ = [
     "Liberty",
     "MalformedTurn",
     "MistakeKind",
+    "ParameterType",
     "Persona",
     "PlayName",
     "PlayerTurn",

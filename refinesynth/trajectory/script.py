@@ -8,6 +8,7 @@ from typing import Annotated, Self, cast
 
 from pydantic import Field, JsonValue, field_validator
 
+from refinesynth.trajectory.parameter import TEXT, ParameterType
 from refinesynth.trajectory.rulebook import MAX_PARTS, MAX_TEXT, ConditionalText, Effect, Requirement, Rulebook
 from refinesynth.trajectory.value import Value, absent, spelled
 
@@ -40,6 +41,8 @@ class ActionSpec(Value):
         default_factory=dict[str, tuple[str, ...]], validation_alias=spelled("parameters", "Parameters")
     )
     """Placeholder name to the values that it may take; no values means any."""
+    types: dict[str, ParameterType] = Field(default_factory=dict[str, ParameterType], exclude_if=absent)
+    """Placeholder name to the type of its values; text by default."""
     requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
     """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always
     succeeds."""
@@ -64,6 +67,14 @@ class ActionSpec(Value):
     def placeholders(self) -> tuple[str, ...]:
         """Names in braces, in the order of the template."""
         return _pieces(self.name)[1::2]
+
+    def type_of(self, name: str) -> ParameterType:
+        """Return the type of a placeholder's values."""
+        return self.types.get(name, TEXT)
+
+    def choices(self, name: str) -> tuple[str, ...]:
+        """Return the values that a placeholder may take, as far as they can be listed; none means that they cannot."""
+        return self.parameters.get(name, ()) or self.type_of(name).choices()
 
     def fill(self, values: Mapping[str, str]) -> str:
         """The action text with each placeholder replaced; a name without a value stays in braces."""
@@ -161,6 +172,7 @@ class Script(Value):
                 "description": action.description,
                 "verification code": action.pattern,
                 "parameters": {name: list(values) for name, values in action.parameters.items()},
+                **({"types": action.model_dump(mode="json")["types"]} if action.types else {}),
             }
             for action in self.actions
         }

@@ -37,4 +37,4 @@ def absent(value: object) -> bool:
     """Return whether a field holds what it holds where nothing was said: such a field is not written, so that records of other
     kinds of play, and prompts with their values, do not change with it.
     """
-    return value is None or value is False or value in ((), "")
+    return value is None or value is False or value in ((), "", {})

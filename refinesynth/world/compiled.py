@@ -11,7 +11,7 @@ from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Invarian
 from refinesynth.world.condition import BEFORE, RESERVED
 from refinesynth.world.effects import ELSE, CompiledEffect, Notice, apply_effects, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import Expression, compile_expression
+from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression
 from refinesynth.world.pointer import change, pointer_text
 from refinesynth.world.ruling import mentions
 from refinesynth.world.template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
@@ -160,7 +160,7 @@ def where(place: str) -> Generator[None]:
 
 
 def compile_effects(
-    effects: Iterable[Effect], names: frozenset[str], visible: Visible, of: str
+    effects: Iterable[Effect], names: frozenset[str], visible: Visible, of: str, types: Types = NO_TYPES
 ) -> tuple[CompiledEffect, ...]:
     """Effects whose texts are parsed; `of` says whose they are.
 
@@ -170,7 +170,7 @@ def compile_effects(
     compiled: list[CompiledEffect] = []
     for number, effect in enumerate(effects, 1):
         with where(f"effect {number}"):
-            one = compile_effect(effect, names, visible, f"effect {number} of {of}")
+            one = compile_effect(effect, names, visible, f"effect {number} of {of}", types)
             last = compiled[-1] if compiled else None
             if one.otherwise and (last is None or not (last.otherwise or (last.when and last.each is None))):
                 raise RulebookError(
@@ -199,18 +199,19 @@ def compile_action(
         requires: list[CompiledRequirement] = []
         for number, requirement in enumerate(spec.requires, 1):
             with where(f"requirement {number}"):
-                condition = compile_expression(requirement.condition, names, visible=visible)
+                condition = compile_expression(requirement.condition, names, visible=visible, types=spec.types)
                 hint = parse_template(requirement.hint, names, visible)
-                costs = compile_effects(requirement.effects, names, visible, f"requirement {number} of {spec.name!r}")
+                of = f"requirement {number} of {spec.name!r}"
+                costs = compile_effects(requirement.effects, names, visible, of, spec.types)
                 requires.append(CompiledRequirement(condition, requirement.kind, hint, costs))
-        effects = compile_effects(spec.effects, names, visible, repr(spec.name))
+        effects = compile_effects(spec.effects, names, visible, repr(spec.name), spec.types)
         with where("reveals"):
-            reveals = tuple(_compile_words(spec.reveals or DONE, names, visible))
+            reveals = tuple(_compile_words(spec.reveals or DONE, names, visible, spec.types))
     return CompiledAction(spec, tuple(requires), (*effects, *each_step), reveals)
 
 
 def _compile_words(
-    reveals: str | tuple[ConditionalText, ...], names: frozenset[str], visible: Visible
+    reveals: str | tuple[ConditionalText, ...], names: frozenset[str], visible: Visible, types: Types
 ) -> Iterator[tuple[Expression | None, Template]]:
     several = (ConditionalText(text=reveals),) if isinstance(reveals, str) else reveals
     for number, words in enumerate(several, 1):
@@ -219,7 +220,7 @@ def _compile_words(
         when = None
         if words.when is not None:
             looks_back = BEFORE not in names
-            when = compile_expression(words.when, names, visible=visible, looks_back=looks_back)
+            when = compile_expression(words.when, names, visible=visible, looks_back=looks_back, types=types)
         yield (when, parse_template(words.text or DONE, names, visible))
 
 

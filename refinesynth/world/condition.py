@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from refinesynth.trajectory.parameter import ParameterType, json_value
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.operations import (
     FUNCTIONS,
@@ -94,17 +95,22 @@ class Analysis:
 
 
 def compile_tree(
-    source: str, parameters: AbstractSet[str], *, sees: bool = False, looks_back: bool = False
+    source: str,
+    parameters: AbstractSet[str],
+    *,
+    sees: bool = False,
+    looks_back: bool = False,
+    typed: tuple[tuple[str, ParameterType], ...] = (),
 ) -> tuple[Analysis, Evaluate]:
     """Read an expression over `state`, the parameters, where it `sees`, what is visible, and where it `looks_back`, the
-    state before the action.
+    state before the action. Values of the parameters that are `typed` are JSON of their type.
 
     Raises:
         RulebookError: Something in it is not available; the message says what to write instead.
     """
     try:
         tree, conjuncts = parse(source)
-        return _Compiler(source, parameters, sees=sees, looks_back=looks_back).compiled(tree, conjuncts)
+        return _Compiler(source, parameters, dict(typed), sees=sees, looks_back=looks_back).compiled(tree, conjuncts)
     except RecursionError:
         raise RulebookError(f"{source[:80]!r} is nested too deep; split the condition") from None
 
@@ -112,9 +118,18 @@ def compile_tree(
 class _Compiler:
     """Goes through a tree in the order of its text. Every method for a node returns what evaluates it."""
 
-    def __init__(self, source: str, parameters: AbstractSet[str], *, sees: bool, looks_back: bool) -> None:
+    def __init__(
+        self,
+        source: str,
+        parameters: AbstractSet[str],
+        typed: Mapping[str, ParameterType],
+        *,
+        sees: bool,
+        looks_back: bool,
+    ) -> None:
         self._source = source
         self._parameters = parameters
+        self._typed = typed
         variables = {"state": True, VISIBLE: sees, BEFORE: looks_back}
         self._known = parameters | {name for name, there in variables.items() if there}
         self._names = set[str]()
@@ -209,6 +224,8 @@ class _Compiler:
             except KeyError:
                 raise undefined(name) from None
 
+        if (kind := self._typed.get(name)) is not None:
+            return lambda state, names: json_value(kind, named(state, names))
         return named
 
     def _path(self, node: ast.expr, member: str | Slot | None = None, *, has: bool = False) -> Evaluate:

@@ -10,12 +10,15 @@ from pydantic import JsonValue
 
 from refinesynth.text.jsontext import depth
 from refinesynth.trajectory import Effect, EffectOp
+from refinesynth.trajectory.parameter import json_value
 from refinesynth.world.condition import BEFORE
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import (
     MAX_COST,
     MAX_STATE_BYTES,
+    NO_TYPES,
     Expression,
+    Types,
     compile_expression,
     fits,
     json_bytes,
@@ -242,7 +245,11 @@ def _holding(
 
 
 def compile_effect(
-    effect: Effect, parameters: AbstractSet[str], visible: Visible | None = None, name: str = "the effect"
+    effect: Effect,
+    parameters: AbstractSet[str],
+    visible: Visible | None = None,
+    name: str = "the effect",
+    types: Types = NO_TYPES,
 ) -> CompiledEffect:
     """Parse an effect's texts; its `when` may ask for what is visible, if that is given.
 
@@ -264,8 +271,10 @@ def compile_effect(
     asks_before = BEFORE not in parameters
     when = None
     if effect.when is not None and not otherwise:
-        when = compile_expression(effect.when, parameters, visible=visible, looks_back=asks_before, most=most)
-    value = _Value(parameters, visible, most // (16 if each is None else 4))
+        when = compile_expression(
+            effect.when, parameters, visible=visible, looks_back=asks_before, most=most, types=types
+        )
+    value = _Value(parameters, types, visible, most // (16 if each is None else 4))
     filled = value.filled(effect.value)
     if len(value.templates) > MAX_VALUE_TEXTS:
         raise RulebookError(
@@ -344,6 +353,7 @@ class _Value:
     """Compiles one value, and collects all that is in it."""
 
     parameters: AbstractSet[str]
+    types: Types
     visible: Visible | None
     most: int
     """Most work of one calculation."""
@@ -358,6 +368,7 @@ class _Value:
                 visible=self.visible,
                 looks_back=BEFORE not in self.parameters,
                 most=self.most,
+                types=self.types,
             )
             self.expressions.append(expression)
             return lambda state, values: _result(expression, state, values)
@@ -365,6 +376,9 @@ class _Value:
             template = parse_template(value, self.parameters)
             self.templates.append(template)
             constant = template.constant
+            (part, *more) = template.parts or ("",)
+            if isinstance(part, Slot) and not more and (kind := self.types.get(part.name)):
+                return lambda state, values: json_value(kind, str(part.read(state, values)))
             return template.value if constant is None else lambda _state, _values: constant
         if isinstance(value, list):
             items = [self.filled(item) for item in value]

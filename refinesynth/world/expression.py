@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any, cast
 
 import orjson
 from pydantic import JsonValue
 
+from refinesynth.trajectory.parameter import ParameterType
 from refinesynth.world.condition import BEFORE, Analysis, Evaluate, compile_tree
 from refinesynth.world.operations import NOT_JSON, NoAnswer
 from refinesynth.world.template import REMEMBERED, VISIBLE, Slot, Values, Visible
@@ -23,6 +25,12 @@ MAX_STATE_BYTES = 262_144
 
 MAX_COST = 50_000_000
 """Most work of one evaluation, in bytes of state touched, estimated from above; some tenths of a second."""
+
+Types = Mapping[str, ParameterType]
+"""Types of parameters, by their names."""
+
+NO_TYPES: Types = MappingProxyType({})
+"""All parameters are texts."""
 
 _PASSTHROUGH = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
@@ -56,6 +64,8 @@ class Expression:
     """Names that are visible in a state; None if it may not ask, or does not."""
     most: int = MAX_COST
     """Most work of one evaluation."""
+    typed: tuple[tuple[str, ParameterType], ...] = ()
+    """Parameters whose values are JSON of a type; those of all others are text."""
 
     def answer(self, state: JsonValue, values: Values) -> bool | str:
         """True, false, or in words why there is no answer. Never raises."""
@@ -108,7 +118,12 @@ class Expression:
         parameters = frozenset(self.analysis.parameters)
         return tuple(
             compile_expression(
-                part, parameters, visible=self.visible, looks_back=self.analysis.looks_back, most=self.most
+                part,
+                parameters,
+                visible=self.visible,
+                looks_back=self.analysis.looks_back,
+                most=self.most,
+                types=dict(self.typed),
             )
             for part in self.analysis.conjuncts
         )
@@ -161,15 +176,19 @@ def compile_expression(
     visible: Visible | None = None,
     looks_back: bool = False,
     most: int = MAX_COST,
+    types: Types = NO_TYPES,
 ) -> Expression:
-    """Compile a condition over `state`, these parameters, what is visible, if it is given, and the state before the
-    action, if it `looks_back`.
+    """Compile a condition over `state`, these parameters, with the JSON values of their types, what is visible, if it is
+    given, and the state before the action, if it `looks_back`.
 
     Raises:
         RulebookError: It does not parse, uses an unknown variable or something that is not available.
     """
-    analysis, evaluate = _compiled(source, frozenset(parameters), sees=visible is not None, looks_back=looks_back)
-    return Expression(source, analysis, evaluate, visible if analysis.sees else None, most)
+    typed = tuple(item for item in types.items() if item[0] in parameters)
+    analysis, evaluate = _compiled(
+        source, frozenset(parameters), sees=visible is not None, looks_back=looks_back, typed=typed
+    )
+    return Expression(source, analysis, evaluate, visible if analysis.sees else None, most, typed)
 
 
 _compiled = lru_cache(maxsize=REMEMBERED)(compile_tree)

@@ -91,17 +91,17 @@ def some_ground_actions(world: World, most: int) -> tuple[tuple[str, ...], bool]
                 break
             left -= count
     taken = [[text for text, _ in zip(_fillings(action), range(share), strict=False)] for action in world.actions]
-    listed = all(action.spec.parameters.get(name) for action in world.actions for name in action.spec.placeholders)
+    listed = all(action.spec.choices(name) for action in world.actions for name in action.spec.placeholders)
     return tuple(chain.from_iterable(taken)), sum(counts) <= most and listed
 
 
 def _count(action: CompiledAction) -> int:
-    return prod(len(action.spec.parameters.get(name, ())) for name in action.spec.placeholders)
+    return prod(len(action.spec.choices(name)) for name in action.spec.placeholders)
 
 
 def _fillings(action: CompiledAction) -> Iterator[str]:
     names = action.spec.placeholders
-    for values in product(*(action.spec.parameters.get(name, ()) for name in names)):
+    for values in product(*(action.spec.choices(name) for name in names)):
         yield action.spec.fill(dict(zip(names, values, strict=True)))
 
 

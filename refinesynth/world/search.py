@@ -273,7 +273,10 @@ def _refused(
     share = MAX_GROUND_ACTIONS // max(len(world.actions), 1)
     for action in world.actions:
         spec = action.spec
-        options = [[value for value in spec.parameters.get(name, ()) if value in known] for name in spec.placeholders]
+        options = [
+            [value for value in spec.choices(name) if value in known or name in spec.types]
+            for name in spec.placeholders
+        ]
         for filling in islice(product(*options), share):
             values = dict(zip(spec.placeholders, filling, strict=True))
             unmet = action.unmet(state, values)

@@ -8,6 +8,8 @@ import pytest
 from refinesynth.backends import PRESETS, Backend, BackendSpec, Role, providers, resolve, resolve_roles
 from refinesynth.backends.names import rehearsal_faults
 from refinesynth.errors import ConfigurationError
+from refinesynth.rehearsal import Faults
+from refinesynth.rehearsal.families import FAMILIES
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
@@ -28,8 +30,17 @@ def test_a_backend_is_itself() -> None:
 def test_the_rehearsal_takes_rates_of_its_faults() -> None:
     backend = resolve("rehearsal:invalid_json=0.1, natural_mistake=0.3")
     assert (backend.name, backend.rehearses) == ("rehearsal", True)
-    assert rehearsal_faults(backend.model) == {"invalid_json": 0.1, "natural_mistake": 0.3}
+    assert rehearsal_faults(backend.model) == Faults(invalid_json=0.1, natural_mistake=0.3)
     assert resolve("rehearsal:") == PRESETS["rehearsal"].backend
+
+
+def test_the_rehearsal_takes_families_of_worlds() -> None:
+    assert rehearsal_faults(resolve("rehearsal:families=panel+search,skill=0.5").model) == Faults(
+        families=("panel", "search"), skill=0.5
+    )
+    assert rehearsal_faults("rehearsal:families=all").families == tuple(FAMILIES)
+    with pytest.raises(ConfigurationError, match="there is no family 'pannel'; there are household, files"):
+        resolve("rehearsal:families=panel+pannel")
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,7 @@ IN_SCRIPTS: Mapping[str, Mapping[str, str]] = {
         "placeholder_without_parameter": "Every placeholder has its entry",
         "parameter_without_placeholder": "every entry its placeholder",
         "too_many_values": "ore than 500 values are refused",
+        "type_does_not_fit": "All values are of this type",
     },
     "EnvironmentLimits": {
         "environment_empty": "It is never empty",

@@ -153,7 +153,7 @@ def test_false_alarms_are_about_right_actions_alone() -> None:
     assert narrate(always("false_alarm"), script, [], "nonsense").parameter_error
 
 
-@pytest.mark.parametrize("fault", sorted(Faults.model_fields))
+@pytest.mark.parametrize("fault", sorted(Faults.model_fields.keys() - {"families"}))
 def test_rates_are_between_nothing_and_always(fault: str) -> None:
     for wrong in (-0.1, 1.1, float("nan"), float("inf"), "often"):
         with pytest.raises(ValidationError, match=fault):

@@ -63,6 +63,7 @@ class TestScriptWriter:
             "description",
             "pattern",
             "parameters",
+            "types",
         }
 
     async def test_a_refused_script_goes_back_with_its_violations(self) -> None:

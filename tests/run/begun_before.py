@@ -30,7 +30,7 @@ KILLED_AT = {"live": 50, "narrated": 7, "grounded": 30}
 
 
 def key_of(request: dict[str, Any]) -> str:
-    """The same for two requests that ask the same, however the Player's instructions are worded, and whatever bounds a
+    """The same for two requests that ask the same, however the instructions are worded, and whatever bounds and types a
     schema names."""
     asked = {name: request.get(name) for name in ("model", "messages", "tools", "response_format", "seed")}
     asked["messages"] = [
@@ -42,8 +42,8 @@ def key_of(request: dict[str, Any]) -> str:
 
 def _unbounded(value: Any) -> Any:
     if isinstance(value, dict):
-        bounds = {"minItems", "minLength"}
-        return {key: _unbounded(below) for key, below in value.items() if key not in bounds}  # pyright: ignore[reportUnknownVariableType]
+        added = {"minItems", "minLength", "types", "Type"}
+        return {key: _unbounded(below) for key, below in value.items() if key not in added}  # pyright: ignore[reportUnknownVariableType]
     return [_unbounded(below) for below in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -396,11 +396,240 @@ def _least(parents: Mapping[str, str], start: str, stops: list[str]) -> int:
     return min(sum(len(_path(parents, *leg)) for leg in pairwise((start, *order))) for order in permutations(stops))
 
 
+def draw_service(family: Family, rng: Random) -> Plot:
+    """Five registers and seven records, of which one or two must be changed."""
+    words = family.words
+    task = [part for (part,) in rng.sample(family.tasks, rng.choice((1, 2, 2)))]
+    registers = rng.sample(words["registers"], 5)
+    start, *others = registers
+    names = [f"{word} {number}" for word, number in zip(_RECORDS, rng.sample(range(1000, 9999), 7), strict=True)]
+    subjects = dict(zip(("refund", "move", "assign"), rng.sample(names, 3), strict=True))
+    dates = [f"{day} {month}" for day, month in zip(rng.sample(words["days"], 5), words["months"], strict=False)]
+    amounts = sorted(rng.sample(words["amounts"], 4), key=int)
+    clerks = dict(zip(rng.sample(words["clerks"], 3), rng.sample((50, 100, 150, 200, 250), 3), strict=True))
+    amount, limit = rng.choice(amounts[:-1]), max(clerks.values())
+    responsible = next(name for name, most in clerks.items() if most == limit)
+    records = {
+        name: {
+            "register": rng.choice(others if name in subjects.values() else registers),
+            # More than is to be refunded could be, and that would be final.
+            "paid": int(amounts[-1]) if name == subjects["refund"] else rng.randrange(10, limit + 1, 5),
+            "refunded": 0,
+            "date": rng.choice(dates[:3]),
+            "clerk": rng.choice([clerk for clerk in clerks if clerk != responsible]),
+        }
+        for name in shuffled(rng, names)
+    }
+    date = rng.choice([date for date in dates[1:] if date != records[subjects["move"]]["date"]])
+    full = next(other for other in dates if other not in {date, records[subjects["move"]]["date"]})
+    within: dict[str, list[str]] = {
+        register: [name for name, record in records.items() if record["register"] == register] for register in registers
+    }
+    return family.plot(
+        {
+            "desk": {"register": start, "draft": "none"},
+            "registers": {name: {"records": noted(within[name])} for name in shuffled(rng, registers)},
+            "records": records,
+            "calendar": {"dates": dates, "full": [full], "amounts": amounts},
+            "clerks": clerks,
+        },
+        names={
+            "desk": rng.choice(words["desks"]),
+            "start": start,
+            "limits": listed([f"{name} is responsible up to {most}" for name, most in clerks.items()]),
+            "full": full,
+            "amount": amount,
+            "date": date,
+            "clerk": responsible,
+            **subjects,
+            **{f"{part}_register": str(records[name]["register"]) for part, name in subjects.items()},
+            "where": "; ".join(f"{name}: {listed(inside) if inside else 'none'}" for name, inside in within.items()),
+        },
+        parts=task,
+        values={
+            "register": tuple(registers),
+            "record": tuple(names),
+            "amount": tuple(amounts),
+            "date": tuple(dates),
+            "clerk": tuple(clerks),
+        },
+        losable="refund" in task,
+    )
+
+
+_RECORDS = ("order", "invoice", "booking", "claim", "request", "contract", "ticket")
+
+
+def draw_panel(family: Family, rng: Random) -> Plot:
+    """Five consoles with seven dials and two machines; one or two dials have to be set."""
+    words, task = family.words, rng.choice(family.tasks)
+    consoles = rng.sample(words["consoles"], 5)
+    start, console, *others = consoles
+    kinds = rng.sample(list(zip(words["dials"], words["units"], strict=True)), 7)
+    names = [f"{kind} {number}" for (kind, _), number in zip(kinds, rng.sample(range(2, 30), 7), strict=True)]
+    dial, other, *_ = names
+    first, second, third = rng.sample(_MOVES, 3)
+    # Each way two moves are needed: no single one is their sum.
+    reads = {name: rng.randrange(40, 65, 5) for name in names}
+    up, other_up = chance(rng, 0.6), chance(rng, 0.6)
+    goal = reads[dial] + (first + second) * (1 if up else -1)
+    other_goal = reads[other] + third * (1 if other_up else -1)
+    places = {name: rng.choice(consoles) for name in names} | {dial: console, other: rng.choice(others)}
+    dials = {
+        name: {
+            "console": places[name],
+            "reads": reads[name],
+            "limit": max(95, goal + 5) if name != other else 90,
+            "unit": unit,
+            "locked": name in {dial, other} or chance(rng, 0.5),
+        }
+        for name, (_, unit) in zip(names, kinds, strict=True)
+    }
+    machine, spare = rng.sample(words["machines"], 2)
+    sites = {machine: console if "lock" in task else rng.choice(others), spare: rng.choice(consoles)}
+    machines = {
+        name: {"console": sites[name], "dial": turned, "least": value - 4, "most": value + 4, "runs": False}
+        for name, turned, value in ((machine, dial, goal), (spare, names[2], reads[names[2]]))
+    }
+    return family.plot(
+        {
+            "you": {"at": start},
+            "consoles": {
+                name: {
+                    "dials": noted(one for one in names if places[one] == name),
+                    "machines": noted(one for one in machines if sites[one] == name),
+                }
+                for name in shuffled(rng, consoles)
+            },
+            "dials": {name: dials[name] for name in shuffled(rng, names)},
+            "machines": machines,
+            "amounts": list(map(str, _MOVES)),
+        },
+        names={
+            "site": rng.choice(words["sites"]),
+            "start": start,
+            "amounts": listed(list(map(str, _MOVES))),
+            "machine": machine,
+            "machine_console": sites[machine],
+            "least": str(goal - 4),
+            "most": str(goal + 4),
+            "dial": dial,
+            "unit": kinds[0][1],
+            "console": console,
+            "goal": str(goal),
+            "way": "raise" if up else "lower",
+            "first": str(first),
+            "second": str(second),
+            "other": other,
+            "other_unit": kinds[1][1],
+            "other_console": places[other],
+            "other_goal": str(other_goal),
+            "other_way": "raise" if other_up else "lower",
+            "other_step": str(third),
+            "where": listed(
+                [
+                    *(f"the {name} ({places[name]})" for name in names),
+                    *(f"the {one} ({sites[one]})" for one in machines),
+                ]
+            ),
+        },
+        parts=task,
+        values={
+            "console": tuple(consoles),
+            "dial": tuple(names),
+            "amount": tuple(map(str, _MOVES)),
+            "machine": tuple(machines),
+        },
+    )
+
+
+_MOVES = (4, 7, 12)
+"""Steps of a dial: none is the sum or the difference of two others."""
+
+
+def draw_search(family: Family, rng: Random) -> Plot:
+    """Six rooms in a ring with one short cut, one of them dark, four boxes, five things; one thing has to be found."""
+    words = family.words
+    while True:
+        task, doors = rng.choice(family.tasks), _lanes(rng, words["rooms"])
+        rooms = tuple(doors)
+        start, target, dark = rng.choice(rooms), rng.choice(rooms), rng.choice(rooms)
+        boxes = {name: rng.choice(rooms) for name in rng.sample(words["boxes"], 4)}
+        box, other, *_ = boxes
+        locked, key_room = chance(rng, 0.6), rng.choice([room for room in rooms if room != dark])
+        if task == ("stow",):
+            target = boxes[other]
+        stops = (start, *((key_room,) if locked else ()), boxes[box], target)
+        way = [passed for leg in pairwise(stops) for passed in _leg(doors, *leg)]
+        lamp = dark == boxes[box] or (task == ("stow",) and dark == target)
+        steps = len(way) + 2 + locked + lamp + len(family.parts[task[0]].acts)
+        if start not in {boxes[box], dark} and boxes[box] != target and steps in _STEPS:
+            break
+    things = rng.sample(words["things"], 4)
+    key = f"{rng.choice(words['metals'])} key"
+    lies = {name: rng.choice([*rooms, *boxes]) for name in things[1:]} | {things[0]: box, key: key_room}
+    if not locked:
+        lies[key] = rng.choice(rooms)
+    order = shuffled(rng, [*things, key])
+    where = [f"the {name} is in the {lies[name]}" for name in order]
+    return family.plot(
+        {
+            "you": {"room": start, "bag": {}, "lamp": False},
+            "rooms": {
+                name: {
+                    "next_to": doors[name],
+                    "things": noted(thing for thing in order if lies[thing] == name),
+                    "boxes": [one for one, room in boxes.items() if room == name],
+                    "shows": "darkness" if name == dark else "things",
+                    "furniture": "darkness" if name == dark else "boxes",
+                    "darkness": "only darkness",
+                }
+                for name in shuffled(rng, rooms)
+            },
+            "boxes": {
+                name: {
+                    "open": name != box and chance(rng, 0.3),
+                    "locked": locked and name == box,
+                    "things": noted(thing for thing in order if lies[thing] == name),
+                }
+                for name in boxes
+            },
+            "inside": {name: at if at in boxes else "" for name, at in lies.items()},
+            "keys": {key: {"fits": box if locked else "nothing here"}},
+        },
+        names={
+            "house": rng.choice(words["houses"]),
+            "start": start,
+            "doors": "; ".join(f"{name}: {', '.join(doors[name])}" for name in rooms),
+            "gloom": f"There is no light in the {dark}",
+            "thing": things[0],
+            "target": target,
+            "other": other,
+            "where": listed([*(f"the {name} stands in the {room}" for name, room in boxes.items()), *where]),
+        },
+        parts=task,
+        values={"room": rooms, "box": tuple(boxes), "thing": tuple(order)},
+        acts=[
+            *(("go", {"room": name}) for name in way),
+            *((("light", {}),) if lamp else ()),
+            *((("take", {"thing": key}),) if locked else ()),
+            ("open", {"box": box}),
+            ("take", {"thing": things[0]}),
+        ],
+    )
+
+
 DRAWING: Mapping[str, Callable[[Family, Random], Plot]] = {
     "household": draw_household,
     "files": draw_files,
     "laboratory": draw_laboratory,
     "warehouse": draw_warehouse,
     "office": draw_office,
+    "service": draw_service,
+    "panel": draw_panel,
+    "search": draw_search,
 }
 """Function that draws a world of each family."""
+
+CLASSIC = ("household", "files", "laboratory", "warehouse", "office")
+"""Families that are drawn from by default, in this order; seeds of earlier runs depend on it."""

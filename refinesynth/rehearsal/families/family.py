@@ -145,7 +145,7 @@ def read_family(name: str) -> Family:
 
 def _filled(act: Act, names: Mapping[str, str]) -> Act:
     key, values = act
-    return key, {placeholder: template.format_map(names) for placeholder, template in values.items()}
+    return key.format_map(names), {placeholder: template.format_map(names) for placeholder, template in values.items()}
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,0 +1,150 @@
+"""Types of an action's parameters: which texts are a value, and which JSON value a text stands for."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from pydantic import Field, JsonValue
+
+from refinesynth.trajectory.value import Value, absent
+
+MOST_CHOICES = 100
+"""Most whole numbers of a bounded parameter that are tried one by one, as where a plan is searched."""
+
+_WHOLE = re.compile(r"([+-]?[0-9]{1,15})(?:\.0*)?")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_KINDS: Mapping[str, str] = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "text",
+}
+_BOUND = r"-?[0-9.e+-]+"
+_WORDS = re.compile(
+    rf"(?P<kind>.+?)(?: from (?P<least>{_BOUND}))?(?:(?<=[0-9]) to (?P<most>{_BOUND}))?(?: up to (?P<only>{_BOUND}))?"
+)
+
+
+class ParameterType(Value):
+    """Type of a parameter. Action texts hold its values in one spelling; calls and conditions have them as JSON."""
+
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+    minimum: float | None = Field(default=None, exclude_if=lambda bound: bound is None)
+    """Smallest number, itself included."""
+    maximum: float | None = Field(default=None, exclude_if=lambda bound: bound is None)
+    """Largest number, itself included."""
+    default: str | None = Field(default=None, exclude_if=absent)
+    """Value of a call that leaves the argument out; the text of an action always has one. None if it must be given."""
+
+    def spelled(self, text: str) -> str | None:
+        """Return the one spelling of a value: `3` for `3`, `3.0` and `+3`; None if the text is no such value."""
+        value = self.value(text)
+        return None if value is None else _spelled(value)
+
+    def value(self, text: str) -> str | float | bool | None:
+        """Return the JSON value that a text stands for; None if it is not of this type or out of bounds."""
+        found = self.parsed(text)
+        if isinstance(found, str | bool | None):
+            return found
+        low, high = self.minimum is not None and found < self.minimum, self.maximum is not None and found > self.maximum
+        return None if low or high else found
+
+    def parsed(self, text: str) -> str | float | bool | None:
+        """Return the JSON value of a text, in bounds or not; None if it is not of this type."""
+        text = text.strip()
+        if self.type == "string":
+            return text
+        if self.type == "boolean":
+            return {"true": True, "false": False}.get(text.casefold())
+        found = (_WHOLE if self.type == "integer" else _NUMBER).fullmatch(text)
+        return found and (int(found[1]) if self.type == "integer" else float(text))
+
+    def choices(self) -> tuple[str, ...]:
+        """Return all values where they are few: true and false, or at most `MOST_CHOICES` whole numbers; else none."""
+        if self.type == "boolean":
+            return ("true", "false")
+        if self.type != "integer" or self.minimum is None or self.maximum is None:
+            return ()
+        numbers = range(-int(-self.minimum // 1), int(self.maximum // 1) + 1)
+        return tuple(map(str, numbers)) if len(numbers) <= MOST_CHOICES else ()
+
+    def described(self) -> str:
+        """Return the values in words: `a whole number from 1 to 20`."""
+        least, most = (bound if bound is None else _digits(bound) for bound in (self.minimum, self.maximum))
+        bounds = f" from {least}" if least is not None else ""
+        if most is not None:
+            bounds += f" to {most}" if bounds else f" up to {most}"
+        return _KINDS[self.type] + (bounds if self.type in {"integer", "number"} else "")
+
+    @classmethod
+    def from_words(cls, words: str) -> "ParameterType | None":
+        """Return the type that `described` puts into these words; None for other words and for text."""
+        found = _WORDS.fullmatch(words)
+        kind = next((kind for kind, said in _KINDS.items() if found is not None and said == found["kind"]), "string")
+        if found is None or kind == "string":
+            return None
+        return cls.model_validate({"type": kind, "minimum": found["least"], "maximum": found["most"] or found["only"]})
+
+    def json_schema(self, listed: tuple[str, ...]) -> dict[str, Any]:
+        """Return the JSON schema of a value; one of the `listed` ones, if there are any."""
+        found: dict[str, Any] = {"type": self.type}
+        for name, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
+            if bound is not None:
+                found[name] = self.value(_digits(bound)) if self.type == "integer" and bound == bound // 1 else bound
+        if listed:
+            found["enum"] = list(dict.fromkeys(map(self.value, listed)))
+        if self.default is not None:
+            found["default"] = self.value(self.default)
+        return found
+
+    @classmethod
+    def from_schema(cls, schema: Mapping[str, Any]) -> "tuple[ParameterType, tuple[str, ...]]":
+        """Return the type that a JSON schema states, as far as it is one of ours, and the texts of its `enum`."""
+        bounds = {name: schema.get(name) for name in ("minimum", "maximum")}
+        numbers = {name: bound for name, bound in bounds.items() if type(bound) in {int, float}}
+        kind = schema.get("type")
+        kind = kind if isinstance(kind, str) and kind in _KINDS else "string"
+        bounded = numbers if kind in {"integer", "number"} else {}
+        found = cls.model_validate({"type": kind, "default": _text(schema.get("default")), **bounded})
+        listed = schema.get("enum")
+        texts = [_text(one) for one in cast("list[object]", listed)] if isinstance(listed, list) else []
+        return found, () if None in texts else tuple(filter(None, texts))
+
+    def problems(self, listed: tuple[str, ...]) -> list[str]:
+        """Return what is wrong with it and the `listed` values, in words to its author."""
+        found = [f"the value {value!r} is not {self.described()}" for value in listed if self.value(value) is None]
+        if self.type not in {"integer", "number"} and (self.minimum, self.maximum) != (None, None):
+            found.append(f"bounds are for numbers, not for type {self.type}")
+        if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
+            found.append("minimum is larger than maximum")
+        if self.default is not None:
+            spelled = self.spelled(self.default)
+            if spelled is None or (listed and spelled not in map(self.spelled, listed)):
+                found.append(f"the default {self.default!r} is none of its values")
+        return found
+
+
+def _spelled(value: str | float | bool) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else _digits(value)
+
+
+def _digits(number: float) -> str:
+    if number == number // 1:
+        return str(int(number))
+    return f"{number:.15f}".rstrip("0") if abs(number) < 1 else repr(number)
+
+
+def _text(value: object) -> str | None:
+    return _spelled(value) if isinstance(value, str | int | float) else None
+
+
+TEXT = ParameterType()
+"""Type of a parameter that names none."""
+
+
+def json_value(kind: ParameterType, text: str) -> JsonValue:
+    """Return the JSON value of a text, or the text itself where it is not of the type or spelled otherwise."""
+    found = kind.parsed(text)
+    return text if found is None or _spelled(found) != text else found

@@ -1,0 +1,236 @@
+"""Typed parameters: one value has one spelling in texts, and a JSON value in calls, schemas and conditions."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from refinesynth import rules
+from refinesynth.actions.calls import Call, call_of, text_of, tools_of
+from refinesynth.actions.matching import explain_mismatch, match_in, refusal
+from refinesynth.chat import render_task, render_tool_task, render_tools
+from refinesynth.imports.tasks import read_tool_task
+from refinesynth.testing import valid_scripts
+from refinesynth.trajectory import ActionSpec, Draft, ParameterType, Script
+from refinesynth.world import World, check_solvability, plan
+
+INTEGER = ParameterType(type="integer", minimum=1, maximum=5)
+BOUNDS = st.none() | st.integers(-1_000, 1_000)
+
+
+@st.composite
+def kinds(draw: st.DrawFn) -> ParameterType:
+    """Any type whose bounds are in order."""
+    kind = draw(st.sampled_from(["string", "integer", "number", "boolean"]))
+    if kind in {"string", "boolean"}:
+        return ParameterType.model_validate({"type": kind})
+    least, most = draw(BOUNDS), draw(BOUNDS)
+    assume(least is None or most is None or least <= most)
+    return ParameterType.model_validate({"type": kind, "minimum": least, "maximum": most})
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr) | st.integers().map(str)
+TEXTS = (
+    NUMBERS | st.sampled_from(["true", "FALSE", " 3 ", "3.0", "+7", "-0", "1e5", "0x10", "٣", "", "nan"]) | st.text()
+)
+
+
+def tank(**fields: Any) -> Script:
+    """A tank that is filled by whole numbers, and a pump that is on or off."""
+    fill: dict[str, Any] = {
+        "name": "fill {amount} liters",
+        "pattern": "fill (.+) liters",
+        "parameters": {"amount": []},
+        "types": {"amount": {"type": "integer", "minimum": 1, "maximum": 5}},
+        "requires": [{"condition": "state.level + amount <= 9", "hint": "{amount} is too much."}],
+        "effects": [{"op": "add", "path": "/level", "value": "{amount}"}],
+        "reveals": [{"when": "amount > 3", "text": "Much."}, {"text": "Level {state:/level}."}],
+    }
+    pump: dict[str, Any] = {
+        "name": "switch the pump {on}",
+        "pattern": "switch the pump (.+)",
+        "parameters": {"on": []},
+        "types": {"on": {"type": "boolean", "default": "true"}},
+        "effects": [{"op": "set", "path": "/on", "value": "{on}", "when": "on || state.on"}],
+    }
+    drain = {"name": "drain", "pattern": "drain", "effects": [{"op": "set", "path": "/level", "value": 0}]}
+    return Script.model_validate(
+        {
+            "environment": {"level": 3, "on": False},
+            "goal": "Fill the tank.",
+            "completion_conditions": ["The level is 7.", "The pump is on."],
+            "actions": [{**fill, **fields}, pump, drain],
+            "rulebook": {
+                "goal": ["state.level == 7", "state.on"],
+                "solution": ["fill 4 liters", "switch the pump true"],
+            },
+        }
+    )
+
+
+@given(kinds(), TEXTS)
+def test_a_value_has_one_spelling_that_stands_for_the_same(kind: ParameterType, text: str) -> None:
+    spelled = kind.spelled(text)
+    assert (spelled is None) == (kind.value(text) is None)
+    if spelled is not None:
+        assert kind.spelled(spelled) == spelled
+        assert kind.value(spelled) == kind.value(text)
+
+
+@given(kinds(), TEXTS)
+def test_values_are_in_bounds_and_of_their_type(kind: ParameterType, text: str) -> None:
+    value = kind.value(text)
+    types = {"string": str, "integer": int, "number": float, "boolean": bool}
+    assert value is None or type(value) is types[kind.type]
+    if isinstance(value, float):
+        assert math.isfinite(value)
+    if kind.type in {"integer", "number"} and value is not None:
+        assert kind.minimum is None or float(value) >= kind.minimum
+        assert kind.maximum is None or float(value) <= kind.maximum
+
+
+@given(kinds(), TEXTS)
+def test_a_type_is_read_back_from_its_schema(kind: ParameterType, text: str) -> None:
+    default = kind.spelled(text)
+    kind = kind.model_copy(update={"default": default or None})
+    listed = tuple(filter(None, [default]))
+    read, values = ParameterType.from_schema(kind.json_schema(listed))
+    assert (read, values) == (kind, listed)
+
+
+@given(kinds())
+def test_a_type_is_read_back_from_its_words(kind: ParameterType) -> None:
+    assert ParameterType.from_words(kind.described()) == (None if kind.type == "string" else kind)
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"type": ["integer"]}, {"enum": [1, None]}, {"enum": "x"}])
+def test_other_schemas_are_text(schema: dict[str, Any]) -> None:
+    assert ParameterType.from_schema(schema) == (ParameterType(), ())
+
+
+def test_few_values_can_be_listed() -> None:
+    assert INTEGER.choices() == ("1", "2", "3", "4", "5")
+    assert ParameterType(type="integer", minimum=-0.5, maximum=1.5).choices() == ("0", "1")
+    assert ParameterType(type="boolean").choices() == ("true", "false")
+    for kind in (
+        {"type": "integer", "minimum": 1},
+        {"type": "integer", "minimum": 1, "maximum": 101},
+        {"type": "number"},
+        {},
+    ):
+        assert ParameterType.model_validate(kind).choices() == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (INTEGER, "a whole number from 1 to 5"),
+        (ParameterType(type="number", maximum=0.5), "a number up to 0.5"),
+        (ParameterType(type="integer", minimum=-2), "a whole number from -2"),
+        (ParameterType(type="boolean"), "true or false"),
+    ],
+)
+def test_a_type_in_words(kind: ParameterType, said: str) -> None:
+    assert kind.described() == said
+
+
+@given(valid_scripts(), st.data())
+def test_an_action_s_text_and_its_call_say_the_same(script: Script, data: st.DataObject) -> None:
+    action = data.draw(st.sampled_from(script.actions))
+    values = {name: data.draw(st.sampled_from(action.choices(name) or ("x",))) for name in action.placeholders}
+    text = action.fill(values)
+    assert match_in(script, text) is not None
+    call = call_of(script, text)
+    assert text_of(script, call) == text
+    for name, kind in action.types.items():
+        (said,) = call.arguments.values()
+        assert said == kind.value(values[name])
+        assert not isinstance(said, str)
+
+
+@given(valid_scripts())
+def test_typed_functions_are_read_back(script: Script) -> None:
+    read = read_tool_task(render_tool_task(script), render_tools(script))
+    assert read is not None
+    assert render_tools(read.script) == render_tools(script)
+    assert [action.types for action in read.script.actions] == [action.types for action in script.actions]
+    assert Script.from_json(script.to_json()) == Script.from_llm(script.to_paper()) == script
+
+
+@pytest.mark.parametrize("amount", [3, "3", 3.0, "3.0", "+3"])
+def test_one_value_in_several_spellings_is_one_action(amount: object) -> None:
+    script = tank()
+    text = text_of(script, Call("fill_liters", {"amount": amount}))  # type: ignore[dict-item] - JSON
+    assert text == "fill 3 liters"
+    assert call_of(script, f"fill {amount} liters") == Call("fill_liters", {"amount": 3})
+
+
+def test_wrong_values_are_refused_with_what_is_allowed() -> None:
+    script = tank()
+    for wrong, said in (("fill 9 liters", 9), ("fill 2.5 liters", "2.5"), ("fill many liters", "many")):
+        assert match_in(script, wrong) is None
+        assert call_of(script, wrong) == Call("fill_liters", {"amount": said})
+        assert text_of(script, call_of(script, wrong)) == wrong
+        assert "amount is a whole number from 1 to 5" in refusal(script.actions, wrong)
+        assert "only a whole number from 1 to 5" in explain_mismatch(script.actions, wrong).message
+
+
+def test_a_default_stands_for_what_a_call_leaves_out() -> None:
+    script = tank()
+    assert text_of(script, Call("switch_the_pump", {})) == "switch the pump true"
+    assert text_of(script, Call("switch_the_pump", {"on": False})) == "switch the pump false"
+    assert text_of(script, Call("fill_liters", {})) == "fill {amount} liters"
+    assert [tool.definition()["function"]["parameters"]["required"] for tool in tools_of(script)] == [
+        ["amount"],
+        [],
+        [],
+    ]
+
+
+def test_players_read_of_types() -> None:
+    task = render_task(tank())
+    assert "({amount} is a whole number from 1 to 5)" in task
+    assert "({on} is true or false)" in task
+
+
+def test_conditions_and_effects_have_typed_values() -> None:
+    script = tank()
+    world, state = World(script), script.environment
+    much = world.step(state, "fill 4.0 liters")
+    assert (much.kind, much.text, much.state) == (None, "Much.", {"level": 7, "on": False})
+    assert world.step(much.state, "fill 3 liters").text == "3 is too much."
+    assert world.step(state, "switch the pump false").state == state
+    assert world.step(state, "switch the pump TRUE").state == {"level": 3, "on": True}
+
+
+def test_worlds_with_typed_parameters_are_planned_and_proved() -> None:
+    script = tank()
+    assert plan(World(script), script.environment) == ("fill 4 liters", "switch the pump true")
+    found = check_solvability(script)
+    assert (found.problem, found.solution_problem, found.faults) == (None, None, ())
+    assert found.exhausted
+
+
+@pytest.mark.parametrize(
+    ("types", "values", "problem"),
+    [
+        ({"amount": {"type": "integer"}}, ["many"], "'many' is not a whole number"),
+        ({"amount": {"type": "integer", "maximum": 2}}, ["3"], "'3' is not a whole number up to 2"),
+        ({"amount": {"minimum": 2}}, [], "bounds are for numbers"),
+        ({"amount": {"type": "number", "minimum": 2, "maximum": 1}}, [], "minimum is larger"),
+        ({"amount": {"type": "integer", "default": "5"}}, ["1", "2"], "the default '5' is none"),
+        ({"amount": {}, "other": {}}, [], "no placeholder has this name"),
+    ],
+)
+def test_types_that_do_not_fit_are_found(types: dict[str, Any], values: list[str], problem: str) -> None:
+    script = tank(types=types, parameters={"amount": values}).imagined()
+    found = rules.verify(Draft(script=script), rules.PlaceholdersHaveParameters()).violations
+    assert [violation.code for violation in found] == ["type_does_not_fit"]
+    assert problem in found[0].message
+
+
+def test_scripts_without_types_are_written_as_before() -> None:
+    action = ActionSpec(name="look", pattern="look")
+    assert set(action.model_dump(mode="json")) == {"name", "description", "pattern", "parameters"}
