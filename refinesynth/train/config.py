@@ -125,9 +125,6 @@ class TrainerConfig(BaseModel):
     """Name of the run for trackers; by default the output folder's."""
     project: Name | None = None
     """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
-    torch_compile: bool = False
-    """Compile the model with torch.compile. Packs differ in shape, and each new shape is compiled, up to eight times: the first steps take
-    minutes."""
     tf32: bool | None = None
     """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
     use_liger_kernel: bool = False
@@ -234,7 +231,7 @@ class TrainConfig(BaseModel):
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients longer than this are scaled down to it; 0: never."""
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
-    """Rarer settings of the training loop: optimizers, trackers, compiling."""
+    """Rarer settings of the training loop: optimizers, trackers, kernels."""
 
     # Computation.
     precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"

@@ -55,8 +55,10 @@ OTHER_NAMES: Final = {
 """Names of settings elsewhere, mostly in transformers."""
 _INSTEAD: Final = {
     "plots": "TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves",
-    "trainer.torch_compile_backend": "trainer.torch_compile compiles with inductor",
-    "trainer.torch_compile_mode": "trainer.torch_compile compiles in torch's default mode",
+    **dict.fromkeys(
+        ("trainer.torch_compile", "trainer.torch_compile_backend", "trainer.torch_compile_mode"),
+        "packs differ in shape, and compiling each shape takes longer than it saves",
+    ),
     "trainer.ddp_backend": "GPUs use nccl, and CPUs gloo",
     "trainer.ddp_bucket_cap_mb": "DDP has torch's buckets",
     "trainer.torch_empty_cache_steps": "take fewer tokens_per_pack where memory is short",

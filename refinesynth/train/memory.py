@@ -1,25 +1,14 @@
-"""Estimates of a device's memory and of a machine's memory and disk, before anything is loaded. Imports no torch."""
+"""Estimate of a device's memory, before anything is loaded. Imports no torch."""
 
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal
-
-from refinesynth.files.memory import memory_of_machine
-from refinesynth.train.config import ALL, SCRATCH, TrainConfig
 
 Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
 Parallel = Literal["none", "ddp", "zero2", "zero3", "fsdp"]
 
 _FLOAT: Final = 4
-_BYTES: Final[Mapping[str, int]] = {
-    **dict.fromkeys(("bf16", "bf16-pure", "fp16", "bfloat16", "float16"), 2),
-    **dict.fromkeys(("fp32", "float32"), _FLOAT),
-    **dict.fromkeys(("fp64", "float64"), 8),
-}
+_BYTES: Final[Mapping[Precision, int]] = {"bf16": 2, "bf16-pure": 2, "fp32": _FLOAT, "fp64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +33,6 @@ class ModelShape:
     """Type of the checkpoint's weights, by torch's name; None if its settings do not say."""
     frozen_bytes: int | None = None
     """Bytes of frozen weights if quantized; else they have the precision of the computation."""
-    read_once: bool = True
-    """With FSDP one process per machine can read the weights for all (`loading.can_be_broadcast`)."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
     """Parameters that text gives no gradient (a vision tower), by prefix of their names: frozen, without adapters."""
 
@@ -147,92 +134,3 @@ def estimate_memory(
         optimizer=model.trainable * moments // of_gradients,
         activations=working + layers + logits,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One machine of the training."""
-
-    ranks: int = 1
-    """Its processes of the training."""
-    memory: int | None = None
-    """Bytes that processes may use; None if unknown."""
-    disk: int | None = None
-    """Free bytes at the output folder; None if unknown."""
-    there: int = 0
-    """Bytes of existing checkpoints of this training, which are kept or make room."""
-
-    @classmethod
-    def here(cls, output: Path, ranks: int, *, anew: bool) -> "Host":
-        """This machine. `anew`: what is in the output folder is set aside and stays."""
-        folder = output.absolute()
-        there = 0 if anew else sum(_sizes(folder / "checkpoints"))
-        with suppress(OSError):
-            nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
-            return cls(ranks, memory_of_machine(), shutil.disk_usage(nearest).free, there)
-        return cls(ranks, memory_of_machine())
-
-
-@dataclass(frozen=True, slots=True)
-class HostUsage:
-    """Bytes of a machine's memory and disk that a training takes, without tokenizers, logs and curves."""
-
-    host: int
-    """Memory to load the model into or, on CPUs, to train in."""
-    checkpoint: int
-    """Disk for one checkpoint: weights and optimizer state."""
-    checkpoints: int
-    """Checkpoints at once: the kept ones, the best, and one that is being written."""
-    model: int
-    """Disk for the finished model."""
-
-    @property
-    def disk(self) -> int:
-        """Disk for everything."""
-        return self.checkpoints * self.checkpoint + self.model
-
-
-def estimate_host_usage(
-    config: TrainConfig,
-    model: ModelShape,
-    means: ComputeSettings,
-    memory: MemoryEstimate,
-    *,
-    on_cpu: bool,
-    ranks: int,
-    saved: int,
-    evaluates: bool,
-) -> HostUsage:
-    """Estimate the use of a machine with `ranks` processes by a training that saves `saved` times.
-
-    On GPUs every process loads the model into the machine's memory first; with FSDP one process, if the model allows
-    it. On CPUs weights, gradients and optimizer lie there, and activations come on top.
-    """
-    held, fsdp = means.held, means.parallel == "fsdp"
-    written = model.trainable * max(held, _FLOAT) if model.adapted else model.parameters * held
-    if means.deepspeed:
-        # DeepSpeed keeps fp32 weights with the moments; the second stage writes the model once more.
-        states = model.trainable * 3 * _FLOAT + (written if means.parallel == "zero2" else 0)
-    else:
-        # With FSDP the ranks' pieces are all that a checkpoint has, unless it is to be loaded by others.
-        again = fsdp and (model.adapted or config.keep == ALL)
-        states = written * again + model.trainable * 2 * (max(held, _FLOAT) if model.adapted else held)
-    stored = _BYTES.get(model.dtype or "", _FLOAT)
-    finished = _BYTES.get(config.save_dtype, stored if config.model != SCRATCH else _FLOAT)
-    # Frozen weights below adapters are loaded in bf16; ZeRO-3 splits weights up as they come from the file.
-    loaded = 2 if config.lora and means.precision == "bf16" else _FLOAT if means.precision == "bf16" else held
-    loaded = min(loaded, _BYTES.get(model.dtype or "", loaded)) if means.parallel == "zero3" else loaded
-    best = int(evaluates and saved > 0)
-    return HostUsage(
-        host=ranks * memory.fixed if on_cpu else model.parameters * loaded * (1 if fsdp and model.read_once else ranks),
-        checkpoint=written + states,
-        checkpoints=saved if config.keep == ALL else min(saved, config.keep + 1 + best),
-        model=written if model.adapted else model.parameters * finished,
-    )
-
-
-def _sizes(folder: Path) -> Iterator[int]:
-    for parent, _, files in os.walk(folder):
-        for name in files:
-            with suppress(OSError):
-                yield Path(parent, name).lstat().st_size

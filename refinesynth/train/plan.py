@@ -1,23 +1,19 @@
-"""Plan of a training: steps, memory and disk, and refusal if it cannot work. Imports no torch."""
+"""Plan of a training: steps and memory, and refusal if it cannot work. Imports no torch."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
-from refinesynth.text.figures import counted, in_bytes
 from refinesynth.train.config import Every, TrainConfig, interval
 from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 from refinesynth.train.memory import (
     ComputeSettings,
-    Host,
-    HostUsage,
     MemoryEstimate,
     ModelShape,
     Parallel,
     describe_unused,
-    estimate_host_usage,
     estimate_memory,
 )
 
@@ -102,10 +98,6 @@ class Plan:
     checkpoints: int
     memory: MemoryEstimate
     """Of one device."""
-    room: HostUsage
-    """Of the machine and its disk."""
-    host: Host = field(compare=False)
-    """Resources of the machine now."""
     remarks: tuple[str, ...] = ()
     """Remarks for the user before the first step."""
 
@@ -115,46 +107,25 @@ class Plan:
 
 
 def make_plan(
-    config: TrainConfig,
-    *,
-    sizes: Sizes,
-    model: ModelShape,
-    devices: Devices,
-    means: ComputeSettings,
-    host: Host | None = None,
+    config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, means: ComputeSettings
 ) -> Plan:
     """Plan a training. Raises `InputError` if it cannot work."""
     _refuse(config, sizes, model, devices)
-    steps_per_epoch = math.ceil(sizes.counts.records / config.batch_size)
-    steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
     counts = sizes.counts
+    batch = min(config.batch_size, counts.records)
+    steps_per_epoch = math.ceil(counts.records / config.batch_size)
+    steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
     # The fullest pass that may come, padded rows too, with trained tokens in the share that they have on average.
-    tokens = min(config.pack_tokens, min(config.batch_size, counts.records) * min(sizes.longest, config.max_length))
+    tokens = min(config.pack_tokens, batch * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
     memory = estimate_memory(model, means, tokens=tokens, trained=trained, ranks=devices.ranks)
+    _refuse_too_large(memory, devices, means, config)
 
     def times(every: Every) -> int:
         steps_between = interval(every, steps_per_epoch)
         return 0 if steps_between is None else math.ceil(steps / steps_between)
 
-    evaluations = times(config.evaluate_every) if sizes.held_out else 0
-    checkpoints = times(config.save_every)
-    batch = min(config.batch_size, counts.records)
     packs = math.ceil(batch * counts.tokens / counts.records / (config.pack_tokens * devices.ranks))
-    host = host or Host(devices.ranks)
-    room = estimate_host_usage(
-        config,
-        model,
-        means,
-        memory,
-        on_cpu=devices.kind == "cpu",
-        ranks=host.ranks,
-        # A better evaluation is saved too.
-        saved=min(steps, checkpoints + evaluations) if checkpoints else 0,
-        evaluates=evaluations > 0,
-    )
-    _refuse_too_large(memory, devices, means, config)
-    _refuse_too_small_host(config, model, room, host)
     return Plan(
         model=model,
         devices=devices,
@@ -163,11 +134,9 @@ def make_plan(
         steps=steps,
         steps_per_epoch=steps_per_epoch,
         passes_per_step=max(1, packs),
-        evaluations=evaluations,
-        checkpoints=checkpoints,
+        evaluations=times(config.evaluate_every) if sizes.held_out else 0,
+        checkpoints=times(config.save_every),
         memory=memory,
-        room=room,
-        host=host,
         remarks=(*_remarks_on_means(config, model, devices, means, memory), *_remarks_on_data(config, sizes)),
     )
 
@@ -193,16 +162,16 @@ def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -
         return devices.memory is not None and needed.total < _USABLE * devices.memory
 
     asked = config.gradient_checkpointing
-    parallel = _parallel(config, devices)
-    if parallel is None:
-        checkpointing = gpu if asked == "auto" else asked
-        parallel = "ddp" if devices.memory is None or fits("ddp", checkpointing=checkpointing) else "fsdp"
+    parallel = _asked_parallel(config, devices)
+    if parallel == "auto":
+        one_copy = devices.ranks == 1 or _quantizes(config) or devices.memory is None
+        copies = one_copy or fits("ddp", checkpointing=gpu if asked == "auto" else asked)
+        parallel = "none" if devices.ranks == 1 else "ddp" if copies else "fsdp"
     checkpointing = gpu and not fits(parallel, checkpointing=False) if asked == "auto" else asked
     return ComputeSettings(precision, parallel, checkpointing, config.attention)
 
 
-def _parallel(config: TrainConfig, devices: Devices) -> Parallel | None:
-    """The way to share the work; None: ddp or fsdp, by memory."""
+def _asked_parallel(config: TrainConfig, devices: Devices) -> Parallel | Literal["auto"]:
     if config.parallel == "none" and devices.ranks > 1:
         raise InputError(
             f"parallel is 'none', and there are {devices.ranks} processes; give ddp, zero2, zero3, fsdp or auto"
@@ -215,56 +184,46 @@ def _parallel(config: TrainConfig, devices: Devices) -> Parallel | None:
         raise InputError(
             f"the DeepSpeed file {config.deepspeed!r} asks for {asked}, and parallel is {config.parallel!r}; leave parallel out, or change one"
         )
-    quantized = config.lora is not None and config.lora.quantize is not None
-    if quantized and asked in {"zero3", "fsdp"}:
+    if _quantizes(config) and asked in {"zero3", "fsdp"}:
         raise InputError(
             f"parallel is {asked!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
         )
-    if asked != "auto":
-        return asked
-    if devices.ranks == 1:
-        return "none"
-    return "ddp" if quantized else None
+    return asked
+
+
+def _quantizes(config: TrainConfig) -> bool:
+    return config.lora is not None and config.lora.quantize is not None
 
 
 def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
     """Raises: InputError: The data does not fit the model, or the batch does not fit the devices."""
-    if not sizes.counts.records or not sizes.counts.trained_tokens:
-        raise InputError(_nothing_to_train(config, sizes.counts))
+    counts, ranks = sizes.counts, devices.ranks
+    if not counts.records or not counts.trained_tokens:
+        lost = {
+            f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
+            f"longer than max_length={config.max_length:,}": counts.dropped_long,
+        }
+        why = ", ".join(f"{number:,} {what}" for what, number in lost.items() if number)
+        found = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
+        raise InputError(
+            f"nothing to train on: {found}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
+        )
     if sizes.largest_id >= model.vocabulary:
         raise InputError(
             f"the tokenizer makes token ids up to {sizes.largest_id:,}, and {model.name!r} has embeddings for {model.vocabulary:,} "
-            "tokens only: they do not belong together. Give the model's own tokenizer (leave --tokenizer out), or a model whose "
-            "embeddings were resized for this one"
+            "tokens only. Give the model's own tokenizer (leave --tokenizer out), or a model that was resized for this one"
         )
     if model.positions is not None and sizes.longest > model.positions:
         raise InputError(
             f"a conversation has {sizes.longest:,} tokens, and {model.name!r} has {model.positions:,} positions; "
             f"give --max-length {model.positions}"
         )
-    if config.batch_size < devices.ranks:
+    if config.batch_size < ranks or (config.batch_size % ranks and not config.packing):
+        near = max(ranks, config.batch_size - config.batch_size % ranks)
         raise InputError(
-            f"batch_size is {config.batch_size}, and there are {devices.ranks} processes, each of which needs a conversation in every "
-            f"step; give --batch-size {devices.ranks} or more, or fewer processes"
+            f"batch_size is {config.batch_size}, and there are {ranks} processes, each of which needs a conversation in every step (without "
+            f"packing as many as the others); give --batch-size {near} or {near + ranks}, or leave packing on"
         )
-    if config.batch_size % devices.ranks and not config.packing:
-        near = config.batch_size - config.batch_size % devices.ranks
-        raise InputError(
-            f"batch_size {config.batch_size} cannot be divided among {devices.ranks} processes without packing; give --batch-size "
-            f"{near} or {near + devices.ranks}, or leave packing on"
-        )
-
-
-def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
-    lost = {
-        f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
-        f"longer than max_length={config.max_length:,}": counts.dropped_long,
-    }
-    why = ", ".join(f"{number:,} {what}" for what, number in lost.items() if number)
-    found = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
-    return (
-        f"nothing to train on: {found}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
-    )
 
 
 def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
@@ -279,25 +238,6 @@ def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSe
         f"the model is too large for the devices: weights, gradients and optimizer take {memory.fixed / _GIB:,.0f} GiB on each, and "
         f"{devices.name} has {devices.memory / _GIB:,.0f} GiB. Use {lora}{more} or a smaller model"
     )
-
-
-def _refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsage, host: Host) -> None:
-    """Raises: InputError: The machine's memory or disk is too small. Other optimizers than AdamW may need less disk."""
-    lora = "" if config.lora else "--lora, "
-    if host.memory is not None and room.host > host.memory:
-        once = "parallel fsdp on GPUs (one process alone loads the model), " if model.read_once else ""
-        raise InputError(
-            f"the model is too large for this machine's memory: {host.ranks} processes take {in_bytes(room.host)} of it, and it has "
-            f"{in_bytes(host.memory)}. Use {lora}{once}fewer processes or a smaller model"
-        )
-    needed = room.disk - host.there
-    if host.disk is not None and needed > host.disk and not config.trainer.optim:
-        smaller = "" if config.keep == 1 else "--set keep=1, "
-        raise InputError(
-            f"what is kept would fill the disk: {counted(room.checkpoints, 'checkpoint')} of {in_bytes(room.checkpoint)} and the model's "
-            f"{in_bytes(room.model)} need {in_bytes(needed)} more, and {config.output!r} has {in_bytes(host.disk)} free. Use {smaller}"
-            f"{lora}--set save_every=never (only the model is written) or another -o"
-        )
 
 
 def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:

@@ -112,7 +112,7 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
     found = shape_of(model, name if adapter else config.model)
-    return replace(found, dtype=dtype, frozen_bytes=held, read_once=can_be_broadcast(model), unused=unused)
+    return replace(found, dtype=dtype, frozen_bytes=held, unused=unused)
 
 
 def load_model(

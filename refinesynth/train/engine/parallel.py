@@ -1,4 +1,4 @@
-"""Parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2), optimizer, schedule, trackers and compiling."""
+"""Parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2), optimizer, schedule and trackers."""
 
 import importlib
 import os
@@ -19,7 +19,6 @@ from accelerate.utils import (
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
     ProjectConfiguration,
-    TorchDynamoPlugin,
 )
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -73,8 +72,6 @@ def make_accelerator(
         )
     elif means.parallel == "ddp":
         plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False)]
-    if extra.torch_compile:
-        plugins["dynamo_plugin"] = TorchDynamoPlugin(backend=cast("Any", "INDUCTOR"))
     return Accelerator(
         # The loop cuts steps itself, whatever the environment says.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),

@@ -184,7 +184,7 @@ class Checkpoints:
         if accelerator.distributed_type in {DistributedType.DEEPSPEED, DistributedType.FSDP}:
             self.read_rank(folder)
             return
-        model = cast("Any", accelerator.unwrap_model(cast("Any", self.writer.model), keep_torch_compile=False))
+        model = cast("Any", accelerator.unwrap_model(cast("Any", self.writer.model)))
         # Under whatever names the library saves them.
         if hasattr(model, "peft_config"):
             require("peft", "train").set_peft_model_state_dict(model, load_file(folder / ADAPTER_SAFE_WEIGHTS_NAME))

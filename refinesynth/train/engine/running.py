@@ -110,7 +110,7 @@ def prepare_training(
         digest=trained.store.digest,
         sources=tuple(_by_source(reading, trained.store, held_out)),
     )
-    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=distributed.host(config))
+    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means)
     plan = replace(plan, remarks=(*plan.remarks, *_remarks(reading)))
     return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan)
 

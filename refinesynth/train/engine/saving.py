@@ -51,7 +51,7 @@ class ModelWriter:
         Raises `TrainingError` on every rank, if a weight is out of range of `dtype` or a file is not what was trained.
         """
         is_main = self.accelerator.is_main_process
-        model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model), keep_torch_compile=False))
+        model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model)))
         state = self._gathered()
         failed: TrainingError | None = None
         try:
