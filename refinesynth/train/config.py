@@ -127,8 +127,6 @@ class TrainerConfig(BaseModel):
     """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
     tf32: bool | None = None
     """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
-    use_liger_kernel: bool = False
-    """Replace the model's layers by liger-kernel's; the loss stays ours."""
     ddp_timeout: Annotated[int, Field(ge=1)] = 1800
     """Seconds that ranks wait for each other."""
     full_determinism: bool = False
@@ -231,7 +229,7 @@ class TrainConfig(BaseModel):
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients longer than this are scaled down to it; 0: never."""
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
-    """Rarer settings of the training loop: optimizers, trackers, kernels."""
+    """Rarer settings of the training loop: optimizers, trackers."""
 
     # Computation.
     precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"

@@ -27,13 +27,7 @@ from refinesynth.train.engine.evaluation import held_out_batches, held_out_losse
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.layout import Layout
-from refinesynth.train.engine.parallel import (
-    apply_liger,
-    fit_to,
-    make_optimizer,
-    make_schedule,
-    start_trackers,
-)
+from refinesynth.train.engine.parallel import fit_to, make_optimizer, make_schedule, start_trackers
 from refinesynth.train.engine.resuming import Checkpoints, Progress
 from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
@@ -94,7 +88,6 @@ class Loop:
         self._noise = None if alpha is None else EmbeddingNoise(model, alpha)
         trained = Trained.of(model)
         fit_to(accelerator, model)
-        apply_liger(model, config)
         optimizer = make_optimizer(model, config, cuda=accelerator.device.type == "cuda")
         wrapped, self.optimizer = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
         self.wrapped = wrapped

@@ -1,6 +1,5 @@
 """Parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2), optimizer, schedule and trackers."""
 
-import importlib
 import os
 import re
 from datetime import timedelta
@@ -193,8 +192,6 @@ def check_loop(config: TrainConfig) -> None:
                 if name == "tensorboard"
                 else f"trainer.report_to is {name!r}, whose package is not installed: pip install {name}"
             )
-    if config.trainer.use_liger_kernel:
-        require("liger_kernel", "train")
     try:
         make_schedule(make_optimizer(nn.Linear(1, 1), config), config, 1)
     except (TypeError, ValueError) as error:
@@ -202,10 +199,3 @@ def check_loop(config: TrainConfig) -> None:
         raise ConfigurationError(
             f"transformers does not take what is given for its schedule ({given}): {error}"
         ) from error
-
-
-def apply_liger(model: nn.Module, config: TrainConfig) -> None:
-    """Replace the model's layers by liger-kernel's."""
-    if config.trainer.use_liger_kernel:
-        liger = cast("Any", importlib.import_module("transformers.integrations.liger"))
-        liger.apply_liger_kernel(model, None)
