@@ -16,8 +16,7 @@ from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.conversation import Conversation, TurnLabel
 from refinesynth.train.data import read_conversations, split
-from refinesynth.train.data.reading import labels, take_share, weighed
-from refinesynth.train.input_check import check_data
+from refinesynth.train.data.reading import kind_of, labels, take_share, weighed
 
 
 def said(number: int, **fields: Any) -> dict[str, Any]:
@@ -116,7 +115,6 @@ def test_names_weights_and_paths_that_look_like_them(tmp_path: Path, monkeypatch
     assert weighed("hf://datasets/a/b:0.5") == ("hf://datasets/a/b", 0.5)
     assert weighed("hf://datasets/a/b") == ("hf://datasets/a/b", 1)
     assert weighed("a/b:1e-1") == ("a/b", 0.1)
-    assert check_data(["a/b:0.5", "hf://datasets/c/d:2", "odd:0.5"]) == ["a/b", "c/d"]
     table = [said(1)]
     assert weighed((table, 2)) == (table, 2)
     assert weighed(table) == (table, 1)
@@ -134,9 +132,9 @@ def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: str) -> None:
 def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, weight: str) -> None:
     path = written(tmp_path / "a.jsonl", [said(1)])
     with pytest.raises(InputError, match=rf"a\.jsonl:{weight}'.* is no weight for .*a\.jsonl'; write a number above 0"):
-        check_data([f"{path}:{weight}"])
+        weighed(f"{path}:{weight}")
     with pytest.raises(InputError, match=r"there is no file or folder 'nowhere\.jsonl'"):
-        check_data(["nowhere.jsonl:0.3"])
+        kind_of("nowhere.jsonl")
 
 
 def test_sources_have_distinct_labels() -> None:
