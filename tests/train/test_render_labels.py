@@ -235,12 +235,6 @@ def test_history_of_split_records_gives_no_other_loss() -> None:
             Renderer(tiny.tokenizer(), loss_on=loss_on).render(talk)
 
 
-def test_an_empty_turn_is_refused() -> None:
-    empty = Conversation("x", "g", (Turn("user", " \n", None), Turn("assistant", "go", TurnLabel.CORRECT)), "x:1")
-    with pytest.raises(InputError, match="x:1: a message is empty"):
-        Renderer(tiny.tokenizer()).render(empty)
-
-
 @cache
 def cached(family: str | None, kind: str) -> Any:
     return tiny.tokenizer(family, kind=kind)

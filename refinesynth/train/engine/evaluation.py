@@ -20,15 +20,10 @@ def held_out_batches(store: TokenStore, *, capacity: int, packed: bool, rank: in
     lengths = [int(length) for length in store.lengths]
     packs = (best_fit if packed else padded)(lengths, max(capacity, max(lengths, default=1)))
     make = pack_batch if packed else pad_batch
-    number = {name: at for at, name in enumerate(sources_of(store))}
+    number = {name: at for at, name in enumerate(store.sources)}
     for start in range(0, len(packs), ranks):
         mine = packs[start + rank] if start + rank < len(packs) else ()
         yield make([store[k] for k in mine], lambda one: labelled_targets(one, number[one.source]))
-
-
-def sources_of(store: TokenStore) -> tuple[str, ...]:
-    """Labels of all sources in it, in the order of their numbers in `held_out_batches`."""
-    return tuple(sorted(set(store.sources)))
 
 
 def held_out_losses(

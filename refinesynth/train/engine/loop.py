@@ -23,7 +23,7 @@ from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
 from refinesynth.train.engine.distributed import all_gather_objects
-from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses, sources_of
+from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.layout import Layout
@@ -227,7 +227,7 @@ class Loop:
             rank=self.accelerator.process_index,
             ranks=schedule.ranks,
         )
-        sources = sources_of(held_out)
+        sources = held_out.sources
         each_source = len({*sources, *self.task.store.sources}) > 1
         self.wrapped.eval()
         return held_out_losses(batches, self.losses, self.accelerator.device, sources, each_source=each_source)

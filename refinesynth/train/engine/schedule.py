@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from refinesynth.train.config import TrainConfig
 from refinesynth.train.tokens import Label, TokenStore
 
 Pack = tuple[int, ...]
@@ -138,6 +139,20 @@ class Schedule:
         )
         accumulation = max((draft._micro_batches(k) for k in range(draft.steps)), default=1)
         return replace(draft, accumulation=accumulation)
+
+    @classmethod
+    def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int, packed: bool) -> Self:
+        """Schedule a training with these settings."""
+        return cls.of(
+            store,
+            batch_size=config.batch_size,
+            ranks=ranks,
+            capacity=config.pack_tokens,
+            seed=config.seed,
+            packed=packed,
+            epochs=config.epochs,
+            max_steps=config.max_steps,
+        )
 
     @property
     def steps_per_epoch(self) -> int:

@@ -155,17 +155,7 @@ def config(output: Path, **fields: Any) -> TrainConfig:
 
 
 def schedule(examples: TokenStore, asked: TrainConfig, *, ranks: int = 1) -> Schedule:
-    """As the engine makes it."""
-    return Schedule.of(
-        examples,
-        batch_size=asked.batch_size,
-        ranks=ranks,
-        capacity=asked.pack_tokens,
-        seed=asked.seed,
-        packed=asked.packing,
-        epochs=asked.epochs,
-        max_steps=asked.max_steps,
-    )
+    return Schedule.configured(examples, asked, ranks=ranks, packed=asked.packing)
 
 
 def ready(
