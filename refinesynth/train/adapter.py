@@ -127,10 +127,7 @@ def base_name(config: TrainConfig) -> tuple[str, str | None]:
 
 
 def with_own_settings(config: TrainConfig) -> TrainConfig:
-    """`config` with the adapter's own `lora` settings where `model` is an adapter.
-
-    Raises `InputError` if other adapter settings are given, or all weights are to be trained.
-    """
+    """`config` with the adapter's own `lora` settings where `model` is an adapter. Raises `InputError`."""
     if config.lora is None:
         if Path(config.model).is_dir():  # a name of the hub is asked for when it is loaded
             refuse_adapter(config)

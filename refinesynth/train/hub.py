@@ -27,10 +27,7 @@ def bare(model: str) -> str:
 
 
 def check_model_name(model: str) -> None:
-    """Refuse a mistyped folder name before a hub is asked for it.
-
-    Raises `InputError` if no hub can have the name, if a folder `a` exists for `a/b`, or if a folder has a near name.
-    """
+    """Refuse a mistyped folder name before a hub is asked for it. Raises `InputError`."""
     owner, slash, last = bare(model).rpartition("/")
     if _NAME.fullmatch(bare(model)) is None:
         raise InputError(
@@ -61,10 +58,7 @@ def located(name: str, revision: str | None = None) -> dict[str, Any]:
 
 @cache
 def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
-    """Ask the hub for `name`; False if it is unreachable and its cache here has the name.
-
-    Raises `InputError` if it does not exist, or the hub is unreachable and nothing was fetched before.
-    """
+    """Ask the hub for `name`; False if it is unreachable and its cache here has the name. Raises `InputError`."""
     require("huggingface_hub", "train")
     import huggingface_hub as hub
     from huggingface_hub import constants, errors, file_download

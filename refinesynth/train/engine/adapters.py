@@ -47,10 +47,7 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
 
 
 def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> nn.Module:
-    """Put an existing adapter on `model`, trainable again; `empty`: its weights are not read.
-
-    Raises `InputError` if it belongs to a model with other modules or shapes, or cannot be read.
-    """
+    """Put an existing adapter on `model`, trainable again; `empty`: its weights are not read. Raises `InputError`."""
     peft = require("peft", "train")
     try:
         wanted = peft.PeftConfig.from_pretrained(str(adapter.folder))

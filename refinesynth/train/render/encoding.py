@@ -140,10 +140,7 @@ class Encoder:
         return [_encoded(ids, offsets) for ids, offsets in zip(made["input_ids"], made["offset_mapping"], strict=True)]
 
     def encode_forged(self, text: str, forged: Sequence[CharRange]) -> Encoded:
-        """Encode a text in which some places, in order, only read like control tokens.
-
-        Raises `TemplateError` if the tokenizer makes control tokens of them all the same.
-        """
+        """Encode a text in which some places, in order, only read like control tokens. Raises `TemplateError`."""
         newline: list[int] = self._tokenizer.encode("\n", add_special_tokens=False)
         parts: list[Encoded] = []
         at = 0
