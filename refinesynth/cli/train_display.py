@@ -16,10 +16,9 @@ from refinesynth.cli.terminal import labelled, styled
 from refinesynth.text.figures import compact, counted, duration, in_bytes
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events
-from refinesynth.train.memory import MemoryEstimate
-from refinesynth.train.plan import Plan, SourceSizes
-from refinesynth.train.prepare import Counts
-from refinesynth.train.preview import Preview
+from refinesynth.train.data.reading import SourceSizes
+from refinesynth.train.plan import MemoryEstimate, Plan
+from refinesynth.train.prepare import Counts, Preview
 from refinesynth.train.tokens import Label
 
 _HELD_OUT = {

@@ -291,22 +291,21 @@ class TrainConfig(BaseModel):
         if self.pack_tokens < self.max_length:
             raise ValueError(
                 f"tokens_per_pack is {self.pack_tokens}, and a conversation of max_length {self.max_length} would not fit in; "
-                f"give tokens_per_pack {self.max_length} or more, or a smaller max_length"
+                "give a larger one, or a smaller max_length"
             )
         if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
             raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
         if self.lora is not None and self.lora.quantize is not None and self.precision in {"bf16-pure", "fp64"}:
             raise ValueError(
-                f"lora.quantize is {self.lora.quantize!r}, and precision is {self.precision!r}; quantized weights are computed with in bf16 or fp32"
+                f"precision is {self.precision!r}; weights of lora.quantize are computed with in bf16 or fp32"
             )
         if self.model == SCRATCH and self.lora is not None:
             raise ValueError(
-                "model is 'scratch', whose random weights are kept nowhere, so that adapters would fit nothing; train all of its "
-                "weights (--no-lora), or give a model"
+                "model is 'scratch', whose weights are kept nowhere: adapters would fit nothing; give --no-lora"
             )
         if self.early_stop is not None and (not self.held_out or self.evaluate_every == "never"):
             raise ValueError(
-                "early_stop needs evaluations: set held_out above 0 and evaluate_every to something else than never"
+                "early_stop needs evaluations: set held_out above 0 and evaluate_every to other than never"
             )
         return self
 

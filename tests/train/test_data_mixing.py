@@ -80,7 +80,7 @@ def test_what_is_taken_of_a_source_does_not_depend_on_the_others_or_on_where_it_
     found = list(beside)
     assert sorted(told(found)[1:13]) == sorted(alone)
     assert set(told(found)[13:]) < set(alone)
-    assert [(each.name, each.weight, each.found, each.taken) for each in beside.taken] == [
+    assert [(each.name, each.weight, each.conversations, each.taken) for each in beside.taken] == [
         ("source 1", 1, 1, 1), ("moved.jsonl", 0.3, 40, 12), ("a.jsonl", 0.1, 40, 4),
     ]  # fmt: skip
     assert Counter(one.source for one in found) == {"source 1": 1, "moved.jsonl": 12, "a.jsonl": 4}
@@ -181,4 +181,4 @@ def test_chat_without_flags_is_learned_whole_and_said_to_be_so(tmp_path: Path) -
     assert flagged.trained() == (False, False, False, True)
     assert [turn.label for turn in flagged.turns if turn.label] == [TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
     assert spoken.trained() == (False, False, True, False, True)
-    assert (reading.taken[0].unmarked, reading.taken[0].found) == (3, 4)
+    assert (reading.taken[0].unmarked, reading.taken[0].conversations) == (3, 4)

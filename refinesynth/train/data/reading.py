@@ -89,18 +89,25 @@ _MOST: Final = 1000
 
 
 @dataclass(slots=True)
-class Taken:
-    """Counts of one source, complete once everything is read."""
+class SourceSizes:
+    """Counts of one source, complete once everything is read and rendered."""
 
     name: str
     """Label: the shortest end of its path that no other source has."""
     weight: float
-    found: int = 0
-    """Conversations in the source."""
-    taken: int = 0
-    """Conversations that the weight takes; repeated ones count each time."""
+    """Share of its conversations that is taken, or passes over them."""
+    conversations: int = 0
+    """Conversations in it."""
     unmarked: int = 0
-    """Conversations in the source without flags for the loss."""
+    """Conversations without flags, of which all turns of the assistant are trained."""
+    taken: int = 0
+    """Conversations taken by the weight; repeated ones count each time."""
+    held_out: int = 0
+    """Taken conversations that are held out."""
+    tokens: int = 0
+    """Tokens in its training data."""
+    trained_tokens: int = 0
+    """Tokens that give loss."""
 
 
 def weighed(source: Any) -> tuple[type_of_source, float]:
@@ -180,7 +187,7 @@ class Reading(Iterator[Conversation]):
         self._sources = [source for source, _ in pairs]
         self._seed = seed
         self._form: ChatForm = form
-        self.taken = [Taken(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
+        self.taken = [SourceSizes(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
         """Counts of each source, complete once everything is read."""
         self.torn: list[str] = []
         """`file:line` of last lines that were cut off and skipped, complete once everything is read."""
@@ -218,11 +225,13 @@ class Reading(Iterator[Conversation]):
                 else:
                     yield kept
 
-    def _found_in(self, opened: Iterator[tuple[object, str]], taken: Taken, *, table: bool) -> Iterator[Conversation]:
+    def _found_in(
+        self, opened: Iterator[tuple[object, str]], taken: SourceSizes, *, table: bool
+    ) -> Iterator[Conversation]:
         for record, where in opened:
             is_read = isinstance(record, Conversation)
             found = record if is_read else read_record(record, where, self._form, table=table)
-            taken.found += 1
+            taken.conversations += 1
             taken.unmarked += not found.marked
             yield replace(found, id=self._names(found.id), source=taken.name)
 

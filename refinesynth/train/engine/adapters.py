@@ -18,7 +18,7 @@ from refinesynth.train.adapter import SETTINGS, WEIGHTS, Adapter
 from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.head import output_head
 from refinesynth.train.engine.save_check import Trained, file_differences
-from refinesynth.train.memory import Precision
+from refinesynth.train.plan import Precision
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:

@@ -11,8 +11,7 @@ from accelerate.utils import patch_environment
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.memory import Parallel
-from refinesynth.train.plan import Devices
+from refinesynth.train.plan import Devices, Parallel
 from refinesynth.train.ranks import free_port, is_launched, rank
 
 

@@ -21,7 +21,7 @@ from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, r
 from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
 from refinesynth.train.engine.head import base_model, output_head, takes, vocabulary
 from refinesynth.train.engine.unused import freeze, without_gradient
-from refinesynth.train.memory import describe_unused
+from refinesynth.train.plan import describe_unused
 from refinesynth.train.tokens import Label, Rendered
 
 _FIRST, _SECOND = 13, 21

@@ -37,7 +37,7 @@ from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
 from refinesynth.train.engine.unused import freeze, unused_by_text
 from refinesynth.train.hub import bare, located
-from refinesynth.train.memory import ModelShape, Precision
+from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
 from refinesynth.train.render.template import check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore

@@ -6,7 +6,7 @@ multiplied by the number of ranks: the gradient does not depend on packing, accu
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, Final, Literal, cast
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator, DistributedType
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
@@ -21,9 +22,9 @@ from transformers import PreTrainedTokenizerBase
 from refinesynth.errors import TrainingError
 from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
+from refinesynth.train.conversation import TurnLabel
+from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.distributed import all_gather_objects
-from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.layout import Layout
@@ -32,7 +33,7 @@ from refinesynth.train.engine.resuming import Checkpoints, Progress
 from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
 from refinesynth.train.engine.saving import ModelWriter
-from refinesynth.train.engine.schedule import Schedule, Step
+from refinesynth.train.engine.schedule import Schedule, Step, best_fit, padded
 from refinesynth.train.events import Events
 from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.tokens import TokenStore
@@ -300,3 +301,53 @@ class EmbeddingNoise:
             return output
         most = self._alpha / (self.tokens * output.shape[-1]).sqrt()
         return output + torch.empty_like(output).uniform_(-1, 1) * most[..., None].to(output.dtype)
+
+
+_LOSSES = {
+    TurnLabel.CORRECT: names.LOSS_CORRECT,
+    TurnLabel.REFINEMENT: names.LOSS_REFINEMENT,
+    TurnLabel.MISTAKE: names.LOSS_MISTAKE,
+}
+
+
+def held_out_batches(store: TokenStore, *, capacity: int, packed: bool, rank: int, ranks: int) -> Iterator[Batch]:
+    """This rank's batches of `store`, as many as every other rank's; some may be empty."""
+    lengths = [int(length) for length in store.lengths]
+    packs = (best_fit if packed else padded)(lengths, max(capacity, max(lengths, default=1)))
+    make = pack_batch if packed else pad_batch
+    number = {name: at for at, name in enumerate(store.sources)}
+    for start in range(0, len(packs), ranks):
+        mine = packs[start + rank] if start + rank < len(packs) else ()
+        yield make([store[k] for k in mine], lambda one: labelled_targets(one, number[one.source]))
+
+
+def held_out_losses(
+    batches: Iterator[Batch],
+    losses: Callable[[Batch], Tensor],
+    device: torch.device,
+    sources: Sequence[str] = ("",),
+    *,
+    each_source: bool = False,
+) -> dict[str, float]:
+    """Mean loss per token over all ranks, by the names in `train/events.py`; absent kinds have no entry.
+
+    `losses` gives (K,) for a batch; `sources` are those of the store, with an entry for each if `each_source`.
+    """
+    sums = torch.zeros(2, len(sources) * KINDS, dtype=torch.float64, device=device)
+    with torch.no_grad():
+        for batch in batches:
+            here = batch.to(device)
+            got = losses(here).double() * here.weight
+            sums[0].index_add_(0, here.kind, got)
+            sums[1].index_add_(0, here.kind, torch.full_like(got, here.weight))
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(sums)
+    return _means(sums, sources if each_source else ())
+
+
+def _means(sums: Tensor, named: Sequence[str]) -> dict[str, float]:
+    parts = sums.view(2, -1, len(TURN_LABELS) + 1, 2)  # loss and count; source; turn label; not trained, trained
+    by_label, trained = parts.sum(1), parts[..., 1].sum(2)
+    means = {names.LOSS: trained.sum(1)} | {_LOSSES[one]: by_label[:, k].sum(1) for k, one in enumerate(TURN_LABELS)}
+    means |= {f"{names.LOSS_OF_SOURCE}{name}": trained[:, at] for at, name in enumerate(named)}
+    return {name: float(total / count) for name, (total, count) in means.items() if count > 0}

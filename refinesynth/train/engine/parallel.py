@@ -33,7 +33,7 @@ from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.folder import TENSORBOARD
-from refinesynth.train.memory import ComputeSettings
+from refinesynth.train.plan import ComputeSettings
 from refinesynth.train.ranks import is_launched
 
 _BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")

@@ -2,7 +2,6 @@
 
 import logging
 import warnings
-from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from transformers.utils import logging as library
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.adapter import base_name
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_configured, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
@@ -48,7 +46,7 @@ from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.layers import portable, portable_config
-from refinesynth.train.plan import Plan, Sizes, SourceSizes, compute_settings, make_plan
+from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank, write_outcome
 from refinesynth.train.tokens import TokenStore
@@ -103,28 +101,23 @@ def prepare_training(
         prepare(each, renderer, config.max_length, config.over_length) for each in (training, held_out)
     )
     evaluated = kept_out.store if len(kept_out.store) else None
+    by_source = {each.name: each for each in reading.taken}
+    for one in trained.store:
+        by_source[one.source].tokens += len(one)
+        by_source[one.source].trained_tokens += one.trained
+    for conversation in held_out:
+        by_source[conversation.source].held_out += 1
     sizes = Sizes(
         counts=trained.counts,
         held_out=None if evaluated is None else kept_out.counts,
         largest_id=max(trained.store.largest_id, kept_out.store.largest_id),
         longest=max(int(each.store.lengths.max(initial=0)) for each in (trained, kept_out)),
         digest=trained.store.digest,
-        sources=tuple(_by_source(reading, trained.store, held_out)),
+        sources=tuple(reading.taken),
     )
     plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means)
     plan = replace(plan, remarks=(*plan.remarks, *_remarks(reading)))
     return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan)
-
-
-def _by_source(reading: Reading, store: TokenStore, held_out: list[Conversation]) -> Iterator[SourceSizes]:
-    tokens, trained = Counter[str](), Counter[str]()
-    for one in store:
-        tokens[one.source] += len(one)
-        trained[one.source] += one.trained
-    apart = Counter(conversation.source for conversation in held_out)
-    for each in reading.taken:
-        counts = each.found, each.unmarked, each.taken, apart[each.name]
-        yield SourceSizes(each.name, each.weight, *counts, tokens[each.name], trained[each.name])
 
 
 def _remarks(reading: Reading) -> Iterator[str]:
@@ -167,12 +160,6 @@ def run_training(
         write_outcome(result)
     destroy_process_group()
     return result
-
-
-def plan_training(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
-    """Plan a training; loads no weights and writes nothing."""
-    with libraries_silenced():
-        return prepare_training(config, Distributed.from_environment(config), sources).plan
 
 
 class _Training:

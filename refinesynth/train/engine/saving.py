@@ -29,7 +29,7 @@ from refinesynth.train.engine.distributed import all_gather_objects
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
 from refinesynth.train.hub import bare
-from refinesynth.train.memory import ModelShape
+from refinesynth.train.plan import ModelShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Renderer of conversations as token ids and labels, for any chat template (paper, equation 1)."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
@@ -12,7 +12,7 @@ from refinesynth.train.conversation import THOUGHTS, Conversation, LossOn, Turn,
 from refinesynth.train.render.encoding import Controls
 from refinesynth.train.render.labelling import Labeller, LabelTask
 from refinesynth.train.render.locating import Locator
-from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
 from refinesynth.train.tokens import Rendered
 
 VARIABLES: Final[Mapping[str, tuple[bool, ...]]] = {
@@ -31,12 +31,12 @@ RenderSettings = Mapping[str, object]
 """`thought_as`, `on_rewrite` and variables of the template, by their names as settings."""
 
 
-def _candidates(now: RenderSettings, reads: Callable[[str], bool], *, has_thoughts: bool) -> list[RenderSettings]:
+def _candidates(now: RenderSettings, template: str, *, has_thoughts: bool) -> list[RenderSettings]:
     """Settings that may help: those with several times the tokens late, those that omit thoughts last."""
     switches: list[list[RenderSettings]] = [
         [{}, *({KWARGS + name: value} for value in values if now.get(KWARGS + name) is not value)]
         for name, values in VARIABLES.items()
-        if reads(name)
+        if mentions(template, name)
     ]
     others = {"content": ("reasoning", "omit"), "reasoning": ("omit",)}.get(str(now["thought_as"]), ())
     thoughts: list[RenderSettings] = [{}, *({"thought_as": other} for other in others if has_thoughts)]
@@ -226,7 +226,7 @@ class Renderer:
         now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as, **variables}
         has_thoughts = any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns)
         found: dict[str, RenderSettings] = {}
-        for settings in _candidates(now, self._template.mentions, has_thoughts=has_thoughts):
+        for settings in _candidates(now, self._template.bare, has_thoughts=has_thoughts):
             where = _thinks(settings)
             if where == "omit" and found:
                 break

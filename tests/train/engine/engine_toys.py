@@ -25,8 +25,7 @@ from refinesynth.train.engine.parallel import make_accelerator
 from refinesynth.train.engine.running import PreparedTraining
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents
-from refinesynth.train.memory import ComputeSettings
-from refinesynth.train.plan import Devices, Sizes, make_plan
+from refinesynth.train.plan import ComputeSettings, Devices, Sizes, make_plan
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 __all__ = [
