@@ -44,13 +44,15 @@ class LossOn(StrEnum):
 
     def trains(self, turn_label: TurnLabel | None) -> bool:
         """Return True if a turn gives loss; `turn_label` is None for turns of others than the assistant."""
-        if self is LossOn.ALL_TURNS:
-            return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE}
-        if self is LossOn.NO_REFINEMENT_TURNS:
-            return turn_label is TurnLabel.CORRECT
-        if self is LossOn.REPAIRS:
-            return turn_label is TurnLabel.REFINEMENT
-        return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT}
+        return turn_label in _GIVE_LOSS[self]
+
+
+_GIVE_LOSS: Final = {
+    LossOn.REFINEMENT: {TurnLabel.CORRECT, TurnLabel.REFINEMENT},
+    LossOn.ALL_TURNS: {TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE},
+    LossOn.NO_REFINEMENT_TURNS: {TurnLabel.CORRECT},
+    LossOn.REPAIRS: {TurnLabel.REFINEMENT},
+}
 
 
 class ToolCall(NamedTuple):

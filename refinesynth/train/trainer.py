@@ -113,16 +113,13 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
 
 def _sources(data: Any) -> tuple[list[str], list[Any] | None]:
     """Names for the settings, and the data itself if it is in memory or in a pair."""
-    if isinstance(data, str | Path):
-        return [str(data)], None
-    if is_dataset(data) or (isinstance(data, tuple) and weighed(data)[0] is not data):
-        return [_described(data)], [data]
-    items: list[Any] = [data] if isinstance(data, dict) else list(cast("Iterable[Any]", data))
+    is_pair = isinstance(data, tuple) and weighed(data)[0] is not data
+    is_one = is_pair or isinstance(data, str | Path) or is_dataset(data)
+    items: list[Any] = [data] if is_one or isinstance(data, dict) else list(cast("Iterable[Any]", data))
     if all(isinstance(each, str | Path) for each in items):
         return [str(each) for each in items], None
-    if all(isinstance(each, str | Path | tuple) or is_dataset(each) for each in items):
-        return [_described(each) for each in items], items
-    return [_described(items)], [items]
+    sources = items if all(isinstance(each, str | Path | tuple) or is_dataset(each) for each in items) else [items]
+    return [*map(_described, sources)], sources
 
 
 def _described(data: Any) -> str:
@@ -133,6 +130,5 @@ def _described(data: Any) -> str:
     if isinstance(data, str | Path):
         return str(data)
     kind = type(data).__name__
-    if isinstance(data, list) or kind == "Dataset":
-        return f"in memory: {len(cast('list[Any]', data)):,} records"
-    return f"in memory: {kind}"
+    is_counted = isinstance(data, list) or kind == "Dataset"
+    return f"in memory: {len(data):,} records" if is_counted else f"in memory: {kind}"

@@ -117,31 +117,26 @@ def weighed(source: Any) -> tuple[type_of_source, float]:
     """
     if isinstance(source, tuple):
         pair = cast("tuple[Any, ...]", source)
-        if len(pair) == 2 and isinstance(pair[1], int | float):  # noqa: PLR2004 - a source and its weight
-            return pair[0], _sound(pair[1], f"source {pair[0]!r}" if isinstance(pair[0], str | Path) else "a source")
-        return pair, 1.0
-    if not isinstance(source, str) or ":" not in source or Path(source).exists():
-        return source, 1.0
-    name, _, text = source.rpartition(":")
-    if "/" in text or "\\" in text:
-        return source, 1.0
-    try:
-        weight = float(text)
-    except ValueError:
-        raise InputError(
-            f"there is no file or folder {source!r}, and {text!r} is no weight for {name!r}; write a number above 0, as in "
-            "runs/b:0.3 for 30 % of its conversations"
-        ) from None
-    return name, _sound(weight, repr(source))
-
-
-def _sound(weight: float, where: str) -> float:
+        if len(pair) != 2 or not isinstance(pair[1], int | float):  # noqa: PLR2004 - a source and its weight
+            return pair, 1.0
+        name, weight = pair[0], float(pair[1])
+    else:
+        name, _, text = source.rpartition(":") if isinstance(source, str) else ("", "", "")
+        if not name or "/" in text or "\\" in text or Path(source).exists():
+            return source, 1.0
+        try:
+            weight = float(text)
+        except ValueError:
+            raise InputError(
+                f"there is no file or folder {source!r}, and {text!r} is no weight for {name!r}; write a number above 0, as in "
+                "runs/b:0.3 for 30 % of its conversations"
+            ) from None
     if not (math.isfinite(weight) and 0 < weight <= _MOST):
         raise InputError(
-            f"{where} has the weight {weight:g}; expected a share of its conversations (0.3: 30 %) or a number of passes over them (2), "
-            f"above 0 and up to {_MOST:,}. Leave a source out instead of giving it 0"
+            f"{repr(name) if isinstance(name, str | Path) else 'a source'} has the weight {weight:g}; expected a share of its "
+            f"conversations (0.3: 30 %) or a number of passes over them (2), above 0 and up to {_MOST:,}. Leave a source out instead of giving it 0"
         )
-    return float(weight)
+    return name, weight
 
 
 def labels(sources: Sequence[Any]) -> list[str]:

@@ -41,7 +41,7 @@ from refinesynth.train.engine.loading import (
 from refinesynth.train.engine.loop import Loop, Task
 from refinesynth.train.engine.parallel import make_accelerator
 from refinesynth.train.engine.routing import coefficient
-from refinesynth.train.engine.saving import writing, written_dtype
+from refinesynth.train.engine.saving import file_errors, written_dtype
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
@@ -239,7 +239,7 @@ class _Training:
             loop.train(start.path if start else None)
         if loop.interruption.signal is None:
             loop.keep_best()
-            with writing(output := Path(config.output)):
+            with file_errors(output := Path(config.output), "written"):
                 loop.save_model(output)
             self._events.saved(output)
         return self._told(loop, start)
