@@ -6,7 +6,7 @@ multiplied by the number of ranks: the gradient does not depend on packing, accu
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,11 @@ from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.tokens import TokenStore
 
 _NAMED: Final = 10
+_LOSSES: Final = {
+    TurnLabel.CORRECT: names.LOSS_CORRECT,
+    TurnLabel.REFINEMENT: names.LOSS_REFINEMENT,
+    TurnLabel.MISTAKE: names.LOSS_MISTAKE,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,10 +107,6 @@ class Loop:
         self._chunk = chunk_elements if self.layout.plain_head else None
         start_trackers(accelerator, config)
 
-    @property
-    def _kind(self) -> DistributedType:
-        return self.accelerator.distributed_type
-
     # Steps.
 
     def train(self, start: Path | None = None) -> None:
@@ -143,6 +144,7 @@ class Loop:
     def _step(self, epoch: int, within: int) -> tuple[float, float]:
         """Do one optimizer step; its gradient norm before clipping, and its learning rate."""
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
+        kind = accelerator.distributed_type
         packs = self.task.schedule.step(epoch, within)
         tokens = int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, within)].sum())
         self._tokens += tokens
@@ -152,11 +154,11 @@ class Loop:
         for number, batch in enumerate(batches := [*self._batches(packs)], start=1):
             accelerator.sync_gradients = number == len(batches)
             # DeepSpeed counts by itself; without sync, FSDP's gradients would be whole on every device.
-            waits = self._kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
+            waits = kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
             with accelerator.no_sync(wrapped) if waits else nullcontext():
                 loss = self.loss(batch, packs.trained, tokens)
                 # DeepSpeed must not divide by the number of micro-batches.
-                options = {"scale_wrt_gas": False} if self._kind == DistributedType.DEEPSPEED else {}
+                options = {"scale_wrt_gas": False} if kind == DistributedType.DEEPSPEED else {}
                 accelerator.backward(loss, **options)
         found = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
         norm = float(found.full_tensor() if hasattr(found, "full_tensor") else found)
@@ -217,21 +219,35 @@ class Loop:
     # Evaluation.
 
     def evaluate(self) -> dict[str, float]:
-        """Held-out losses, by the names in `train/events.py`."""
-        held_out, schedule = self.task.held_out, self.task.schedule
+        """Mean held-out loss per token over all ranks, by the names in `train/events.py`; absent kinds have no entry."""
+        held_out, schedule, device = self.task.held_out, self.task.schedule, self.accelerator.device
         if held_out is None:
             return {}
-        batches = held_out_batches(
-            held_out,
-            capacity=schedule.capacity,
-            packed=schedule.packed,
-            rank=self.accelerator.process_index,
-            ranks=schedule.ranks,
-        )
-        sources = held_out.sources
-        each_source = len({*sources, *self.task.store.sources}) > 1
+        lengths = [int(length) for length in held_out.lengths]
+        pack, make = (best_fit, pack_batch) if schedule.packed else (padded, pad_batch)
+        packs = pack(lengths, max(schedule.capacity, max(lengths, default=1)))
+        number = {name: at for at, name in enumerate(held_out.sources)}
+        sums = torch.zeros(2, len(number) * KINDS, dtype=torch.float64, device=device)
         self.wrapped.eval()
-        return held_out_losses(batches, self.losses, self.accelerator.device, sources, each_source=each_source)
+        with torch.no_grad():
+            # Every rank has as many batches; some may be empty.
+            for at in range(
+                self.accelerator.process_index, -(-len(packs) // schedule.ranks) * schedule.ranks, schedule.ranks
+            ):
+                mine = [held_out[k] for k in packs[at]] if at < len(packs) else []
+                batch = make(mine, lambda one: labelled_targets(one, number[one.source])).to(device)
+                losses = self.losses(batch).double() * batch.weight
+                sums[0].index_add_(0, batch.kind, losses)
+                sums[1].index_add_(0, batch.kind, torch.full_like(losses, batch.weight))
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(sums)
+        parts = sums.view(2, -1, len(TURN_LABELS) + 1, 2)  # loss and count; source; turn label; not trained, trained
+        by_label, trained = parts.sum(1), parts[..., 1].sum(2)
+        means = {names.LOSS: trained.sum(1)}
+        means |= {_LOSSES[label]: by_label[:, k].sum(1) for k, label in enumerate(TURN_LABELS)}
+        if len({*number, *self.task.store.sources}) > 1:
+            means |= {f"{names.LOSS_OF_SOURCE}{name}": trained[:, at] for name, at in number.items()}
+        return {name: float(total / count) for name, (total, count) in means.items() if count > 0}
 
     def evaluate_and_note(self) -> bool:
         """Evaluate and report; return True if the loss is the lowest so far."""
@@ -248,16 +264,6 @@ class Loop:
         losses = [math.inf if math.isnan(loss) else loss for loss in losses]
         waits = self.config.early_stop
         return waits is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= waits
-
-    # The end.
-
-    def keep_best(self) -> None:
-        """Restore the weights of the best evaluation, or keep the last ones if its checkpoint is missing or damaged."""
-        self.checkpoints.bring_best_back(self.progress)
-
-    def save_model(self, folder: Path) -> None:
-        """Write the finished model with its tokenizer. Raises `TrainingError` if the files are not what was trained."""
-        self.writer.write(folder, dtype=self.task.save_dtype)
 
     # Reports.
 
@@ -301,53 +307,3 @@ class EmbeddingNoise:
             return output
         most = self._alpha / (self.tokens * output.shape[-1]).sqrt()
         return output + torch.empty_like(output).uniform_(-1, 1) * most[..., None].to(output.dtype)
-
-
-_LOSSES = {
-    TurnLabel.CORRECT: names.LOSS_CORRECT,
-    TurnLabel.REFINEMENT: names.LOSS_REFINEMENT,
-    TurnLabel.MISTAKE: names.LOSS_MISTAKE,
-}
-
-
-def held_out_batches(store: TokenStore, *, capacity: int, packed: bool, rank: int, ranks: int) -> Iterator[Batch]:
-    """This rank's batches of `store`, as many as every other rank's; some may be empty."""
-    lengths = [int(length) for length in store.lengths]
-    packs = (best_fit if packed else padded)(lengths, max(capacity, max(lengths, default=1)))
-    make = pack_batch if packed else pad_batch
-    number = {name: at for at, name in enumerate(store.sources)}
-    for start in range(0, len(packs), ranks):
-        mine = packs[start + rank] if start + rank < len(packs) else ()
-        yield make([store[k] for k in mine], lambda one: labelled_targets(one, number[one.source]))
-
-
-def held_out_losses(
-    batches: Iterator[Batch],
-    losses: Callable[[Batch], Tensor],
-    device: torch.device,
-    sources: Sequence[str] = ("",),
-    *,
-    each_source: bool = False,
-) -> dict[str, float]:
-    """Mean loss per token over all ranks, by the names in `train/events.py`; absent kinds have no entry.
-
-    `losses` gives (K,) for a batch; `sources` are those of the store, with an entry for each if `each_source`.
-    """
-    sums = torch.zeros(2, len(sources) * KINDS, dtype=torch.float64, device=device)
-    with torch.no_grad():
-        for batch in batches:
-            here = batch.to(device)
-            got = losses(here).double() * here.weight
-            sums[0].index_add_(0, here.kind, got)
-            sums[1].index_add_(0, here.kind, torch.full_like(got, here.weight))
-    if dist.is_available() and dist.is_initialized():
-        dist.all_reduce(sums)
-    return _means(sums, sources if each_source else ())
-
-
-def _means(sums: Tensor, named: Sequence[str]) -> dict[str, float]:
-    parts = sums.view(2, -1, len(TURN_LABELS) + 1, 2)  # loss and count; source; turn label; not trained, trained
-    by_label, trained = parts.sum(1), parts[..., 1].sum(2)
-    means = {names.LOSS: trained.sum(1)} | {_LOSSES[one]: by_label[:, k].sum(1) for k, one in enumerate(TURN_LABELS)}
-    means |= {f"{names.LOSS_OF_SOURCE}{name}": trained[:, at] for at, name in enumerate(named)}
-    return {name: float(total / count) for name, (total, count) in means.items() if count > 0}

@@ -238,9 +238,9 @@ class _Training:
         with loop.interruption.watched():
             loop.train(start.path if start else None)
         if loop.interruption.signal is None:
-            loop.keep_best()
+            loop.checkpoints.bring_best_back(loop.progress)
             with file_errors(output := Path(config.output), "written"):
-                loop.save_model(output)
+                loop.writer.write(output, dtype=loop.task.save_dtype)
             self._events.saved(output)
         return self._told(loop, start)
 

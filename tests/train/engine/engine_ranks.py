@@ -98,9 +98,9 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     )
     last.train()
     last.evaluate_and_note()
-    last.save_model(folder / name)
+    last.writer.write(folder / name, dtype=last.task.save_dtype)
     last.task = replace(last.task, save_dtype=torch.bfloat16)
-    last.save_model(folder / name / "half")
+    last.writer.write(folder / name / "half", dtype=last.task.save_dtype)
     if last.accelerator.is_main_process:
         told.append({"share": share(last.model)})
         (folder / f"{name}.json").write_text(json.dumps(told))
