@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from refinesynth.train.prepare import Counts
 
 _GIB: Final = 2**30
+_NAMED: Final = 4
 _USABLE: Final = 0.9
 """Share of a device's memory that estimates may fill."""
 _TINY_STEP: Final = 1e-4
@@ -62,10 +63,10 @@ class ModelShape:
         return max(self.parameters // max(1, self.layers), self.vocabulary * self.hidden)
 
 
-def describe_unused(unused: Mapping[str, int], most: int = 4) -> str:
+def describe_unused(unused: Mapping[str, int]) -> str:
     """One sentence on the frozen parameters that text does not reach."""
-    shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:most]]
-    more = [f"{len(unused) - most} more"] if len(unused) > most else []
+    shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:_NAMED]]
+    more = [f"{len(unused) - _NAMED} more"] if len(unused) > _NAMED else []
     return f"{sum(unused.values()):,} parameters are frozen and get no adapters, since text gives them no gradient: {', '.join(shown + more)}"
 
 
