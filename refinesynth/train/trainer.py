@@ -113,8 +113,7 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
 
 def _sources(data: Any) -> tuple[list[str], list[Any] | None]:
     """Names for the settings, and the data itself if it is in memory or in a pair."""
-    is_pair = isinstance(data, tuple) and weighed(data)[0] is not data
-    is_one = is_pair or isinstance(data, str | Path) or is_dataset(data)
+    is_one = isinstance(data, str | Path) or is_dataset(data) or weighed(data)[0] is not data
     items: list[Any] = [data] if is_one or isinstance(data, dict) else list(cast("Iterable[Any]", data))
     if all(isinstance(each, str | Path) for each in items):
         return [str(each) for each in items], None
@@ -130,5 +129,6 @@ def _described(data: Any) -> str:
     if isinstance(data, str | Path):
         return str(data)
     kind = type(data).__name__
-    is_counted = isinstance(data, list) or kind == "Dataset"
-    return f"in memory: {len(data):,} records" if is_counted else f"in memory: {kind}"
+    if isinstance(data, list) or kind == "Dataset":
+        return f"in memory: {len(cast('list[Any]', data)):,} records"
+    return f"in memory: {kind}"
