@@ -102,7 +102,8 @@ def choose_layout(
     if not packing:
         return replace(padded, note=trial.note())
     state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
-    reasons = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in failed.items())
+    alike = {why: ", ".join(name for name in failed if failed[name] == why) for why in failed.values()}
+    reasons = "; ".join(f"{names}: {why.rstrip('.')}" for why, names in alike.items())
     note = (
         f"{type(base).__name__} does not keep packed conversations apart ({reasons}); "
         f"it is trained with one conversation a row, padded, which takes longer.{state}"
