@@ -18,7 +18,8 @@ from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events
 from refinesynth.train.data.reading import SourceSizes
 from refinesynth.train.plan import MemoryEstimate, Plan
-from refinesynth.train.prepare import Counts, Preview
+from refinesynth.train.prepare import Counts
+from refinesynth.train.preview import Preview
 from refinesynth.train.tokens import Label
 
 _HELD_OUT = {

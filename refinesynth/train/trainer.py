@@ -17,7 +17,7 @@ from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import is_launched, rank
 
 if TYPE_CHECKING:
-    from refinesynth.train.prepare import Preview
+    from refinesynth.train.preview import Preview
 
 
 class Trainer:
@@ -72,7 +72,7 @@ class Trainer:
         Raises:
             InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
         """
-        from refinesynth.train.prepare import preview_data
+        from refinesynth.train.preview import preview_data
 
         return preview_data(self._config, k, sources=self._sources)
 

@@ -12,7 +12,7 @@ from prompted import PLAIN, configured, spoken, tokenizer_of
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, Turn, TurnLabel
-from refinesynth.train.prepare import preview
+from refinesynth.train.preview import preview
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label
 
