@@ -6,8 +6,7 @@ from typing import Any
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import TrainResult
 from refinesynth.train.layers import layered
-from refinesynth.train.memory import ComputeSettings, ModelShape
-from refinesynth.train.plan import Devices, Plan, Sizes, make_plan
+from refinesynth.train.plan import ComputeSettings, Devices, ModelShape, Plan, Sizes, make_plan
 from refinesynth.train.prepare import Counts
 
 GIB = 2**30

@@ -86,6 +86,7 @@ def train(
     def settled(**defaults: Any) -> Layered:
         return layered(recipe=recipe, file=config, given=typed, defaults=defaults)
 
+    begun: TrainConfig | None = None
     try:
         if show_config:
             code = _show_config(settled(data=["DATA"], model="MODEL", output="FOLDER"))
@@ -93,10 +94,10 @@ def train(
             unwritten = settled(output="models/not-written")
             code = _preview(unwritten, sample or 1) if preview else _plan(unwritten, json=json)
         else:
-            code = _train(settled().config, json=json)
+            begun = settled().config
+            code = _train(begun, json=json)
     except KeyboardInterrupt:
-        if rank() == 0:
-            notes().print("interrupted; nothing was written")
+        _note_interrupted(begun)
         code = ExitCode.INTERRUPTED
     except RefinesynthError as error:
         code = _reported(error)
@@ -108,22 +109,6 @@ _HEAD_START: Final = 3.0
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:
-    """Train; report the kept checkpoints after an interruption without a checkpoint."""
-    try:
-        return _train_and_report(config, json=json)
-    except KeyboardInterrupt:
-        if rank() == 0:
-            checkpoints = Path(config.output, CHECKPOINTS)
-            kept = (
-                f"the same command goes on from the newest checkpoint in {one_line(str(checkpoints))}"
-                if any(checkpoints.glob("checkpoint-*"))
-                else "there is no checkpoint yet: the same command begins again"
-            )
-            notes().print(f"interrupted; {kept}", soft_wrap=True)
-        return ExitCode.INTERRUPTED
-
-
-def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
     """Train and return the exit code. Standard output gets the report, standard error all before it."""
     from refinesynth.cli.train_display import TrainDisplay
     from refinesynth.train.trainer import train
@@ -152,6 +137,19 @@ def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
                 soft_wrap=True,
             )
     return _exit_code(result)
+
+
+def _note_interrupted(config: TrainConfig | None) -> None:
+    """Say what an interruption without a checkpoint of its own left; `config`: of a training that had begun."""
+    checkpoints = None if config is None else Path(config.output, CHECKPOINTS)
+    if checkpoints is None:
+        left = "nothing was written"
+    elif any(checkpoints.glob("checkpoint-*")):
+        left = f"the same command goes on from the newest checkpoint in {one_line(str(checkpoints))}"
+    else:
+        left = "there is no checkpoint yet: the same command begins again"
+    if rank() == 0:
+        notes().print(f"interrupted; {left}", soft_wrap=True)
 
 
 def _exit_code(result: TrainResult) -> ExitCode:

@@ -16,8 +16,8 @@ from refinesynth.cli.terminal import labelled, styled
 from refinesynth.text.figures import compact, counted, duration, in_bytes
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events
-from refinesynth.train.memory import MemoryEstimate
-from refinesynth.train.plan import Plan, SourceSizes
+from refinesynth.train.data.reading import SourceSizes
+from refinesynth.train.plan import MemoryEstimate, Plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.preview import Preview
 from refinesynth.train.tokens import Label
@@ -182,8 +182,6 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     )
     yield "steps", steps
     yield "memory", _memory(plan.memory, devices.memory)
-    yield "host memory", _host(plan)
-    yield "disk", _disk(plan)
 
 
 def _data(counts: Counts) -> str:
@@ -235,24 +233,3 @@ def _memory(memory: MemoryEstimate, there: int | None) -> str:
     )
     of = "" if there is None else f" of {in_bytes(there)}"
     return f"about {in_bytes(memory.total)}{of} per device: {', '.join(f'{name} {in_bytes(size)}' for name, size in parts)}"
-
-
-def _host(plan: Plan) -> str:
-    host = plan.host
-    alone = plan.means.parallel == "fsdp" and plan.model.read_once and plan.devices.kind != "cpu"
-    of = "" if host.memory is None else f" of {in_bytes(host.memory)}"
-    what = "to train in" if plan.devices.kind == "cpu" else "to load the model"
-    by = "one process" if alone or host.ranks == 1 else f"{host.ranks} processes"
-    return f"about {in_bytes(plan.room.host)}{of} {what}, by {by}"
-
-
-def _disk(plan: Plan) -> str:
-    room, host = plan.room, plan.host
-    free = "" if host.disk is None else f", {in_bytes(host.disk)} are free"
-    there = f", {in_bytes(host.there)} are there already" if host.there else ""
-    kept = (
-        f"{counted(room.checkpoints, 'checkpoint')} of {in_bytes(room.checkpoint)} at once, "
-        if room.checkpoints
-        else ""
-    )
-    return f"about {in_bytes(room.disk)}: {kept}the model {in_bytes(room.model)}{there}{free}"

@@ -1,6 +1,5 @@
 """Settings of an existing LoRA adapter that is trained further. Imports neither torch nor peft."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,10 +46,9 @@ def find_adapter(name: str, at: str | None = None) -> Adapter | None:
 
     Raises `InputError` if it cannot be read, is no LoRA, or has no safetensors.
     """
-    if Path(name).is_dir():
-        path = Path(name) / SETTINGS
-    else:
-        path = None if name == SCRATCH or _is_path(name) else _fetched(bare(name), at)
+    path = Path(name) / SETTINGS if Path(name).is_dir() else None
+    if path is None and name != SCRATCH and not _is_path(name):
+        path = _fetched(bare(name), at)
     if path is None or not path.is_file():
         return None
     try:
@@ -65,11 +63,9 @@ def find_adapter(name: str, at: str | None = None) -> Adapter | None:
     return found
 
 
-def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
-    if not isinstance(settings, Mapping):
-        raise TypeError("settings were expected")
-    if settings.get("peft_type") != "LORA" or settings.get("megatron_config"):
-        raise ValueError(f"peft_type is {settings.get('peft_type')!r}; expected 'LORA', without megatron_config")
+def _read(folder: Path, settings: Any) -> Adapter:
+    if settings["peft_type"] != "LORA" or settings.get("megatron_config"):
+        raise ValueError(f"peft_type is {settings['peft_type']!r}; expected 'LORA', without megatron_config")
     values = {ours: settings[theirs] for ours, theirs in _FIELDS.items()}
     for name in ("targets", "modules_to_save"):  # of which peft makes sets
         if isinstance(values[name], list):
@@ -77,12 +73,8 @@ def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
     values["modules_to_save"] = values["modules_to_save"] or ()
     base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     base = base if isinstance(base, str) else ""
-    return Adapter(
-        folder,
-        str(Path(base).expanduser()) if base.startswith("~/") else base,
-        revision if isinstance(revision, str) else None,
-        LoraConfig.model_validate(values),
-    )
+    base = str(Path(base).expanduser()) if base.startswith("~/") else base
+    return Adapter(folder, base, revision if isinstance(revision, str) else None, LoraConfig.model_validate(values))
 
 
 @cache
@@ -135,17 +127,14 @@ def base_name(config: TrainConfig) -> tuple[str, str | None]:
 
 
 def with_own_settings(config: TrainConfig) -> TrainConfig:
-    """`config` with the adapter's own `lora` settings where `model` is an adapter.
-
-    Raises `InputError` if other adapter settings are given, or all weights are to be trained.
-    """
-    if not Path(config.model).is_dir() and config.lora is None:
-        return config  # whether a name of the hub is an adapter's is asked of those who want one
+    """`config` with the adapter's own `lora` settings where `model` is an adapter. Raises `InputError`."""
+    if config.lora is None:
+        if Path(config.model).is_dir():  # a name of the hub is asked for when it is loaded
+            refuse_adapter(config)
+        return config
     adapter = find_adapter(config.model, config.revision)
     if adapter is None:
         return config
-    if config.lora is None:
-        raise _lora_is_off(config, adapter)
     asked, own = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
     other = [
         f"lora.{name} is {value!r}, and it has {own[name]!r}" for name, value in asked.items() if value != own[name]
@@ -162,11 +151,7 @@ def refuse_adapter(config: TrainConfig) -> None:
     """Raises: InputError: All weights are to be trained, and `model` is an adapter."""
     adapter = find_adapter(config.model, config.revision) if config.lora is None else None
     if adapter is not None:
-        raise _lora_is_off(config, adapter)
-
-
-def _lora_is_off(config: TrainConfig, adapter: Adapter) -> InputError:
-    return InputError(
-        f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
-        "with peft's merge_and_unload and give the folder that you save the merged model to"
-    )
+        raise InputError(
+            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
+            "with peft's merge_and_unload and give the folder that you save the merged model to"
+        )

@@ -5,6 +5,7 @@ import math
 import platform
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -47,20 +48,10 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
 """Titles of the held-out losses, in the order in which they are shown."""
 
 _SHOWN: Final = (
-    "revision",
-    "tokenizer_revision",
-    "learning_rate",
-    "schedule",
-    "warmup",
-    "batch_size",
-    "epochs",
-    "max_steps",
-    "max_length",
-    "over_length",
-    "weight_decay",
-    "max_grad_norm",
-    "seed",
+    *("revision", "tokenizer_revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
+    *("max_length", "over_length", "weight_decay", "max_grad_norm", "seed"),
 )
+"""Settings in the card, in its order."""
 
 
 def shown_name(name: str) -> str:
@@ -90,20 +81,21 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
     # Markdown, not HTML: all text of others goes through the filter `code`.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
     environment.filters.update(code=code_in_table, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}
+    left_out = "max_steps" if config.max_steps is None else "epochs"
+    settings = {name: value for name in _SHOWN if (value := getattr(config, name)) is not None and name != left_out}
     settings |= {f"trainer.{name}": value for name, value in config.trainer.deciding().items()}
-    if config.max_steps is not None:
-        settings.pop("epochs")
-    losses = result.held_out
-    by_source = {name: code_in_table(of) for name in losses if (of := name.removeprefix(events.LOSS_OF_SOURCE)) != name}
+    by_source = {
+        name: code_in_table(name.removeprefix(events.LOSS_OF_SOURCE))
+        for name in result.held_out
+        if name.startswith(events.LOSS_OF_SOURCE)
+    }
     held_out = {
-        what: f"{losses[name]:.4f}"
+        what: f"{loss:.4f}"
         for name, what in {**METRIC_TITLES, **by_source}.items()
-        if math.isfinite(losses.get(name, math.nan))
+        if math.isfinite(loss := result.held_out.get(name, math.nan))
     }
     base = published(plan.model.name)[0]
-    text = template.render(
+    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         config=config,
         plan=plan,
         result=result,
@@ -155,7 +147,7 @@ def _step_of(line: bytes) -> float:
 
 _PACKAGES: Final = (
     *("torch", "transformers", "accelerate", "peft", "deepspeed", "tokenizers", "safetensors", "datasets", "numpy"),
-    *("liger-kernel", "flash-attn"),
+    "flash-attn",
 )
 
 
@@ -204,10 +196,8 @@ def versions(devices: Devices) -> dict[str, str | int]:
     """Versions of packages, Python, operating system and device; nothing that names a person or a machine."""
     found: dict[str, str | int] = {"refinesynth": __version__}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         **found,
         "python": platform.python_version(),

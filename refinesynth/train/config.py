@@ -125,13 +125,8 @@ class TrainerConfig(BaseModel):
     """Name of the run for trackers; by default the output folder's."""
     project: Name | None = None
     """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
-    torch_compile: bool = False
-    """Compile the model with torch.compile. Packs differ in shape, and each new shape is compiled, up to eight times: the first steps take
-    minutes."""
     tf32: bool | None = None
     """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
-    use_liger_kernel: bool = False
-    """Replace the model's layers by liger-kernel's; the loss stays ours."""
     ddp_timeout: Annotated[int, Field(ge=1)] = 1800
     """Seconds that ranks wait for each other."""
     full_determinism: bool = False
@@ -234,7 +229,7 @@ class TrainConfig(BaseModel):
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients longer than this are scaled down to it; 0: never."""
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
-    """Rarer settings of the training loop: optimizers, trackers, compiling."""
+    """Rarer settings of the training loop: optimizers, trackers."""
 
     # Computation.
     precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"
@@ -296,22 +291,21 @@ class TrainConfig(BaseModel):
         if self.pack_tokens < self.max_length:
             raise ValueError(
                 f"tokens_per_pack is {self.pack_tokens}, and a conversation of max_length {self.max_length} would not fit in; "
-                f"give tokens_per_pack {self.max_length} or more, or a smaller max_length"
+                "give a larger one, or a smaller max_length"
             )
         if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
             raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
         if self.lora is not None and self.lora.quantize is not None and self.precision in {"bf16-pure", "fp64"}:
             raise ValueError(
-                f"lora.quantize is {self.lora.quantize!r}, and precision is {self.precision!r}; quantized weights are computed with in bf16 or fp32"
+                f"precision is {self.precision!r}; weights of lora.quantize are computed with in bf16 or fp32"
             )
         if self.model == SCRATCH and self.lora is not None:
             raise ValueError(
-                "model is 'scratch', whose random weights are kept nowhere, so that adapters would fit nothing; train all of its "
-                "weights (--no-lora), or give a model"
+                "model is 'scratch', whose weights are kept nowhere: adapters would fit nothing; give --no-lora"
             )
         if self.early_stop is not None and (not self.held_out or self.evaluate_every == "never"):
             raise ValueError(
-                "early_stop needs evaluations: set held_out above 0 and evaluate_every to something else than never"
+                "early_stop needs evaluations: set held_out above 0 and evaluate_every to other than never"
             )
         return self
 

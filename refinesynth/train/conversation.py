@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from refinesynth.chat import action_label
 from refinesynth.errors import InputError
@@ -44,13 +44,15 @@ class LossOn(StrEnum):
 
     def trains(self, turn_label: TurnLabel | None) -> bool:
         """Return True if a turn gives loss; `turn_label` is None for turns of others than the assistant."""
-        if self is LossOn.ALL_TURNS:
-            return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE}
-        if self is LossOn.NO_REFINEMENT_TURNS:
-            return turn_label is TurnLabel.CORRECT
-        if self is LossOn.REPAIRS:
-            return turn_label is TurnLabel.REFINEMENT
-        return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT}
+        return turn_label in _GIVE_LOSS[self]
+
+
+_GIVE_LOSS: Final = {
+    LossOn.REFINEMENT: {TurnLabel.CORRECT, TurnLabel.REFINEMENT},
+    LossOn.ALL_TURNS: {TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE},
+    LossOn.NO_REFINEMENT_TURNS: {TurnLabel.CORRECT},
+    LossOn.REPAIRS: {TurnLabel.REFINEMENT},
+}
 
 
 class ToolCall(NamedTuple):
@@ -110,7 +112,13 @@ class Conversation:
         return tuple(loss_on.trains(turn.label) for turn in self.turns)
 
 
-_ROLES = frozenset({"system", "user", "assistant", "tool"})
+_FOLLOWERS: Final = {
+    "system": {"user"},
+    "user": {"assistant"},
+    "assistant": {"user"},
+    "tool": {"assistant", "user"},
+}
+"""Roles of the next message, by role, where no call is open."""
 
 
 class FlaggedMessage(NamedTuple):
@@ -143,30 +151,24 @@ def conversation(
     *,
     last_only: bool = False,
     environment: str = "",
-    script: str = "",
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> Conversation:
-    """Make a conversation; `last_only`: the record trains on its last message. Raises `InputError` for unsound
-    messages.
-    """
+    """Make a conversation; `last_only`: it is trained on its last message. Raises `InputError` for unsound messages."""
     _refuse_unsound(messages, where)
     turns: list[Turn] = []
     before: TurnLabel | None = None
     agent = any(map(_acts, messages))
     for at, message in enumerate(messages):
+        label = None
         if message.role == "assistant":
             # In a split record all earlier turns are untrained; only an agent's, that begins to act later, has a preamble.
             if before is None and not message.loss and not _acts(message) and (agent or not last_only):
                 label = TurnLabel.PREAMBLE
             else:
-                last = at == len(messages) - 1
-                before = label = _label(message, before, history=last_only and not last)
-            turns.append(Turn("assistant", message.content, label, message.calls, thinking=message.thinking))
-        elif message.role == "tool":
-            turns.append(Turn("tool", message.content, None, answers=message.answers))
-        else:
-            turns.append(Turn("system" if message.role == "system" else "user", message.content, None))
-    return Conversation(id, group, tuple(turns), where, environment, script, tools=tuple(tools))
+                before = label = _label(message, before, history=last_only and at < len(messages) - 1)
+        role = cast("Literal['system', 'user', 'assistant', 'tool']", message.role)
+        turns.append(Turn(role, message.content, label, message.calls, message.answers, message.thinking))
+    return Conversation(id, group, tuple(turns), where, environment, tools=tuple(tools))
 
 
 def without_mistakes(whole: Conversation) -> Conversation | None:
@@ -213,45 +215,30 @@ def _refuse_unsound(messages: Sequence[FlaggedMessage], where: str) -> None:
     expected = {"system" if messages and messages[0].role == "system" else "user"}
     open_calls: set[str] = set()
     for number, message in enumerate(messages, start=1):
-        if message.role not in _ROLES:
-            raise InputError(
-                f"{where}: message {number} is from {message.role!r}, a role that is not read; expected system, user, assistant or tool, "
-                "or another word for one of them. Rename the role, or leave the message out"
+        role, problem = message.role, ""
+        if role not in _FOLLOWERS:
+            problem = f"is from {role!r}, a role that is not read. Rename it to system, user, assistant or tool"
+        elif role == "tool" and "tool" not in expected and messages[number - 2].role == "assistant":
+            problem = (
+                "is from 'tool', and the message before it calls no function that can be read; expected `tool_calls`, `function_call`, "
+                "or <tool_call> with JSON that ends the text"
             )
-        if message.role == "tool" and "tool" not in expected and messages[number - 2].role == "assistant":
-            raise InputError(
-                f"{where}: message {number} is from 'tool', and the message before it calls no function that can be read; expected "
-                "`tool_calls`, `function_call`, or <tool_call> with JSON that ends the text. Write the call so, or make the answer a "
-                "user's message"
+        elif role not in expected:
+            problem = (
+                f"is from {role!r} where one from {' or '.join(map(repr, sorted(expected)))} is expected: after a system message or none, "
+                "user and assistant take turns, a user first, and each call of a tool is answered by one message of the tool"
             )
-        if message.role not in expected:
-            raise InputError(
-                f"{where}: message {number} is from {message.role!r} where one from {' or '.join(map(repr, sorted(expected)))} is "
-                "expected: after a system message or none, user and assistant take turns, a user first, and each call of a tool is "
-                "answered by one message of the tool. Join or remove messages so that they do"
+        elif not message.content.strip() and not message.calls and role != "tool":
+            problem = f"({role}) is empty. Remove this record, or fill the message in"
+        elif role != "assistant" and message.loss:
+            problem = f"is a {role}'s and marked for training; only an assistant's can be. Remove the mark"
+        elif role == "tool" and message.answers not in open_calls:
+            problem = (
+                f"answers the call {message.answers!r}, and open are {sorted(open_calls)}; give one in tool_call_id"
             )
-        if not message.content.strip() and not message.calls and message.role != "tool":
-            raise InputError(
-                f"{where}: message {number} ({message.role}) is empty. Remove this record, or fill the message in"
-            )
-        if message.role != "assistant" and message.loss:
-            raise InputError(
-                f"{where}: message {number} is a {message.role}'s and marked for training; only an assistant's can be. Remove the mark"
-            )
-        if message.role == "tool" and message.answers not in open_calls:
-            raise InputError(
-                f"{where}: message {number} answers the call {message.answers!r}, and open are {sorted(open_calls)}; expected the id "
-                "of one in tool_call_id"
-            )
-        open_calls = {call.id for call in message.calls} if message.role != "tool" else open_calls - {message.answers}
-        expected = _followers(message, open_calls)
+        if problem:
+            raise InputError(f"{where}: message {number} {problem}")
+        open_calls = {call.id for call in message.calls} if role != "tool" else open_calls - {message.answers}
+        expected = {"tool"} if open_calls else _FOLLOWERS[role]
     if not any(message.role == "assistant" for message in messages):
         raise InputError(f"{where}: there is no assistant message, so nothing to learn. Remove this record")
-
-
-def _followers(message: FlaggedMessage, open_calls: Collection[str]) -> set[str]:
-    if open_calls:
-        return {"tool"}
-    if message.role == "tool":
-        return {"assistant", "user"}
-    return {"assistant": {"user"}, "user": {"assistant"}}.get(message.role, {"user"})

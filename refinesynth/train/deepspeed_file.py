@@ -18,10 +18,7 @@ _SETTINGS: Final = {
 
 
 def own_deepspeed(name: str) -> dict[str, Any]:
-    """The file's configuration, with the additions that a training needs.
-
-    Raises `InputError` if it cannot be read, has no ZeRO stage 2 or 3, or sets what is a setting here.
-    """
+    """The file's configuration, with the additions that a training needs. Raises `InputError`."""
     try:
         given = _object(json.loads(Path(name).read_text(encoding="utf-8")))
     except (OSError, ValueError) as exc:

@@ -64,7 +64,7 @@ class TrainResult:
     output: Path
     """Output folder; it holds the model, unless the training was interrupted."""
     steps: int
-    """Optimizer steps done, including those before resuming."""
+    """Optimizer steps done, including those before checkpoints."""
     planned_steps: int
     epochs: float
     """Passes over the data."""

@@ -101,8 +101,10 @@ def note_result(result: TrainResult) -> None:
 
 def note_plan(output: Path, plan: Plan) -> None:
     """Write the plan. Raises `InputError` if its tokens and labels are not those of the folder's checkpoints."""
-    began = _digest(output / PLAN)
-    if began is not None and began != plan.sizes.digest and _has_checkpoints(output):
+    began = plan.sizes.digest
+    with contextlib.suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        began = str(orjson.loads((output / PLAN).read_bytes())["sizes"]["digest"])
+    if began != plan.sizes.digest and _has_checkpoints(output):
         raise InputError(
             f"the data of the training in {str(output)!r} was other data (or its tokenizer or chat template was another): tokens and "
             "labels differ. Give the data it began with, another -o, or --resume never to start over"
@@ -112,22 +114,18 @@ def note_plan(output: Path, plan: Plan) -> None:
     write_json_file(output / PLAN, values)
 
 
-def _digest(path: Path) -> str | None:
-    try:
-        found = orjson.loads(path.read_bytes())
-        return str(found["sizes"]["digest"])
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        return None
-
-
 def _has_checkpoints(output: Path) -> bool:
     return any((output / CHECKPOINTS).glob("*")) or (output / RESULT).exists()
 
 
 def _is_taken(output: Path) -> bool:
     """Return True if the folder holds a training. Raises `InputError` if it holds something else, or a link."""
+
+    def is_nothing(path: Path) -> bool:  # an empty folder for checkpoints: another rank may be quicker
+        return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
+
     try:
-        there = sorted(path.name for path in output.iterdir() if not _is_nothing(path)) if output.is_dir() else []
+        there = sorted(path.name for path in output.iterdir() if not is_nothing(path)) if output.is_dir() else []
         is_something_else = output.exists() and not output.is_dir()
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
@@ -156,20 +154,19 @@ def _marked(output: Path) -> FolderLock:
     return lock
 
 
-def _is_nothing(path: Path) -> bool:
-    """Return True for an empty folder for checkpoints: another rank may be quicker."""
-    return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
-
-
 def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
     """Raises: InputError: The training in the folder has other settings; all differences are named."""
     if not _has_checkpoints(output):
         # Nothing was learned yet, so nothing can be mixed.
         return
+
+    def settings(of: TrainConfig) -> dict[str, Any]:
+        return portable_config(of) | {"trainer": of.trainer.deciding()}
+
     before: dict[str, Any] = {}
-    now = _settings(config)
     with contextlib.suppress(RefinesynthError):
-        before = _settings(layered(file=output / CONFIG).config)
+        before = settings(layered(file=output / CONFIG).config)
+    now = settings(config)
     compared = before.keys() & now.keys() - MAY_CHANGE
     if finished(output) is None:
         # What is in the data decides, not where it lies: the digest of the plan is compared once the data is read.
@@ -186,10 +183,6 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
             f"a training with other settings is in {str(output)!r}: {'; '.join(differences)}. Give the same settings to go on with it, "
             "another -o, or --resume never to start over"
         )
-
-
-def _settings(config: TrainConfig) -> dict[str, Any]:
-    return portable_config(config) | {"trainer": config.trainer.deciding()}
 
 
 def _same_paths(name: str, value: object) -> object:

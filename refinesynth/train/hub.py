@@ -16,12 +16,9 @@ from refinesynth.files.gguf import is_gguf
 _NOT_HERE: Final = {"model": "no folder", "dataset": "no file or folder"}
 _TIMEOUT: Final = 10.0
 """Seconds for the hub to answer."""
-
-
 HUB: Final = "hf://"
 """Optional prefix of a model name on the hub."""
 _NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-_NEAR: Final = 0.75
 
 
 def bare(model: str) -> str:
@@ -30,11 +27,7 @@ def bare(model: str) -> str:
 
 
 def check_model_name(model: str) -> None:
-    """Refuse a mistyped folder name before a hub is asked for it.
-
-    Raises `InputError` if no hub can have the name, if a folder `a` exists for `a/b`, or if a folder has a similar
-    name.
-    """
+    """Refuse a mistyped folder name before a hub is asked for it. Raises `InputError`."""
     owner, slash, last = bare(model).rpartition("/")
     if _NAME.fullmatch(bare(model)) is None:
         raise InputError(
@@ -45,7 +38,7 @@ def check_model_name(model: str) -> None:
     if model.startswith(HUB) or not beside.is_dir():
         return
     folders = [path.name for path in beside.iterdir() if path.is_dir()]
-    near = difflib.get_close_matches(last, folders, n=1, cutoff=_NEAR)
+    near = difflib.get_close_matches(last, folders, n=1, cutoff=0.75)
     if slash or near:
         meant = f"; did you mean {str(beside / near[0])!r}?" if near else "."
         raise InputError(
@@ -54,9 +47,7 @@ def check_model_name(model: str) -> None:
 
 
 def located(name: str, revision: str | None = None) -> dict[str, Any]:
-    """Arguments of `from_pretrained` (of a GGUF file, for its tokenizer alone); local files only for what is here, or if
-    the hub is unreachable. Raises `InputError`.
-    """
+    """Arguments of `from_pretrained` (of a GGUF file, for its tokenizer alone), also without a hub. Raises `InputError`."""
     if is_gguf(name):
         path = Path(name)
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
@@ -67,10 +58,7 @@ def located(name: str, revision: str | None = None) -> dict[str, Any]:
 
 @cache
 def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
-    """Ask the hub for `name`; False if it is unreachable and its cache here has the name.
-
-    Raises `InputError` if it does not exist, or the hub is unreachable and nothing was fetched before.
-    """
+    """Ask the hub for `name`; False if it is unreachable and its cache here has the name. Raises `InputError`."""
     require("huggingface_hub", "train")
     import huggingface_hub as hub
     from huggingface_hub import constants, errors, file_download
@@ -91,7 +79,7 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
         if cached.is_dir():
             return False
         raise InputError(
-            f"there is {_NOT_HERE[kind]} {name!r}, and whether the Hugging Face Hub has a {kind} of this name cannot be asked: "
-            f"{constants.ENDPOINT} cannot be reached ({type(error).__name__}: {error}), and nothing of it was fetched before"
+            f"there is {_NOT_HERE[kind]} {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
+            f"({type(error).__name__}: {error}); nothing of this name was fetched before"
         ) from error
     return True

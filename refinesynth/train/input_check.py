@@ -1,6 +1,6 @@
 """Checks that all named inputs of a training exist, before torch is imported, data read or a model fetched."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from refinesynth.train.render.template import read_template
 
 def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
     """Find everything that `config` names, here and then on the hub, or raise `InputError`; `sources` replace its data."""
-    datasets = check_data(config.data if sources is None else sources)
+    plain = [weighed(source)[0] for source in (config.data if sources is None else sources)]
+    datasets = [hub_name(str(name)) for name in plain if isinstance(name, str | Path) and kind_of(name) == "hub"]
     read_template(config.chat_template)
     if config.deepspeed is not None:
         own_deepspeed(config.deepspeed)
@@ -50,10 +51,3 @@ def _is_here(name: str, revision: str | None) -> bool:
         what = "made here" if name == SCRATCH else "a file" if is_gguf(name) else "a folder"
         raise InputError(f"{name!r} is {what} and has no revision {revision!r}; revisions are of names on the hub")
     return is_here
-
-
-def check_data(sources: Iterable[Any]) -> list[str]:
-    """The names among the sources that only a hub can have. Raises `InputError` for a source that cannot exist."""
-    plain = [weighed(source)[0] for source in sources]
-    named = [source for source in plain if isinstance(source, str | Path)]
-    return [hub_name(str(source)) for source in named if kind_of(source) == "hub"]

@@ -24,43 +24,41 @@ RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 
 DEFAULT: Final = "default"
 TO_BE_GIVEN: Final = "to be given"
-OTHER_NAMES: Final = {
-    "lr": "learning_rate",
-    "lr_scheduler_type": "schedule",
-    "num_train_epochs": "epochs",
-    "max_train_steps": "max_steps",
-    "per_device_train_batch_size": "batch_size",
-    "per_device_eval_batch_size": "tokens_per_pack",
-    "warmup_ratio": "warmup",
-    "warmup_steps": "warmup",
-    "adam_beta1": "adam_betas",
-    "adam_beta2": "adam_betas",
-    "eval_steps": "evaluate_every",
-    "save_steps": "save_every",
-    "logging_strategy": "log_every",
-    "save_total_limit": "keep",
-    "use_cpu": "device",
-    "gradient_checkpointing_kwargs": "gradient_checkpointing",
-    "fsdp_config": "parallel",
-    "gradient_accumulation_steps": "batch_size",
-    "bf16": "precision",
-    "fp16": "precision",
-    "fsdp": "parallel",
-    "eval_strategy": "evaluate_every",
-    "save_strategy": "save_every",
-    "logging_steps": "log_every",
-    "resume_from_checkpoint": "resume",
-    "output_dir": "output",
+_THEIR_NAMES: Final = {
+    "learning_rate": ["lr"],
+    "schedule": ["lr_scheduler_type"],
+    "epochs": ["num_train_epochs"],
+    "max_steps": ["max_train_steps"],
+    "batch_size": ["per_device_train_batch_size", "gradient_accumulation_steps"],
+    "tokens_per_pack": ["per_device_eval_batch_size"],
+    "warmup": ["warmup_ratio", "warmup_steps"],
+    "adam_betas": ["adam_beta1", "adam_beta2"],
+    "evaluate_every": ["eval_steps", "eval_strategy"],
+    "save_every": ["save_steps", "save_strategy"],
+    "log_every": ["logging_steps", "logging_strategy"],
+    "keep": ["save_total_limit"],
+    "device": ["use_cpu"],
+    "gradient_checkpointing": ["gradient_checkpointing_kwargs"],
+    "parallel": ["fsdp", "fsdp_config"],
+    "precision": ["bf16", "fp16"],
+    "resume": ["resume_from_checkpoint"],
+    "output": ["output_dir"],
 }
-"""Names of settings elsewhere, mostly in transformers."""
+OTHER_NAMES: Final = {theirs: ours for ours, names in _THEIR_NAMES.items() for theirs in names}
+"""Settings by their names elsewhere, mostly in transformers."""
 _INSTEAD: Final = {
     "plots": "TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves",
-    "trainer.torch_compile_backend": "trainer.torch_compile compiles with inductor",
-    "trainer.torch_compile_mode": "trainer.torch_compile compiles in torch's default mode",
+    **dict.fromkeys(
+        ("trainer.torch_compile", "trainer.torch_compile_backend", "trainer.torch_compile_mode"),
+        "packs differ in shape, and compiling each shape takes longer than it saves",
+    ),
     "trainer.ddp_backend": "GPUs use nccl, and CPUs gloo",
     "trainer.ddp_bucket_cap_mb": "DDP has torch's buckets",
     "trainer.torch_empty_cache_steps": "take fewer tokens_per_pack where memory is short",
-    "trainer.liger_kernel_config": "trainer.use_liger_kernel puts in all layers that liger-kernel has for the model",
+    **dict.fromkeys(
+        ("trainer.use_liger_kernel", "trainer.liger_kernel_config"),
+        "apply liger-kernel's own patch to the model's class before the training",
+    ),
 }
 RETIRED: Final = {name: f"setting {name} is removed and ignored; {instead}" for name, instead in _INSTEAD.items()}
 """Messages for removed settings, by name; files may still hold them."""
@@ -103,20 +101,12 @@ def layered(
         ConfigurationError: A recipe or field does not exist, a field does not take its value, or a field is missing.
         InputError: The file cannot be read.
     """
-    written = dict(read_settings(file, nested=_nested)) if file is not None else {}
-    given, of_file = dict(given or {}), written.pop(_RECIPE, None)
-    of_given = given.pop(_RECIPE, None)
+    written, given = {} if file is None else read_settings(file, nested=_nested), dict(given or {})
+    of_file, of_given = written.pop(_RECIPE, None), given.pop(_RECIPE, None)
     recipe = of_given if recipe is None else recipe
-    named = recipe if recipe is not None else of_file
-    layers: list[tuple[str, Mapping[str, Any]]] = []
-    if named is not None:
-        layers.append((f"recipe {named}", read_settings(_find_recipe(named), nested=_nested)))
-    if file is not None:
-        layers.append((str(file), written))
-    layers.append((given_by, given))
-    said = {name for name, value in _flat(written) if value not in (None, False, {})} | dict(_flat(given)).keys()
-    for name in sorted(RETIRED.keys() & said):
-        warnings.warn(RETIRED[name], FutureWarning, stacklevel=3)
+    named = of_file if recipe is None else recipe
+    layers = [(f"recipe {named}", read_settings(_find_recipe(named), nested=_nested))] if named is not None else []
+    layers += [(str(file), written), (given_by, given)]
     values, origins = _merged(layers)
     if named is not None:
         values[_RECIPE], origins[_RECIPE] = named, given_by if recipe is not None else str(file)
@@ -129,13 +119,10 @@ def layered(
 
 
 def _at_home(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return [_expanded(each) for each in cast("Iterable[object]", value)]
-    return _expanded(value)
+    def expanded(one: object) -> object:
+        return str(Path(one).expanduser()) if isinstance(one, str) and one.startswith("~/") else one
 
-
-def _expanded(value: object) -> object:
-    return str(Path(value).expanduser()) if isinstance(value, str) and value.startswith("~/") else value
+    return [*map(expanded, cast("Iterable[object]", value))] if isinstance(value, list | tuple) else expanded(value)
 
 
 def _find_recipe(name: object) -> Path:
@@ -153,32 +140,24 @@ def _nested(name: str) -> bool:
     return settings_in(name) is not None
 
 
-def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:
+def _merged(layers: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for origin, layer in layers:
         for name, value in layer.items():
-            if _is_retired(name, value):
-                continue
             owner, dot, inner = name.partition(".")
             if settings_in(owner) is not None:
                 _merge_inside(values, origins, origin, owner, {inner: value} if dot else value)
-                continue
-            _check_known(name, TrainConfig, origin)
-            values[name], origins[name] = value, origin
+            elif not _is_retired(name, value):
+                _check_known(name, TrainConfig, origin)
+                values[name], origins[name] = value, origin
     return values, origins
 
 
-def _flat(layer: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The settings of a layer, those inside of others also by their dotted names."""
-    for name, value in layer.items():
-        yield name, value
-        if isinstance(value, dict):
-            yield from ((f"{name}.{inner}", each) for inner, each in cast("dict[str, Any]", value).items())
-
-
 def _is_retired(name: str, value: object) -> bool:
-    """Return True for removed settings; an old `train.yaml` has an empty `optim_args`."""
+    """Return True for removed settings, with a warning if one is on; an old `train.yaml` has an empty `optim_args`."""
+    if name in RETIRED and value not in (None, False, {}):
+        warnings.warn(RETIRED[name], FutureWarning, stacklevel=5)
     return name in RETIRED or (name == "trainer.optim_args" and not value)
 
 
@@ -226,19 +205,16 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
     if model is TrainConfig:
         inside = ((owner, settings_in(owner)) for owner in model.model_fields)
         known += [f"{owner}.{each}" for owner, of in inside for each in getattr(of, "model_fields", ())]
-    short = name if prefix == "trainer." and name in TrainConfig.model_fields else OTHER_NAMES.get(name)
-    near = (
-        [short]
-        if short and prefix in {"", "trainer."}
-        else difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
-    )
+    short = name if name in TrainConfig.model_fields else OTHER_NAMES.get(name)
+    if short is not None and prefix != "lora.":
+        near = [short]
+    else:
+        near = difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     if name.startswith(("push_to_hub", "hub_")):
         meant = "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER"
     if name == "optim_args":
-        meant = (
-            "an optimizer has its own defaults beside learning_rate, adam_betas and trainer.adam_epsilon; leave it out"
-        )
+        meant = "an optimizer has its own defaults beside learning_rate and adam_betas; leave it out"
     raise ConfigurationError(f"there is no setting {(prefix + name)[:80]!r} ({origin}); {meant}")
 
 
@@ -246,10 +222,8 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[s
     seen: set[str] = set()
     for item in error.errors(include_url=False):
         # A union reports each of its members; the field's first problem says enough.
-        name = ".".join(
-            str(part)
-            for part in item["loc"][: 1 if settings_in(str(item["loc"][0] if item["loc"] else "")) is None else 2]
-        )
+        loc = [str(part) for part in item["loc"]]
+        name = ".".join(loc[: 1 if settings_in("".join(loc[:1])) is None else 2])
         if name not in seen:
             seen.add(name)
             yield _problem(name, item, origins)

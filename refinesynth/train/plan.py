@@ -1,35 +1,155 @@
-"""Plan of a training: steps, memory and disk, and refusal if it cannot work. Imports no torch."""
+"""Plan of a training: steps and memory, and refusal if it cannot work. Imports no torch."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
-from refinesynth.text.figures import counted, in_bytes
 from refinesynth.train.config import Every, TrainConfig, interval
 from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
-from refinesynth.train.memory import (
-    ComputeSettings,
-    Host,
-    HostUsage,
-    MemoryEstimate,
-    ModelShape,
-    Parallel,
-    describe_unused,
-    estimate_host_usage,
-    estimate_memory,
-)
 
 if TYPE_CHECKING:
     # It brings numpy.
+    from refinesynth.train.data.reading import SourceSizes
     from refinesynth.train.prepare import Counts
 
 _GIB: Final = 2**30
+_NAMED: Final = 4
 _USABLE: Final = 0.9
 """Share of a device's memory that estimates may fill."""
 _TINY_STEP: Final = 1e-4
 """Learning rates below it are mostly rounded away in bf16 weights, which have 8 bits of precision."""
+Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
+Parallel = Literal["none", "ddp", "zero2", "zero3", "fsdp"]
+
+_FLOAT: Final = 4
+_BYTES: Final[Mapping[Precision, int]] = {"bf16": 2, "bf16-pure": 2, "fp32": _FLOAT, "fp64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes of a model, for estimates and checks."""
+
+    name: str
+    parameters: int
+    """All parameters, adapters included."""
+    trainable: int
+    """Parameters with a gradient: all, or the adapters."""
+    layers: int
+    hidden: int
+    """Width of the residual stream."""
+    intermediate: int
+    """Width of the feed-forward part; of all experts of one token together."""
+    vocabulary: int
+    """Rows of the embedding; token ids are below it."""
+    positions: int | None = None
+    """Longest sequence by its positions; None: no limit."""
+    dtype: str | None = None
+    """Type of the checkpoint's weights, by torch's name; None if its settings do not say."""
+    frozen_bytes: int | None = None
+    """Bytes of frozen weights if quantized; else they have the precision of the computation."""
+    unused: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Parameters that text gives no gradient (a vision tower), by prefix of their names: frozen, without adapters."""
+
+    @property
+    def adapted(self) -> bool:
+        """True if adapters are trained instead of the weights."""
+        return self.trainable + sum(self.unused.values()) < self.parameters
+
+    @property
+    def largest_piece(self) -> int:
+        """Parameters of the largest layer or embedding, which is gathered at once where weights are split."""
+        return max(self.parameters // max(1, self.layers), self.vocabulary * self.hidden)
+
+
+def describe_unused(unused: Mapping[str, int]) -> str:
+    """One sentence on the frozen parameters that text does not reach."""
+    shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:_NAMED]]
+    more = [f"{len(unused) - _NAMED} more"] if len(unused) > _NAMED else []
+    return f"{sum(unused.values()):,} parameters are frozen and get no adapters, since text gives them no gradient: {', '.join(shown + more)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeSettings:
+    """Settings of the computation, with every `auto` decided."""
+
+    precision: Precision
+    parallel: Parallel
+    gradient_checkpointing: bool
+    attention: str
+
+    @property
+    def held(self) -> int:
+        """Bytes of a trained weight on a rank: fp32 under bf16, but with DeepSpeed the compute type (its fp32 copy is
+        apart).
+        """
+        return _FLOAT if self.precision == "bf16" and not self.deepspeed else _BYTES[self.precision]
+
+    @property
+    def deepspeed(self) -> bool:
+        """True if DeepSpeed splits the work."""
+        return self.parallel in {"zero2", "zero3"}
+
+    @property
+    def splits_weights(self) -> bool:
+        """True if no rank holds all weights."""
+        return self.parallel in {"zero3", "fsdp"}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes on one device, from sizes alone, without fragmentation and the libraries' own memory."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    """AdamW's two moments, and DeepSpeed's fp32 copy of the weights."""
+    activations: int
+    """Of one pack, with the logits of trained tokens and the working copies of weights."""
+
+    @property
+    def fixed(self) -> int:
+        """The part that does not depend on the data."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def total(self) -> int:
+        return self.fixed + self.activations
+
+
+def estimate_memory(
+    model: ModelShape, means: ComputeSettings, *, tokens: int, trained: int, ranks: int
+) -> MemoryEstimate:
+    """Estimate bytes on each of `ranks` devices for a pack of `tokens`, of which `trained` reach the head.
+
+    Activations are estimated high; the other parts are exact up to padding.
+    """
+    compute, held = _BYTES[means.precision], means.held
+    mixed = means.precision == "bf16"
+    frozen = (model.parameters - model.trainable) * (compute if model.adapted else held)
+    weights = model.trainable * held + (frozen if model.frozen_bytes is None else model.frozen_bytes)
+    gradients = model.trainable * held * (2 if means.parallel == "ddp" else 1)  # DDP keeps buckets of them
+    moments = 2 * (_FLOAT if mixed else compute) + (_FLOAT if mixed and means.deepspeed else 0)
+    # Split weights are put together piece by piece, one ahead of the one in use; autocast keeps the bf16 copy of every
+    # trained weight through a forward pass.
+    copies = model.trainable * compute if mixed and not means.deepspeed else 0
+    working = 2 * model.largest_piece * compute if means.splits_weights else copies
+    # Per token and layer: the residual stream before each half and what its norm gives (4 widths), query, key and value
+    # before and after their rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width),
+    # and the two fp32 copies that norms make. Attention keeps no square of scores. With checkpointing a layer keeps its
+    # input alone, and one layer at a time is computed again.
+    layer = tokens * (compute * (11 * model.hidden + 4 * model.intermediate) + 2 * _FLOAT * model.hidden)
+    inputs = tokens * model.layers * model.hidden * compute
+    layers = inputs + layer if means.gradient_checkpointing else model.layers * layer
+    logits = trained * model.vocabulary * (compute + 2 * _FLOAT)  # with their fp32 copy and its gradient
+    of_gradients = ranks if means.deepspeed or means.splits_weights else 1
+    return MemoryEstimate(
+        weights=weights // (ranks if means.splits_weights else 1),
+        gradients=gradients // of_gradients,
+        optimizer=model.trainable * moments // of_gradients,
+        activations=working + layers + logits,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +167,6 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSizes:
-    """Counts of one source."""
-
-    name: str
-    """Its label, as in the metrics."""
-    weight: float
-    """Share of its conversations that is taken, or passes over them."""
-    conversations: int
-    """Conversations in it."""
-    unmarked: int
-    """Conversations without flags, of which all turns of the assistant are trained."""
-    taken: int
-    """Conversations taken by the weight; repeated ones count each time."""
-    held_out: int
-    """Taken conversations that are held out."""
-    tokens: int
-    """Tokens in its training data."""
-    trained_tokens: int
-    """Tokens that give loss."""
-
-
-@dataclass(frozen=True, slots=True)
 class Sizes:
     """Counts of the rendered data."""
 
@@ -82,7 +180,7 @@ class Sizes:
     """Tokens of the longest record."""
     digest: str
     """SHA-256 of the training data's tokens and labels (`TokenStore.digest`)."""
-    sources: tuple[SourceSizes, ...] = ()
+    sources: "tuple[SourceSizes, ...]" = ()
     """In the order in which they are given."""
 
 
@@ -102,10 +200,6 @@ class Plan:
     checkpoints: int
     memory: MemoryEstimate
     """Of one device."""
-    room: HostUsage
-    """Of the machine and its disk."""
-    host: Host = field(compare=False)
-    """Resources of the machine now."""
     remarks: tuple[str, ...] = ()
     """Remarks for the user before the first step."""
 
@@ -115,46 +209,25 @@ class Plan:
 
 
 def make_plan(
-    config: TrainConfig,
-    *,
-    sizes: Sizes,
-    model: ModelShape,
-    devices: Devices,
-    means: ComputeSettings,
-    host: Host | None = None,
+    config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, means: ComputeSettings
 ) -> Plan:
     """Plan a training. Raises `InputError` if it cannot work."""
     _refuse(config, sizes, model, devices)
-    steps_per_epoch = math.ceil(sizes.counts.records / config.batch_size)
-    steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
     counts = sizes.counts
+    batch = min(config.batch_size, counts.records)
+    steps_per_epoch = math.ceil(counts.records / config.batch_size)
+    steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
     # The fullest pass that may come, padded rows too, with trained tokens in the share that they have on average.
-    tokens = min(config.pack_tokens, min(config.batch_size, counts.records) * min(sizes.longest, config.max_length))
+    tokens = min(config.pack_tokens, batch * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
     memory = estimate_memory(model, means, tokens=tokens, trained=trained, ranks=devices.ranks)
+    _refuse_too_large(memory, devices, means, config)
 
     def times(every: Every) -> int:
         steps_between = interval(every, steps_per_epoch)
         return 0 if steps_between is None else math.ceil(steps / steps_between)
 
-    evaluations = times(config.evaluate_every) if sizes.held_out else 0
-    checkpoints = times(config.save_every)
-    batch = min(config.batch_size, counts.records)
     packs = math.ceil(batch * counts.tokens / counts.records / (config.pack_tokens * devices.ranks))
-    host = host or Host(devices.ranks)
-    room = estimate_host_usage(
-        config,
-        model,
-        means,
-        memory,
-        on_cpu=devices.kind == "cpu",
-        ranks=host.ranks,
-        # A better evaluation is saved too.
-        saved=min(steps, checkpoints + evaluations) if checkpoints else 0,
-        evaluates=evaluations > 0,
-    )
-    _refuse_too_large(memory, devices, means, config)
-    _refuse_too_small_host(config, model, room, host)
     return Plan(
         model=model,
         devices=devices,
@@ -163,11 +236,9 @@ def make_plan(
         steps=steps,
         steps_per_epoch=steps_per_epoch,
         passes_per_step=max(1, packs),
-        evaluations=evaluations,
-        checkpoints=checkpoints,
+        evaluations=times(config.evaluate_every) if sizes.held_out else 0,
+        checkpoints=times(config.save_every),
         memory=memory,
-        room=room,
-        host=host,
         remarks=(*_remarks_on_means(config, model, devices, means, memory), *_remarks_on_data(config, sizes)),
     )
 
@@ -193,16 +264,16 @@ def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -
         return devices.memory is not None and needed.total < _USABLE * devices.memory
 
     asked = config.gradient_checkpointing
-    parallel = _parallel(config, devices)
-    if parallel is None:
-        checkpointing = gpu if asked == "auto" else asked
-        parallel = "ddp" if devices.memory is None or fits("ddp", checkpointing=checkpointing) else "fsdp"
+    parallel = _asked_parallel(config, devices)
+    if parallel == "auto":
+        one_copy = devices.ranks == 1 or _quantizes(config) or devices.memory is None
+        copies = one_copy or fits("ddp", checkpointing=gpu if asked == "auto" else asked)
+        parallel = "none" if devices.ranks == 1 else "ddp" if copies else "fsdp"
     checkpointing = gpu and not fits(parallel, checkpointing=False) if asked == "auto" else asked
     return ComputeSettings(precision, parallel, checkpointing, config.attention)
 
 
-def _parallel(config: TrainConfig, devices: Devices) -> Parallel | None:
-    """The way to share the work; None: ddp or fsdp, by memory."""
+def _asked_parallel(config: TrainConfig, devices: Devices) -> Parallel | Literal["auto"]:
     if config.parallel == "none" and devices.ranks > 1:
         raise InputError(
             f"parallel is 'none', and there are {devices.ranks} processes; give ddp, zero2, zero3, fsdp or auto"
@@ -215,56 +286,46 @@ def _parallel(config: TrainConfig, devices: Devices) -> Parallel | None:
         raise InputError(
             f"the DeepSpeed file {config.deepspeed!r} asks for {asked}, and parallel is {config.parallel!r}; leave parallel out, or change one"
         )
-    quantized = config.lora is not None and config.lora.quantize is not None
-    if quantized and asked in {"zero3", "fsdp"}:
+    if _quantizes(config) and asked in {"zero3", "fsdp"}:
         raise InputError(
             f"parallel is {asked!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
         )
-    if asked != "auto":
-        return asked
-    if devices.ranks == 1:
-        return "none"
-    return "ddp" if quantized else None
+    return asked
+
+
+def _quantizes(config: TrainConfig) -> bool:
+    return config.lora is not None and config.lora.quantize is not None
 
 
 def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
     """Raises: InputError: The data does not fit the model, or the batch does not fit the devices."""
-    if not sizes.counts.records or not sizes.counts.trained_tokens:
-        raise InputError(_nothing_to_train(config, sizes.counts))
+    counts, ranks = sizes.counts, devices.ranks
+    if not counts.records or not counts.trained_tokens:
+        lost = {
+            f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
+            f"longer than max_length={config.max_length:,}": counts.dropped_long,
+        }
+        why = ", ".join(f"{number:,} {what}" for what, number in lost.items() if number)
+        found = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
+        raise InputError(
+            f"nothing to train on: {found}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
+        )
     if sizes.largest_id >= model.vocabulary:
         raise InputError(
             f"the tokenizer makes token ids up to {sizes.largest_id:,}, and {model.name!r} has embeddings for {model.vocabulary:,} "
-            "tokens only: they do not belong together. Give the model's own tokenizer (leave --tokenizer out), or a model whose "
-            "embeddings were resized for this one"
+            "tokens only. Give the model's own tokenizer (leave --tokenizer out), or a model that was resized for this one"
         )
     if model.positions is not None and sizes.longest > model.positions:
         raise InputError(
             f"a conversation has {sizes.longest:,} tokens, and {model.name!r} has {model.positions:,} positions; "
             f"give --max-length {model.positions}"
         )
-    if config.batch_size < devices.ranks:
+    if config.batch_size < ranks or (config.batch_size % ranks and not config.packing):
+        near = max(ranks, config.batch_size - config.batch_size % ranks)
         raise InputError(
-            f"batch_size is {config.batch_size}, and there are {devices.ranks} processes, each of which needs a conversation in every "
-            f"step; give --batch-size {devices.ranks} or more, or fewer processes"
+            f"batch_size is {config.batch_size}, and there are {ranks} processes, each of which needs a conversation in every step (without "
+            f"packing as many as the others); give --batch-size {near} or {near + ranks}, or leave packing on"
         )
-    if config.batch_size % devices.ranks and not config.packing:
-        near = config.batch_size - config.batch_size % devices.ranks
-        raise InputError(
-            f"batch_size {config.batch_size} cannot be divided among {devices.ranks} processes without packing; give --batch-size "
-            f"{near} or {near + devices.ranks}, or leave packing on"
-        )
-
-
-def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
-    lost = {
-        f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
-        f"longer than max_length={config.max_length:,}": counts.dropped_long,
-    }
-    why = ", ".join(f"{number:,} {what}" for what, number in lost.items() if number)
-    found = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
-    return (
-        f"nothing to train on: {found}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
-    )
 
 
 def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
@@ -279,25 +340,6 @@ def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSe
         f"the model is too large for the devices: weights, gradients and optimizer take {memory.fixed / _GIB:,.0f} GiB on each, and "
         f"{devices.name} has {devices.memory / _GIB:,.0f} GiB. Use {lora}{more} or a smaller model"
     )
-
-
-def _refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsage, host: Host) -> None:
-    """Raises: InputError: The machine's memory or disk is too small. Other optimizers than AdamW may need less disk."""
-    lora = "" if config.lora else "--lora, "
-    if host.memory is not None and room.host > host.memory:
-        once = "parallel fsdp on GPUs (one process alone loads the model), " if model.read_once else ""
-        raise InputError(
-            f"the model is too large for this machine's memory: {host.ranks} processes take {in_bytes(room.host)} of it, and it has "
-            f"{in_bytes(host.memory)}. Use {lora}{once}fewer processes or a smaller model"
-        )
-    needed = room.disk - host.there
-    if host.disk is not None and needed > host.disk and not config.trainer.optim:
-        smaller = "" if config.keep == 1 else "--set keep=1, "
-        raise InputError(
-            f"what is kept would fill the disk: {counted(room.checkpoints, 'checkpoint')} of {in_bytes(room.checkpoint)} and the model's "
-            f"{in_bytes(room.model)} need {in_bytes(needed)} more, and {config.output!r} has {in_bytes(host.disk)} free. Use {smaller}"
-            f"{lora}--set save_every=never (only the model is written) or another -o"
-        )
 
 
 def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Examples as the model sees them, in labelled pieces: trained, context, masked mistake."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -82,21 +82,13 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     choose_accelerator()
+    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.running import libraries_silenced
 
-    with libraries_silenced(), closing(_previews(config, sources)) as found:
-        return list(islice(found, number))
-
-
-def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Generator[Preview]:
-    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
-
-    with closing(read_configured(config, sources).open()) as reading:
+    with libraries_silenced(), closing(read_configured(config, sources).open()) as reading:
         conversations = list(reading) if config.model == SCRATCH else reading
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
-        for conversation in conversations:
-            for rendered in renderer.render(conversation):
-                fitted = fit(rendered, config.max_length, config.over_length) if rendered.trained else None
-                if fitted is not None:
-                    yield preview(fitted, tokenizer)
+        rendered = (one for conversation in conversations for one in renderer.render(conversation) if one.trained)
+        kept = (fit(one, config.max_length, config.over_length) for one in rendered)
+        return [preview(one, tokenizer) for one in islice(filter(None, kept), number)]

@@ -20,7 +20,7 @@ from refinesynth.train.data import read_configured
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.layers import layered
 from refinesynth.train.prepare import Account, Counts, examples
-from refinesynth.train.tokens import Label, Rendered
+from refinesynth.train.tokens import Label
 
 IGNORED: Final = -100
 """Label of a token that gives no loss."""
@@ -81,7 +81,9 @@ def write_tokens(
     account = Account()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):
-            file.write(write_json(_row(example)) + b"\n")
+            labels = np.where(example.labels == Label.TRAINED, example.input_ids, IGNORED)
+            row = {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
+            file.write(write_json(row) + b"\n")
         counts = account.counts()
         if not counts.records:
             raise InputError(
@@ -89,8 +91,3 @@ def write_tokens(
             )
     turns = account.numbers["trained_turns"], account.numbers["other_turns"]
     return TokenFile(path, counts, *turns, account.longest)
-
-
-def _row(example: Rendered) -> dict[str, Any]:
-    labels = np.where(example.labels == Label.TRAINED, example.input_ids, IGNORED)
-    return {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}

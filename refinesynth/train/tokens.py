@@ -1,11 +1,11 @@
 """Token ids of a conversation with a loss label for each, made together by `render.Renderer`."""
 
 import hashlib
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -66,84 +66,54 @@ class Rendered:
         )
 
 
-_TURN_LABELS = tuple(TurnLabel)
-_NUMBER = {turn_label: number for number, turn_label in enumerate(_TURN_LABELS)}
+_NUMBER = {turn_label: number for number, turn_label in enumerate(TurnLabel)}
 
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """Many examples in a few flat arrays: 5 bytes per token, cheap to pickle and to share between forked workers."""
+    """Examples of a training, about 5 bytes per token."""
 
-    ids: tuple[str, ...]
-    input_ids: NDArray[np.int32]
-    """(all tokens,)"""
-    labels: NDArray[np.int8]
-    """(all tokens,)"""
-    spans: NDArray[np.int32]
-    """(all spans, 3) Start and stop within the example, and the position of its `TurnLabel`."""
-    offsets: NDArray[np.int64]
-    """(examples + 1,) Example k has the tokens `offsets[k]:offsets[k + 1]`."""
-    span_offsets: NDArray[np.int64]
-    """(examples + 1,) Likewise for `spans`."""
-    sources: tuple[str, ...]
-    """(examples,) Labels; not part of the digest."""
+    examples: tuple[Rendered, ...]
 
     @classmethod
     def of(cls, examples: Iterable[Rendered]) -> Self:
         """Store examples in their order; an iterator is consumed one at a time."""
-        ids: list[str] = []
-        sources: list[str] = []
-        input_ids, labels, spans = array("i"), array("b"), array("i")
-        offsets, span_offsets = array("q", [0]), array("q", [0])
-        for one in examples:
-            ids.append(one.id)
-            sources.append(one.source)
-            input_ids.frombytes(one.input_ids.astype(np.intc, copy=False).tobytes())
-            labels.frombytes(one.labels.tobytes())
-            for span in one.spans:
-                spans.extend((span.start, span.stop, _NUMBER[span.label]))
-            offsets.append(len(input_ids))
-            span_offsets.append(len(spans) // 3)
-        return cls(
-            tuple(ids),
-            np.frombuffer(input_ids.tobytes(), np.int32),
-            np.frombuffer(labels.tobytes(), np.int8),
-            np.frombuffer(spans.tobytes(), np.int32).reshape(-1, 3),
-            np.frombuffer(offsets.tobytes(), np.int64),
-            np.frombuffer(span_offsets.tobytes(), np.int64),
-            tuple(sources),
-        )
+        return cls(tuple(examples))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.examples)
 
     def __getitem__(self, at: int) -> Rendered:
-        """Example `at`, as views of the store's arrays; negative numbers count from the end."""
-        k = at + len(self) if at < 0 else at
-        if not 0 <= k < len(self):
-            raise IndexError(f"example {at} of {len(self)}")
-        tokens = slice(self.offsets[k], self.offsets[k + 1])
-        spans = self.spans[self.span_offsets[k] : self.span_offsets[k + 1]].tolist()
-        return Rendered(
-            self.ids[k],
-            self.input_ids[tokens],
-            self.labels[tokens],
-            tuple(Span(start, stop, _TURN_LABELS[turn_label]) for start, stop, turn_label in spans),
-            self.sources[k],
-        )
+        return self.examples[at]
 
     def __iter__(self) -> Iterator[Rendered]:
-        return (self[k] for k in range(len(self)))
+        return iter(self.examples)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """(examples,) Tokens of each."""
-        return np.diff(self.offsets)
+        return np.array([len(one) for one in self], np.int64)
+
+    @property
+    def largest_id(self) -> int:
+        """Largest token id; 0 without examples."""
+        return max((int(one.input_ids.max(initial=0)) for one in self), default=0)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Labels of all sources, sorted."""
+        return tuple(sorted({one.source for one in self}))
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of tokens, labels and spans in order, independent of where the data was read."""
-        total = hashlib.sha256()
-        for part in (self.offsets, self.input_ids, self.labels, self.span_offsets, self.spans):
-            total.update(part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes())
+        spans = [[(span.start, span.stop, _NUMBER[span.label]) for span in one.spans] for one in self]
+        offsets = [0, *accumulate(map(len, self))], [0, *accumulate(map(len, spans))]
+        total = hashlib.sha256(np.array(offsets[0], "<i8").tobytes())
+        for one in self:
+            total.update(one.input_ids.astype("<i4", copy=False).tobytes())
+        for one in self:
+            total.update(one.labels.tobytes())
+        total.update(np.array(offsets[1], "<i8").tobytes())
+        total.update(np.array([span for each in spans for span in each], "<i4").tobytes())
         return total.hexdigest()

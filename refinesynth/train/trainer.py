@@ -113,16 +113,12 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
 
 def _sources(data: Any) -> tuple[list[str], list[Any] | None]:
     """Names for the settings, and the data itself if it is in memory or in a pair."""
-    if isinstance(data, str | Path):
-        return [str(data)], None
-    if is_dataset(data) or (isinstance(data, tuple) and weighed(data)[0] is not data):
-        return [_described(data)], [data]
-    items: list[Any] = [data] if isinstance(data, dict) else list(cast("Iterable[Any]", data))
+    is_one = isinstance(data, str | Path) or is_dataset(data) or weighed(data)[0] is not data
+    items: list[Any] = [data] if is_one or isinstance(data, dict) else list(cast("Iterable[Any]", data))
     if all(isinstance(each, str | Path) for each in items):
         return [str(each) for each in items], None
-    if all(isinstance(each, str | Path | tuple) or is_dataset(each) for each in items):
-        return [_described(each) for each in items], items
-    return [_described(items)], [items]
+    sources = items if all(isinstance(each, str | Path | tuple) or is_dataset(each) for each in items) else [items]
+    return [*map(_described, sources)], sources
 
 
 def _described(data: Any) -> str:

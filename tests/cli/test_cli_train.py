@@ -21,9 +21,9 @@ from refinesynth.cli.train_display import TrainDisplay, as_lines, in_a_line, pre
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
+from refinesynth.train.data.reading import SourceSizes
 from refinesynth.train.events import Events, TrainResult
-from refinesynth.train.memory import ComputeSettings, ModelShape
-from refinesynth.train.plan import Devices, Plan, Sizes, SourceSizes, make_plan
+from refinesynth.train.plan import ComputeSettings, Devices, ModelShape, Plan, Sizes, make_plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.preview import Preview, Segment
 from refinesynth.train.tokens import Label
@@ -419,25 +419,6 @@ def test_a_mix_is_named_by_arguments_and_options_and_shown_source_by_source(tmp_
     lines = as_lines(replace(plan, sizes=replace(plan.sizes, sources=sources))).splitlines()
     assert f"{'':<15}a: 1,000 conversations, 20 held out; 5,000 tokens, 400 trained" in lines
     assert f"{'':<15}b: 300 (weight 0.3) of 1,000 conversations, 0 held out; 60 tokens, 5 trained" in lines
-
-
-@pytest.mark.parametrize(
-    ("kind", "read_once", "by"),
-    [("gpu", True, "one process"), ("gpu", False, "2 processes"), ("cpu", True, "2 processes")],
-)
-def test_the_plan_says_how_many_processes_hold_the_model_in_the_machines_memory(
-    tmp_path: Path, kind: Any, read_once: bool, by: str
-) -> None:
-    made = a_plan(TrainConfig.model_validate({"data": ["a"], "model": "m", "output": str(tmp_path)}))
-    split = replace(
-        made,
-        model=replace(made.model, read_once=read_once),
-        devices=replace(made.devices, kind=kind),
-        means=replace(made.means, parallel="fsdp"),
-        host=replace(made.host, ranks=2),
-    )
-    (line,) = [one for one in as_lines(split).splitlines() if one.startswith("host memory")]
-    assert line.endswith(f"by {by}")
 
 
 # Under torchrun.

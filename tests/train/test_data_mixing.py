@@ -16,8 +16,7 @@ from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.conversation import Conversation, TurnLabel
 from refinesynth.train.data import read_conversations, split
-from refinesynth.train.data.reading import labels, take_share, weighed
-from refinesynth.train.input_check import check_data
+from refinesynth.train.data.reading import kind_of, labels, take_share, weighed
 
 
 def said(number: int, **fields: Any) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def test_what_is_taken_of_a_source_does_not_depend_on_the_others_or_on_where_it_
     found = list(beside)
     assert sorted(told(found)[1:13]) == sorted(alone)
     assert set(told(found)[13:]) < set(alone)
-    assert [(each.name, each.weight, each.found, each.taken) for each in beside.taken] == [
+    assert [(each.name, each.weight, each.conversations, each.taken) for each in beside.taken] == [
         ("source 1", 1, 1, 1), ("moved.jsonl", 0.3, 40, 12), ("a.jsonl", 0.1, 40, 4),
     ]  # fmt: skip
     assert Counter(one.source for one in found) == {"source 1": 1, "moved.jsonl": 12, "a.jsonl": 4}
@@ -116,7 +115,6 @@ def test_names_weights_and_paths_that_look_like_them(tmp_path: Path, monkeypatch
     assert weighed("hf://datasets/a/b:0.5") == ("hf://datasets/a/b", 0.5)
     assert weighed("hf://datasets/a/b") == ("hf://datasets/a/b", 1)
     assert weighed("a/b:1e-1") == ("a/b", 0.1)
-    assert check_data(["a/b:0.5", "hf://datasets/c/d:2", "odd:0.5"]) == ["a/b", "c/d"]
     table = [said(1)]
     assert weighed((table, 2)) == (table, 2)
     assert weighed(table) == (table, 1)
@@ -134,9 +132,9 @@ def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: str) -> None:
 def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, weight: str) -> None:
     path = written(tmp_path / "a.jsonl", [said(1)])
     with pytest.raises(InputError, match=rf"a\.jsonl:{weight}'.* is no weight for .*a\.jsonl'; write a number above 0"):
-        check_data([f"{path}:{weight}"])
+        weighed(f"{path}:{weight}")
     with pytest.raises(InputError, match=r"there is no file or folder 'nowhere\.jsonl'"):
-        check_data(["nowhere.jsonl:0.3"])
+        kind_of("nowhere.jsonl")
 
 
 def test_sources_have_distinct_labels() -> None:
@@ -183,4 +181,4 @@ def test_chat_without_flags_is_learned_whole_and_said_to_be_so(tmp_path: Path) -
     assert flagged.trained() == (False, False, False, True)
     assert [turn.label for turn in flagged.turns if turn.label] == [TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
     assert spoken.trained() == (False, False, True, False, True)
-    assert (reading.taken[0].unmarked, reading.taken[0].found) == (3, 4)
+    assert (reading.taken[0].unmarked, reading.taken[0].conversations) == (3, 4)

@@ -26,15 +26,6 @@ def test_the_segments_are_the_text_of_the_tokens(family: str | None, kind: str) 
     assert shown.trained_share == rendered.trained / len(rendered)
 
 
-def test_trained_and_mistaken_text_is_what_was_said() -> None:
-    tokenizer = tiny.tokenizer()
-    talk = tiny.talk("cm")
-    (rendered,) = Renderer(tokenizer).render(talk)
-    texts = {segment.label: segment.text for segment in preview(rendered, tokenizer).segments}
-    assert texts[Label.TRAINED] == talk.turns[1].content + "<|im_end|>"
-    assert texts[Label.MISTAKE] == talk.turns[3].content + "<|im_end|>"
-
-
 def test_a_character_across_an_edge_and_an_empty_example_are_shown_all_the_same() -> None:
     tokenizer = tiny.tokenizer()
     ids = np.array(tokenizer("試")["input_ids"], np.int32)

@@ -269,23 +269,6 @@ def test_a_template_that_leaves_out_part_of_a_call_is_refused_with_a_way_out(nam
         Renderer(made).render(called())
 
 
-def test_calls_that_are_alike_are_tried_once() -> None:
-    renderer = Renderer(tokenizer(tool_templates.HERMES))
-    written: list[int] = []
-    write = renderer.tokenizer.apply_chat_template
-
-    def counted(*given: Any, **named: Any) -> Any:
-        written.append(1)
-        return write(*given, **named)
-
-    renderer.tokenizer.apply_chat_template = counted
-    counts: list[int] = []
-    for _ in range(2):
-        renderer.render(called())
-        counts.append(len(written))
-    assert counts[1] - counts[0] < counts[0] / 2
-
-
 def test_a_template_that_cannot_be_written_without_tools_is_trained_through() -> None:
     made = tokenizer(tool_templates.PHI)
     (example,) = Renderer(made).render(called())

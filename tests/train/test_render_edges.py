@@ -172,5 +172,5 @@ def test_turns_that_say_the_same_are_told_apart(family: str | None, text: str) -
 
 def test_a_slow_tokenizer_is_refused_with_a_way_out() -> None:
     slow: Any = ByT5Tokenizer
-    with pytest.raises(TemplateError, match=r"fast one.*tokenizer\.json"):
+    with pytest.raises(TemplateError, match=r"fast form.*tokenizer\.json"):
         Renderer(slow(extra_ids=0))

@@ -12,7 +12,7 @@ from samples import accepted
 
 from refinesynth import testing
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
+from refinesynth.train.conversation import Conversation, LossOn, TurnLabel
 from refinesynth.train.data import read_record
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered
@@ -84,11 +84,6 @@ def check_labels(renderer: Renderer) -> None:
         expected[start:stop] = [Label.TRAINED if renderer.loss_on.trains(turn_label) else label] * (stop - start)
     assert rendered.labels.tolist() == expected
     assert rendered.trained == sum(label is Label.TRAINED for label in expected)
-
-
-def test_the_loss_changes_no_ids() -> None:
-    found = {tuple(one(Renderer(tiny.tokenizer(), loss_on=loss_on), TALK).input_ids.tolist()) for loss_on in LossOn}
-    assert len(found) == 1
 
 
 @pytest.mark.parametrize("family", [name for name, family in tiny.FAMILIES.items() if family.bos] + [None])
@@ -207,24 +202,6 @@ def test_a_base_model_reads_react_text_and_keeps_the_template() -> None:
     assert renderer.tokenizer.chat_template == renderer.template
 
 
-def test_a_tokenizer_that_merges_header_and_turn_gets_them_apart_as_at_inference() -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["a:Thought", "a:", "u", "Thought", ".", "go", "</s>"]
-    made = Tokenizer(models.WordLevel({word: k for k, word in enumerate(words)}, unk_token="."))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>")
-    template = (
-        "{% for m in messages %}{{ m.role[0] + ':' + m.content + eos_token }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
-    )
-    talk = Conversation("x", "g", (Turn("user", "go", None), Turn("assistant", "Thought go", TurnLabel.CORRECT)), "x:1")
-    rendered = one(Renderer(tokenizer, template=template), talk)
-    assert tokenizer.convert_ids_to_tokens(rendered.input_ids.tolist())[-3:] == ["Thought", "go", "</s>"]
-    assert rendered.input_ids[: rendered.spans[0].start].tolist() == tokenizer("u:go</s>a:")["input_ids"]
-
-
 def test_history_of_split_records_gives_no_other_loss() -> None:
     talk = tiny.talk("hhc")
     rendered = one(Renderer(tiny.tokenizer()), talk)
@@ -233,12 +210,6 @@ def test_history_of_split_records_gives_no_other_loss() -> None:
     for loss_on in (LossOn.ALL_TURNS, LossOn.NO_REFINEMENT_TURNS):
         with pytest.raises(InputError, match="does not say which"):
             Renderer(tiny.tokenizer(), loss_on=loss_on).render(talk)
-
-
-def test_an_empty_turn_is_refused() -> None:
-    empty = Conversation("x", "g", (Turn("user", " \n", None), Turn("assistant", "go", TurnLabel.CORRECT)), "x:1")
-    with pytest.raises(InputError, match="x:1: a message is empty"):
-        Renderer(tiny.tokenizer()).render(empty)
 
 
 @cache

@@ -234,7 +234,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_the_cache_serves(
 ) -> None:
     names = answering(raised)
     with pytest.raises(
-        InputError, match=r"no file or folder 'a/b', and .* cannot be reached .* nothing of it was fetched"
+        InputError, match=r"no file or folder 'a/b', and .* cannot be reached .* nothing of this name was fetched"
     ):
         hub.find_on_hub("a/b", "dataset")
     (tmp_path / "models--a--b").mkdir()

@@ -75,10 +75,10 @@ def test_retired_settings_warn_where_they_are_given_and_are_ignored(tmp_path: Pa
             found = layered(given={"data": ["a"], "model": "m", "output": "o", **given})
         assert found.config.trainer == a_config().trainer
     file = tmp_path / "train.yaml"  # of a version before
-    file.write_text("data: [a]\nmodel: m\noutput: o\ntrainer:\n  optim_args: {}\n  torch_compile_mode: null\n")
+    file.write_text("data: [a]\nmodel: m\noutput: o\ntrainer:\n  optim_args: {}\n  torch_compile: false\n")
     assert layered(file=file).config.trainer == a_config().trainer
-    file.write_text("data: [a]\nmodel: m\noutput: o\ntrainer:\n  torch_compile_mode: max-autotune\n")
-    with pytest.warns(FutureWarning, match=r"trainer\.torch_compile_mode is removed and ignored"):
+    file.write_text("data: [a]\nmodel: m\noutput: o\ntrainer:\n  torch_compile: true\n")
+    with pytest.warns(FutureWarning, match=r"trainer\.torch_compile is removed and ignored"):
         assert layered(file=file).config.trainer == a_config().trainer
 
 

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from train_values import CPU, GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gpus, sizes
 
 from refinesynth.errors import InputError
-from refinesynth.train.memory import (
+from refinesynth.train.plan import (
     ComputeSettings,
+    Devices,
     MemoryEstimate,
     ModelShape,
     Parallel,
     Precision,
+    compute_settings,
     estimate_memory,
 )
-from refinesynth.train.plan import Devices, compute_settings
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32", "fp64", "bf16-pure")
 PARALLELS: tuple[Parallel, ...] = ("none", "ddp", "zero2", "zero3", "fsdp")

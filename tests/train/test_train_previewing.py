@@ -64,21 +64,6 @@ def test_mistakes_context_and_trained_turns_are_told_apart(data: Path, model: Pa
     assert first.trained == sum(part.tokens for part in first.segments if part.label is Label.TRAINED)
 
 
-def test_the_ok_of_released_data_is_context_whatever_the_loss(tmp_path: Path, model: Path) -> None:
-    ok = [say("human", "Answer with an action.", loss=False), say("gpt", "OK", loss=False)]
-    record = {"id": "t", "conversations": [*ok, *a_record(0)["conversations"]]}
-    (tmp_path / "released.jsonl").write_bytes(orjson.dumps(record))
-    for loss_on in ("refinement", "all_turns"):
-        (shown,) = trainer(tmp_path / "released.jsonl", model, loss_on=loss_on).preview(1)
-        context = "".join(part.text for part in shown.segments if part.label is Label.CONTEXT)
-        assert "OK<|im_end|>" in context
-        assert "Thought: walk." not in context
-
-
-def test_there_are_as_many_as_there_are(data: Path, model: Path) -> None:
-    assert len(trainer(data, model).preview(100)) == 5
-
-
 def test_what_would_be_left_out_is_left_out(data: Path, model: Path) -> None:
     assert trainer(data, model, max_length=10).preview(3) == []
     assert trainer(data, model, loss_on="no_refinement_turns").preview(3) == []

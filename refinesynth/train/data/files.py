@@ -44,7 +44,13 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
         for number, line in bounded_lines(file, MOST_BYTES):
             where = f"{path}:{number}"
             if not some and line.lstrip().startswith(b"["):
-                yield from _listed(read_document(file, path, line), path)
+                try:
+                    items = load_json(read_document(file, path, line))
+                except ValueError as error:
+                    raise InputError(
+                        f"{str(path)!r} begins as a JSON list and is not one ({error}); expected a whole list, or JSONL"
+                    ) from error
+                yield from ((item, f"{path}: item {at}") for at, item in enumerate(items, start=1))
                 return
             if len(line) > MOST_BYTES:
                 raise InputError(
@@ -63,17 +69,6 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
                     f"{where}: this line is not JSON ({error}); expected one object a line (JSONL), or one list of them. "
                     "Fix or remove the line"
                 ) from error
-
-
-def _listed(whole: bytes, path: Path) -> Generator[tuple[object, str]]:
-    try:
-        items = load_json(whole)
-    except ValueError as error:
-        raise InputError(
-            f"{str(path)!r} begins as a JSON list and is not one ({error}); expected a whole list, or one object a line (JSONL). "
-            "Fix the file, or write it as JSONL"
-        ) from error
-    yield from ((item, f"{path}: item {number}") for number, item in enumerate(items, start=1))
 
 
 HUB_DATASETS = "hf://datasets/"
@@ -116,9 +111,7 @@ def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
 
 
 def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
-    """The rows of a dataset object, each with `name: row number` from 1. Raises `InputError` for splits without
-    `train`.
-    """
+    """The rows of a dataset object, each with `name: row number` from 1. Raises `InputError` without a `train` split."""
     if isinstance(source, dict):
         splits = cast("dict[str, Any]", source)
         if "train" not in splits and len(splits) != 1:

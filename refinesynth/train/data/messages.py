@@ -97,14 +97,11 @@ def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
 
 
 def _literal(text: str) -> Any:
-    try:
-        return load_json(text)
-    except ValueError:
-        pass
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
+    """A value in JSON or as Python writes it, else None."""
+    for read in (load_json, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return read(text)
+    return None
 
 
 def _with_answers(
@@ -241,9 +238,7 @@ _THINKING = (*THOUGHTS, "thought", "thoughts")
 def read_messages(
     value: object, key: str, where: str, *, tools: Sequence[Mapping[str, Any]] = (), table: bool = False
 ) -> list[FlaggedMessage]:
-    """Read the messages of a record; `table`: the record is a row of a table. Raises `InputError` for an unsound
-    message.
-    """
+    """Read the messages of a record; `table`: it is a row of a table. Raises `InputError` for an unsound message."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = load_json(value)

@@ -60,15 +60,6 @@ def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0)
     return Split(*sides)
 
 
-def _links(one: Conversation) -> Iterator[str]:
-    yield f"group:{one.group}"
-    yield f"task:{task_digest(one.turns)}"
-    if one.script:
-        yield f"script:{one.script}"
-    if one.environment:
-        yield f"environment:{one.environment}"
-
-
 def _components(conversations: Sequence[Conversation]) -> list[str]:
     """The name of each conversation's component: the least of all keys in it, independent of the order."""
     above: dict[str, str] = {}
@@ -81,7 +72,9 @@ def _components(conversations: Sequence[Conversation]) -> list[str]:
 
     firsts: list[str] = []
     for one in conversations:
-        keys = list(_links(one))
+        keys = [f"group:{one.group}", f"task:{task_digest(one.turns)}"]
+        keys += [f"script:{one.script}"] if one.script else []
+        keys += [f"environment:{one.environment}"] if one.environment else []
         for key in keys:
             above.setdefault(key, key)
         tops = sorted({top(key) for key in keys})
@@ -96,18 +89,25 @@ _MOST: Final = 1000
 
 
 @dataclass(slots=True)
-class Taken:
-    """Counts of one source, complete once everything is read."""
+class SourceSizes:
+    """Counts of one source, complete once everything is read and rendered."""
 
     name: str
     """Label: the shortest end of its path that no other source has."""
     weight: float
-    found: int = 0
-    """Conversations in the source."""
-    taken: int = 0
-    """Conversations that the weight takes; repeated ones count each time."""
+    """Share of its conversations that is taken, or passes over them."""
+    conversations: int = 0
+    """Conversations in it."""
     unmarked: int = 0
-    """Conversations in the source without flags for the loss."""
+    """Conversations without flags, of which all turns of the assistant are trained."""
+    taken: int = 0
+    """Conversations taken by the weight; repeated ones count each time."""
+    held_out: int = 0
+    """Taken conversations that are held out."""
+    tokens: int = 0
+    """Tokens in its training data."""
+    trained_tokens: int = 0
+    """Tokens that give loss."""
 
 
 def weighed(source: Any) -> tuple[type_of_source, float]:
@@ -117,31 +117,26 @@ def weighed(source: Any) -> tuple[type_of_source, float]:
     """
     if isinstance(source, tuple):
         pair = cast("tuple[Any, ...]", source)
-        if len(pair) == 2 and isinstance(pair[1], int | float):  # noqa: PLR2004 - a source and its weight
-            return pair[0], _sound(pair[1], f"source {pair[0]!r}" if isinstance(pair[0], str | Path) else "a source")
-        return pair, 1.0
-    if not isinstance(source, str) or ":" not in source or Path(source).exists():
-        return source, 1.0
-    name, _, text = source.rpartition(":")
-    if "/" in text or "\\" in text:
-        return source, 1.0
-    try:
-        weight = float(text)
-    except ValueError:
-        raise InputError(
-            f"there is no file or folder {source!r}, and {text!r} is no weight for {name!r}; write a number above 0, as in "
-            "runs/b:0.3 for 30 % of its conversations"
-        ) from None
-    return name, _sound(weight, repr(source))
-
-
-def _sound(weight: float, where: str) -> float:
+        if len(pair) != 2 or not isinstance(pair[1], int | float):  # noqa: PLR2004 - a source and its weight
+            return pair, 1.0
+        name, weight = pair[0], float(pair[1])
+    else:
+        name, _, text = source.rpartition(":") if isinstance(source, str) else ("", "", "")
+        if not name or "/" in text or "\\" in text or Path(source).exists():
+            return source, 1.0
+        try:
+            weight = float(text)
+        except ValueError:
+            raise InputError(
+                f"there is no file or folder {source!r}, and {text!r} is no weight for {name!r}; write a number above 0, as in "
+                "runs/b:0.3 for 30 % of its conversations"
+            ) from None
     if not (math.isfinite(weight) and 0 < weight <= _MOST):
         raise InputError(
-            f"{where} has the weight {weight:g}; expected a share of its conversations (0.3: 30 %) or a number of passes over them (2), "
-            f"above 0 and up to {_MOST:,}. Leave a source out instead of giving it 0"
+            f"{repr(name) if isinstance(name, str | Path) else 'a source'} has the weight {weight:g}; expected a share of its "
+            f"conversations (0.3: 30 %) or a number of passes over them (2), above 0 and up to {_MOST:,}. Leave a source out instead of giving it 0"
         )
-    return float(weight)
+    return name, weight
 
 
 def labels(sources: Sequence[Any]) -> list[str]:
@@ -150,45 +145,33 @@ def labels(sources: Sequence[Any]) -> list[str]:
         PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
         for number, source in enumerate(sources, start=1)
     ]
-    found = [PurePath(*part[len(part) - _telling(part, parts) :]).as_posix() for part in parts]
     before = Counter[str]()
-    for at, name in enumerate(found):
+    found: list[str] = []
+    for part in parts:
+        others = [other for other in parts if other != part]
+        ends = (n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others))
+        name = PurePath(*part[-next(ends, len(part)) :]).as_posix()
         before[name] += 1
-        if before[name] > 1:
-            found[at] = f"{name} ({before[name]})"
+        found.append(name if before[name] == 1 else f"{name} ({before[name]})")
     return found
 
 
-def _telling(part: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> int:
-    """Number of parts from the end that distinguish a path from all different ones."""
-    others = [other for other in parts if other != part]
-    return next((n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others)), len(part))
-
-
 def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
-    """The conversations that a weight takes of a source, in the source's order, pass by pass; at least one if there are
-    any.
-    """
+    """The conversations that a weight takes of a source, in its order, pass by pass; at least one if there are any."""
     if not conversations:
         return []
     passes, rest = divmod(max(1, round(weight * len(conversations))), len(conversations))
-    keys = _keys(conversations, seed)
-    last = set(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
-    whole = [replace(one, again=number) for number in range(passes) for one in conversations]
-    return [*whole, *(replace(one, again=passes) for at, one in enumerate(conversations) if at in last)]
-
-
-def _keys(conversations: Iterable[Conversation], seed: int) -> list[bytes]:
-    """Sort keys for drawing, from seed and text; equal texts are numbered."""
     same = Counter[bytes]()
-    keys: list[bytes] = []
+    keys: list[bytes] = []  # to draw by, from seed and text; equal texts are numbered
     for one in conversations:
         # Without the thinking where there is none, as before there was a place for it: lots stay what they were.
         said = [tuple(turn) if turn.thinking else tuple(turn)[:-1] for turn in one.turns]
         text = hashlib.sha256(repr(said).encode()).digest()
         keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
         same[text] += 1
-    return keys
+    last = sorted(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
+    whole = [replace(one, again=number) for number in range(passes) for one in conversations]
+    return [*whole, *(replace(conversations[at], again=passes) for at in last)]
 
 
 class Reading(Iterator[Conversation]):
@@ -199,7 +182,7 @@ class Reading(Iterator[Conversation]):
         self._sources = [source for source, _ in pairs]
         self._seed = seed
         self._form: ChatForm = form
-        self.taken = [Taken(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
+        self.taken = [SourceSizes(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
         """Counts of each source, complete once everything is read."""
         self.torn: list[str] = []
         """`file:line` of last lines that were cut off and skipped, complete once everything is read."""
@@ -221,7 +204,7 @@ class Reading(Iterator[Conversation]):
     def open(self) -> Self:
         """Find every source now; datasets of the hub are fetched. Raises `InputError` for one that does not exist."""
         if not self._opened:
-            self._opened = [self._records(source, number) for number, source in enumerate(self._sources, start=1)]
+            self._opened = [self._rows(source, number) for number, source in enumerate(self._sources, start=1)]
         return self
 
     def _read(self) -> Generator[Conversation]:
@@ -237,29 +220,27 @@ class Reading(Iterator[Conversation]):
                 else:
                     yield kept
 
-    def _found_in(self, opened: Iterator[tuple[object, str]], taken: Taken, *, table: bool) -> Iterator[Conversation]:
+    def _found_in(
+        self, opened: Iterator[tuple[object, str]], taken: SourceSizes, *, table: bool
+    ) -> Iterator[Conversation]:
         for record, where in opened:
-            found = record
-            if not isinstance(found, Conversation):
-                found = read_record(record, where, self._form, table=table)
-            taken.found += 1
+            is_read = isinstance(record, Conversation)
+            found = record if is_read else read_record(record, where, self._form, table=table)
+            taken.conversations += 1
             taken.unmarked += not found.marked
             yield replace(found, id=self._names(found.id), source=taken.name)
 
-    def _records(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
+    def _rows(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
         if isinstance(source, str | Path):
-            return self._named(source)
+            kind = kind_of(source)
+            if kind in {"run", "file"}:
+                return records(Path(source, TRAJECTORIES) if kind == "run" else Path(source), self.torn)
+            return stored_rows(hub_name(str(source)), hub=kind == "hub")
         if is_dataset(source):
             return dataset_rows(source, f"dataset {number}")
         if not isinstance(cast("Any", source), Iterable):
             raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
         return ((item, f"source {number}: item {at}") for at, item in enumerate(source, start=1))
-
-    def _named(self, source: str | Path) -> Generator[tuple[object, str]]:
-        kind = kind_of(source)
-        if kind in {"run", "file"}:
-            return records(Path(source, TRAJECTORIES) if kind == "run" else Path(source), self.torn)
-        return stored_rows(hub_name(str(source)), hub=kind == "hub")
 
 
 def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:

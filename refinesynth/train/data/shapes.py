@@ -33,12 +33,6 @@ from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn,
 
 _MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
 
-_WHAT_TO_DO = (
-    "Export with a flag per message (`refinesynth export --format agentinstruct`), one record per correct turn "
-    "(`--masking split`), or add a boolean `loss` to every assistant message, or to none: then all are trained on"
-)
-
-
 _Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 
 ChatForm = Literal["react", "tools"]
@@ -63,18 +57,19 @@ def read_record(
     # Tables have a column for every key: where a record has none, its value is null.
     given = {key: value for key, value in cast("Mapping[str, Any]", record).items() if value is not None}
     if "script" in given and "turns" in given:
-        return _own(given, where, form)
+        try:
+            return of_trajectory(Trajectory.model_validate(given), where, form)
+        except ValidationError as error:
+            raise InputError(f"{where}: this is no trajectory of this version: {explain(error)}") from error
     if "script" in given and "trajectory" in given:
-        return _paper(given, where, form)
+        script, turns = read_paper(given, where)
+        persona = given.get("persona")
+        return _played(_id(given) or where, persona and str(persona), script, turns, where, form=form)
     if "prompt" in given and "completion" in given:
-        return _prompt_completion(given, where, table=table)
+        return _chat(given, ("prompt", "completion"), where, table=table)
     for key in ("conversations", "messages"):
         if key in given:
-            if not isinstance(given.get("system", ""), str):
-                raise InputError(f"{where}: `system` is {type(given['system']).__name__}; expected text")
-            tools, table = read_tools(given, where, table=table)
-            messages = read_messages(given[key], key, where, tools=tools, table=table)
-            return _chat(given, _with_system(given, messages), tools, where, unflagged)
+            return _chat(given, (key,), where, table=table, unflagged=unflagged)
     raise InputError(
         f"{where}: a record with the keys {sorted(map(str, given))[:8]} is of no form that is known; expected a line of "
         "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
@@ -83,158 +78,29 @@ def read_record(
 
 def of_trajectory(trajectory: Trajectory, where: str, form: ChatForm = "react") -> Conversation:
     """A trajectory as the conversation that all exports render. Its group is its persona."""
-    return conversation(
-        trajectory.id,
-        _persona(trajectory.persona.text),
-        _rendered(trajectory.script, trajectory.turns, form),
-        where,
-        environment=_environment(trajectory.script),
-        script=trajectory.provenance.script_id or "",
-        tools=render_tools(trajectory.script) if form == "tools" else (),
-    )
+    found = _played(trajectory.id, trajectory.persona.text, trajectory.script, trajectory.turns, where, form=form)
+    return replace(found, script=trajectory.provenance.script_id or "")
 
 
-def _own(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
-    try:
-        return of_trajectory(Trajectory.model_validate(given), where, form)
-    except ValidationError as error:
-        raise InputError(f"{where}: this is no trajectory of this version: {explain(error)}") from error
-
-
-def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, tuple[PlayerTurn | DungeonMasterTurn, ...]]:
-    """Script and turns of a record in the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
-    try:
-        script = Script.from_llm(_parsed(given["script"]))
-        turns = read_turns(_parsed(given["trajectory"]))
-    except ValidationError as error:
-        raise InputError(f"{where}: the script cannot be read: {explain(error)}") from error
-    except ValueError as error:
-        raise InputError(f"{where}: the script or the trajectory cannot be read: {error}") from error
-    sound = tuple(turn for turn in turns if not isinstance(turn, MalformedTurn))
-    if len(sound) != len(turns):
-        at, bad = next((at, turn) for at, turn in enumerate(turns, start=1) if isinstance(turn, MalformedTurn))
-        raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {bad.problem}")
-    return script, labelled(sound, given)
-
-
-def labelled(turns: _Turns, given: Mapping[str, Any]) -> _Turns:
-    """`turns` with the repairer's named, as a record's `labels` say; without these, or with others, as they are."""
-    if len(labels := _labels(given)) != sum(isinstance(turn, PlayerTurn) for turn in turns):
-        return turns
-    said = iter(labels)
-    return tuple(
-        turn.model_copy(update={"by": "repairer"}) if isinstance(turn, PlayerTurn) and next(said) == "repair" else turn
-        for turn in turns
-    )
-
-
-def _labels(given: Mapping[str, Any]) -> list[Any]:
-    """The labels of an export of a run with a repairer; none if the key means something else."""
-    found: object = given.get("labels")
-    labels = cast("list[Any]", found) if isinstance(found, list) else []
-    return labels if all(label in ("player", "mistake", "repair") for label in labels) else []
-
-
-def _paper(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
-    script, sound = read_paper(given, where)
-    messages = _rendered(script, sound, form)
-    persona = given.get("persona")
-    name = _id(given) or where
-    group = _persona(str(persona)) if persona else f"task {digest(messages[0].content)}"
-    return conversation(
-        name,
-        group,
-        messages,
-        where,
-        environment=_environment(script),
-        tools=render_tools(script) if form == "tools" else (),
-    )
-
-
-def _prompt_completion(given: Mapping[str, Any], where: str, *, table: bool) -> Conversation:
-    tools, table = read_tools(given, where, table=table)
-    prompt, completion = (
-        read_messages(given[key], key, where, tools=tools, table=table) for key in ("prompt", "completion")
-    )
-    if len(completion) != 1:
-        raise InputError(f"{where}: `completion` holds {len(completion)} messages; expected the assistant's one")
-    return _named(given, _with_system(given, [*prompt, *completion]), tools, where, last_only=True)
-
-
-def _chat(
-    given: Mapping[str, Any],
-    messages: Sequence[FlaggedMessage],
-    tools: Sequence[Mapping[str, Any]],
-    where: str,
-    unflagged: bool | None,
-) -> Conversation:
-    flags = [message.loss for message in messages if message.role == "assistant"]
-    name = _id(given)
-    marked = _mark(name, messages)
-    split = name is None or (marked is not None and not marked["correct"])
-    if all(flag is None for flag in flags):
-        if name is not None and split and flags:
-            return _named(given, messages, tools, where, last_only=True)
-        every = [message._replace(loss=message.role == "assistant") for message in messages]
-        return replace(_named(given, every, tools, where, last_only=False), marked=marked is not None)
-    if unflagged is None and None in flags:
-        raise InputError(
-            f"{where}: only some of the assistant's messages say whether they are trained on. {_WHAT_TO_DO}"
-        )
-    known = [
-        message._replace(loss=unflagged) if message.role == "assistant" and message.loss is None else message
-        for message in messages
-    ]
-    *earlier, last = (message.loss for message in known if message.role == "assistant")
-    # Split records mark their last message alone. Of one without an id, that is taken for the sign of it.
-    return _named(given, known, tools, where, last_only=split and bool(last) and not any(earlier))
-
-
-def _mark(name: str | None, messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
-    """Read the mark in an id of our exports; None for other ids."""
-    task = next((message.content for message in messages if message.role == "user"), "")
-    ours = FORMER_INSTRUCTIONS in as_first_worded(task) or TOOL_INSTRUCTIONS in task
-    return _MARKED.match(name) if name and ours else None
-
-
-def _named(
-    given: Mapping[str, Any],
-    messages: Sequence[FlaggedMessage],
-    tools: Sequence[Mapping[str, Any]],
+def _played(
+    name: str,
+    persona: str | None,
+    script: Script,
+    turns: Sequence[PlayerTurn | DungeonMasterTurn],
     where: str,
     *,
-    last_only: bool,
+    form: ChatForm,
 ) -> Conversation:
-    """Make a conversation without a persona: its group is the id before `#`, else the digest of the task."""
-    name, labels = _id(given), _labels(given)
-    if len(labels) == sum(message.role == "assistant" for message in messages):
-        said = iter(labels)
-        messages = [
-            message._replace(repair=message.role == "assistant" and next(said) == "repair") for message in messages
-        ]
-    if last_only:
-        messages = [message._replace(loss=False) for message in messages]
-        messages[-1] = messages[-1]._replace(loss=messages[-1].role == "assistant")
-        if messages[-1].role != "assistant":
-            raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
-    marked = _mark(name, messages)
-    read = conversation(name or where, "", messages, where, last_only=last_only, tools=tools)
-    group = f"record {marked['whole'] if marked else name}" if name else f"task {task_digest(read.turns)}"
-    return replace(read, group=group)
-
-
-def _id(given: Mapping[str, Any]) -> str | None:
-    for key in ("id", "extra_info"):
-        value = given.get(key)
-        if isinstance(value, str | int) and str(value).strip():
-            return str(value)
-    return None
-
-
-def _with_system(given: Mapping[str, Any], messages: list[FlaggedMessage]) -> list[FlaggedMessage]:
-    system = given.get("system")
-    beside = isinstance(system, str) and system and not (messages and messages[0].role == "system")
-    return [FlaggedMessage("system", str(system), loss=False), *messages] if beside else messages
+    messages = _rendered(script, turns, form)
+    return conversation(
+        name,
+        f"persona {digest(persona)}" if persona else f"task {digest(messages[0].content)}",
+        messages,
+        where,
+        # An empty environment says nothing; then the task does.
+        environment=digest(write_json(script.environment).decode()) if script.environment else "",
+        tools=render_tools(script) if form == "tools" else (),
+    )
 
 
 def _rendered(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm) -> list[FlaggedMessage]:
@@ -256,13 +122,100 @@ def _rendered(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], f
     ]
 
 
-def _persona(text: str) -> str:
-    return f"persona {digest(text)}"
+def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
+    """Script and turns of a record in the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
+    try:
+        script = Script.from_llm(_parsed(given["script"]))
+        turns = read_turns(_parsed(given["trajectory"]))
+    except ValidationError as error:
+        raise InputError(f"{where}: the script cannot be read: {explain(error)}") from error
+    except ValueError as error:
+        raise InputError(f"{where}: the script or the trajectory cannot be read: {error}") from error
+    sound: list[PlayerTurn | DungeonMasterTurn] = []
+    for at, turn in enumerate(turns, start=1):
+        if isinstance(turn, MalformedTurn):
+            raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {turn.problem}")
+        sound.append(turn)
+    return script, labelled(tuple(sound), given)
 
 
-def _environment(script: Script) -> str:
-    # An empty environment says nothing; then the task does.
-    return digest(write_json(script.environment).decode()) if script.environment else ""
+def labelled(turns: _Turns, given: Mapping[str, Any]) -> _Turns:
+    """`turns` with the repairer's named, as a record's `labels` say; without these, or with others, as they are."""
+    repairs = _repairs(given, [isinstance(turn, PlayerTurn) for turn in turns])
+    return tuple(
+        turn.model_copy(update={"by": "repairer"}) if repair else turn
+        for turn, repair in zip(turns, repairs, strict=True)
+    )
+
+
+def _repairs(given: Mapping[str, Any], spoken: Sequence[bool]) -> list[bool]:
+    """True for each turn of the repairer, by the `labels` of an export; False if the key means something else."""
+    found: object = given.get("labels")
+    labels = cast("list[Any]", found) if isinstance(found, list) else []
+    if len(labels) != sum(spoken) or any(label not in ("player", "mistake", "repair") for label in labels):
+        return [False] * len(spoken)
+    said = iter(labels)
+    return [speaks and next(said) == "repair" for speaks in spoken]
+
+
+def _chat(
+    given: Mapping[str, Any], keys: Sequence[str], where: str, *, table: bool, unflagged: bool | None = None
+) -> Conversation:
+    """Read a record of messages. It has no persona: its group is the id before `#`, else the digest of the task."""
+    system = given.get("system", "")
+    if not isinstance(system, str):
+        raise InputError(f"{where}: `system` is {type(system).__name__}; expected text")
+    tools, table = read_tools(given, where, table=table)
+    parts = [read_messages(given[key], key, where, tools=tools, table=table) for key in keys]
+    if len(parts) > 1 and len(parts[-1]) != 1:
+        raise InputError(f"{where}: `completion` holds {len(parts[-1])} messages; expected the assistant's one")
+    messages = [message for part in parts for message in part]
+    if system and not (messages and messages[0].role == "system"):
+        messages.insert(0, FlaggedMessage("system", system, loss=False))
+    name, mark = _id(given), _mark(given, messages)
+    spoken, flags = [message.role == "assistant" for message in messages], [message.loss for message in messages]
+    own = [message.loss for message in messages if message.role == "assistant"]
+    is_split = name is None or (mark is not None and not mark["correct"])
+    is_marked, last_only = True, len(parts) > 1
+    if not last_only and all(flag is None for flag in own):
+        last_only = name is not None and is_split and any(spoken)
+        is_marked, flags = last_only or mark is not None, [*spoken]
+    elif not last_only:
+        if unflagged is None and None in own:
+            raise InputError(
+                f"{where}: only some of the assistant's messages say whether they are trained on. Export with a flag per message "
+                "(`refinesynth export --format agentinstruct`), one record per correct turn (`--masking split`), or add a boolean `loss` "
+                "to every assistant message, or to none: then all are trained on"
+            )
+        flags = [unflagged if speaks and flag is None else flag for speaks, flag in zip(spoken, flags, strict=True)]
+        *earlier, last = (flag for speaks, flag in zip(spoken, flags, strict=True) if speaks)
+        # Split records mark their last message alone. Of one without an id, that is taken for the sign of it.
+        last_only = is_split and bool(last) and not any(earlier)
+    if last_only:
+        if not spoken[-1]:
+            raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
+        flags = [*[False] * (len(flags) - 1), True]
+    repairs = _repairs(given, spoken)
+    known = [
+        message._replace(loss=flag, repair=repair)
+        for message, flag, repair in zip(messages, flags, repairs, strict=True)
+    ]
+    read = conversation(name or where, "", known, where, last_only=last_only, tools=tools)
+    group = f"record {mark['whole'] if mark else name}" if name else f"task {task_digest(read.turns)}"
+    return replace(read, group=group, marked=is_marked)
+
+
+def _mark(given: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
+    """Read the mark in an id of our exports; None for other ids."""
+    name = _id(given)
+    task = next((message.content for message in messages if message.role == "user"), "")
+    ours = FORMER_INSTRUCTIONS in as_first_worded(task) or TOOL_INSTRUCTIONS in task
+    return _MARKED.match(name) if name and ours else None
+
+
+def _id(given: Mapping[str, Any]) -> str | None:
+    found = (given.get(key) for key in ("id", "extra_info"))
+    return next((str(value) for value in found if isinstance(value, str | int) and str(value).strip()), None)
 
 
 def _parsed(value: JsonValue) -> JsonValue:

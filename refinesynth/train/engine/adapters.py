@@ -18,7 +18,7 @@ from refinesynth.train.adapter import SETTINGS, WEIGHTS, Adapter
 from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.head import output_head
 from refinesynth.train.engine.save_check import Trained, file_differences
-from refinesynth.train.memory import Precision
+from refinesynth.train.plan import Precision
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
@@ -47,10 +47,7 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
 
 
 def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> nn.Module:
-    """Put an existing adapter on `model`, trainable again; `empty`: its weights are not read.
-
-    Raises `InputError` if it belongs to a model with other modules or shapes, or cannot be read.
-    """
+    """Put an existing adapter on `model`, trainable again; `empty`: its weights are not read. Raises `InputError`."""
     peft = require("peft", "train")
     try:
         wanted = peft.PeftConfig.from_pretrained(str(adapter.folder))

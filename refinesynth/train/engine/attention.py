@@ -65,7 +65,7 @@ def segment_attention(  # noqa: PLR0917 - the library's signature
         out = _varlen(heads, cu_seq_lens_q, max_length_q, flash, scaling=scaling, sliding_window=sliding_window)
         return out, None
     groups = query.shape[1] // key.shape[1]
-    key, value = _repeated(key, groups), _repeated(value, groups)
+    key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     bounds = cast("list[int]", cu_seq_lens_q.tolist())
     parts: list[Tensor] = []
     for start, stop in pairwise(bounds):
@@ -88,10 +88,6 @@ def segment_mask(
         return None
     build = cast("Callable[..., Tensor | None]", masking_utils.sdpa_mask)
     return build(batch_size, q_length, kv_length, attention_mask=attention_mask, **kwargs)
-
-
-def _repeated(heads: Tensor, groups: int) -> Tensor:
-    return repeat_kv(heads, groups) if groups > 1 else heads
 
 
 @lru_cache(maxsize=16)

@@ -77,7 +77,10 @@ class Batch:
         return len(cast("Tensor", self.inputs["input_ids"]))
 
     def to(self, device: torch.device | str) -> Self:
-        inputs = {name: _on(value, device) for name, value in self.inputs.items()}
+        inputs = {
+            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            for name, value in self.inputs.items()
+        }
         names = ("row", "column", "target", "kind", "lengths")
         parts = {name: cast("Tensor", getattr(self, name)).to(device, non_blocking=True) for name in names}
         return replace(self, inputs=inputs, **parts)
@@ -139,7 +142,3 @@ def _batch(
 
 def _long(values: NDArray[np.integer]) -> Tensor:
     return torch.from_numpy(values.astype(np.int64))
-
-
-def _on(value: Tensor | int, device: torch.device | str) -> Tensor | int:
-    return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value

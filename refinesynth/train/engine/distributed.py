@@ -3,7 +3,6 @@
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -12,8 +11,7 @@ from accelerate.utils import patch_environment
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.memory import Host, Parallel
-from refinesynth.train.plan import Devices
+from refinesynth.train.plan import Devices, Parallel
 from refinesynth.train.ranks import free_port, is_launched, rank
 
 
@@ -55,10 +53,6 @@ class Distributed:
         properties = cast("Any", torch.cuda.get_device_properties(self.local_rank))
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
         return Devices("gpu", properties.name, self.world_size, properties.total_memory, bf16)
-
-    def host(self, config: TrainConfig) -> Host:
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.world_size)))
-        return Host.here(Path(config.output), ranks, anew=config.resume == "never")
 
 
 def single_process_environment(parallel: Parallel) -> AbstractContextManager[Any]:

@@ -1,6 +1,4 @@
-"""Entry to a training: in place (one process, or under torchrun), or as ranks started on this machine. Imports no
-torch.
-"""
+"""Entry to a training, in place (one process, or under torchrun) or as ranks of this machine. Imports no torch."""
 
 import logging
 import math
@@ -45,7 +43,10 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
     """
     check_inputs(config, sources)
     if is_launched() or config.processes == 1:
-        return run(config, events=events, sources=sources)
+        check_trainer(config)
+        from refinesynth.train.engine.running import run_training
+
+        return run_training(config, events=events or NullEvents(), sources=sources)
     if sources is not None:
         raise ConfigurationError(
             f"data that is in memory cannot be given to {config.processes} processes that are to be started; write it to a file (a line of "
@@ -122,22 +123,17 @@ def command(settings: Path) -> list[str]:
     return [sys.executable, "-m", "refinesynth.train", "--config", str(settings)]
 
 
-def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
-    """Train on this rank: `refinesynth.train.engine.running.run_training`."""
-    check_trainer(config)
-    from refinesynth.train.engine.running import run_training
-
-    return run_training(config, events=events or NullEvents(), sources=sources)
-
-
 def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
-    """Plan the training: `refinesynth.train.engine.running.plan_training`."""
+    """Plan a training: loads no weights, writes nothing."""
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     check_trainer(config)
-    from refinesynth.train.engine.running import plan_training
+    from refinesynth.train.engine.distributed import Distributed
+    from refinesynth.train.engine.running import libraries_silenced, prepare_training
 
-    return plan_training(with_own_settings(config), sources=sources)
+    config = with_own_settings(config)
+    with libraries_silenced():
+        return prepare_training(config, Distributed.from_environment(config), sources).plan
 
 
 def check_trainer(config: TrainConfig) -> None:

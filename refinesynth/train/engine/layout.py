@@ -6,7 +6,7 @@ conversations are padded. State-space layers without their kernels carry their s
 number tokens through, and some attention ignores boundaries.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -21,7 +21,7 @@ from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, r
 from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
 from refinesynth.train.engine.head import base_model, output_head, takes, vocabulary
 from refinesynth.train.engine.unused import freeze, without_gradient
-from refinesynth.train.memory import describe_unused
+from refinesynth.train.plan import describe_unused
 from refinesynth.train.tokens import Label, Rendered
 
 _FIRST, _SECOND = 13, 21
@@ -102,8 +102,10 @@ def choose_layout(
     if not packing:
         return replace(padded, note=trial.note())
     state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
+    alike = {why: ", ".join(name for name in failed if failed[name] == why) for why in failed.values()}
+    reasons = "; ".join(f"{names}: {why.rstrip('.')}" for why, names in alike.items())
     note = (
-        f"{type(base).__name__} does not keep packed conversations apart ({_reasons(failed)}); "
+        f"{type(base).__name__} does not keep packed conversations apart ({reasons}); "
         f"it is trained with one conversation a row, padded, which takes longer.{state}"
     )
     return replace(padded, note=trial.note(note))
@@ -119,11 +121,6 @@ def layers_with_state(base: nn.Module) -> list[str]:
             if hasattr(module, "A_log") or any(isinstance(child, nn.Conv1d) for child in module.children())
         }
     )
-
-
-def _reasons(failed: Mapping[str, str]) -> str:
-    named = {why: ", ".join(name for name in failed if failed[name] == why) for why in failed.values()}
-    return "; ".join(f"{names}: {why.rstrip('.')}" for why, names in named.items())
 
 
 class _Trial:

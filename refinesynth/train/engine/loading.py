@@ -37,7 +37,7 @@ from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
 from refinesynth.train.engine.unused import freeze, unused_by_text
 from refinesynth.train.hub import bare, located
-from refinesynth.train.memory import ModelShape, Precision
+from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
 from refinesynth.train.render.template import check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
@@ -112,7 +112,7 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
     found = shape_of(model, name if adapter else config.model)
-    return replace(found, dtype=dtype, frozen_bytes=held, read_once=can_be_broadcast(model), unused=unused)
+    return replace(found, dtype=dtype, frozen_bytes=held, unused=unused)
 
 
 def load_model(
@@ -172,7 +172,7 @@ def load_model(
         if precision == "bf16":
             hold_exactly(model)
     if gradient_checkpointing:
-        _checkpoint_activations(model)
+        checkpoint_activations(model)
     _mend_generation(model)
     return model
 
@@ -193,20 +193,28 @@ def _adapted(
     return with_adapter(model, adapter, empty=empty)
 
 
+def checkpoint_activations(model: nn.Module) -> None:
+    base = cast("Any", base_model(model))
+    if not getattr(base, "supports_gradient_checkpointing", False):
+        raise InputError(f"{type(base).__name__} cannot do gradient_checkpointing; set it to false")
+    # The name changed in transformers 5.2x.
+    enable = getattr(base, "activation_checkpointing_enable", None) or base.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
 def _mend_generation(model: nn.Module) -> None:
     """Repair generation settings that the library reads but refuses to write, as temperatures without sampling."""
     base = cast("Any", base_model(model))
-    generation = getattr(base, "generation_config", None)
-    if generation is None:
+    if getattr(base, "generation_config", None) is None:
         return
     try:
-        generation.validate(strict=True)
+        base.generation_config.validate(strict=True)
     except ValueError:
-        generation.do_sample = True
-    try:
-        generation.validate(strict=True)
-    except ValueError:
-        base.generation_config = GenerationConfig.from_model_config(base.config)
+        base.generation_config.do_sample = True
+        try:
+            base.generation_config.validate(strict=True)
+        except ValueError:
+            base.generation_config = GenerationConfig.from_model_config(base.config)
 
 
 def stop_at(model: nn.Module, store: TokenStore) -> None:
@@ -245,15 +253,6 @@ def shape_of(model: nn.Module, name: str) -> ModelShape:
     )
 
 
-def _checkpoint_activations(model: nn.Module) -> None:
-    base = cast("Any", base_model(model))
-    if not getattr(base, "supports_gradient_checkpointing", False):
-        raise InputError(f"{type(base).__name__} cannot do gradient_checkpointing; set it to false")
-    # The name changed in transformers 5.2x.
-    enable = getattr(base, "activation_checkpointing_enable", None) or base.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
-
-
 @contextlib.contextmanager
 def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
     try:
@@ -263,17 +262,11 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
             refuse_adapter(config)  # of the hub, which was not asked before
         # Some begin with a line that says nothing without the next.
         problem = shorten(str(exc), _MAX_PROBLEM, placeholder="...") or type(exc).__name__
-        remote = (
-            " It brings code of its own, which runs only with trust_remote_code."
-            if "trust_remote_code" in str(exc)
-            else ""
-        )
-        sought = (
-            ""
-            if Path(name).is_dir()
-            else " There is no folder of this name, so it was taken for one on the Hugging Face Hub."
-        )
-        raise InputError(f"no {what} can be loaded from {name!r}: {problem}{remote}{sought}") from exc
+        if "trust_remote_code" in str(exc):
+            problem += " It brings code of its own, which runs only with trust_remote_code."
+        if not Path(name).is_dir():
+            problem += " There is no folder of this name, so it was taken for one on the Hugging Face Hub."
+        raise InputError(f"no {what} can be loaded from {name!r}: {problem}") from exc
 
 
 def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
@@ -281,25 +274,26 @@ def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Mo
 
     Raises `RefinesynthError` on every rank, if one of them cannot load its model.
     """
+
+    def loaded(*, empty: bool) -> nn.Module | RefinesynthError:
+        try:
+            return load(empty=empty)
+        except RefinesynthError as exc:
+            return exc
+
+    is_first = distributed.local_rank == 0
     # transformers reads these when it loads a model.
     with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
-        loaded = _loaded(load, empty=distributed.local_rank != 0)
-    if isinstance(loaded, nn.Module) and not can_be_broadcast(loaded):
-        loaded = _loaded(load, empty=False) if distributed.local_rank != 0 else loaded
-    failed = all_gather_objects(None if isinstance(loaded, nn.Module) else loaded)
-    for each in (loaded, *failed):
+        model = loaded(empty=not is_first)
+    if isinstance(model, nn.Module) and not can_be_broadcast(model) and not is_first:
+        model = loaded(empty=False)
+    failed = all_gather_objects(None if isinstance(model, nn.Module) else model)
+    for each in (model, *failed):
         if isinstance(each, RefinesynthError):
             raise each
-    model = cast("nn.Module", loaded)
+    model = cast("nn.Module", model)
     _give_addresses(model)
     return model
-
-
-def _loaded(load: Callable[..., nn.Module], *, empty: bool) -> nn.Module | RefinesynthError:
-    try:
-        return load(empty=empty)
-    except RefinesynthError as exc:
-        return exc
 
 
 def can_be_broadcast(model: nn.Module) -> bool:

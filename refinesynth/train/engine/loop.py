@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, Final, Literal, cast
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator, DistributedType
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
@@ -21,29 +22,28 @@ from transformers import PreTrainedTokenizerBase
 from refinesynth.errors import TrainingError
 from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
+from refinesynth.train.conversation import TurnLabel
+from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.distributed import all_gather_objects
-from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses, sources_of
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.layout import Layout
-from refinesynth.train.engine.parallel import (
-    apply_liger,
-    fit_to,
-    make_optimizer,
-    make_schedule,
-    start_trackers,
-)
+from refinesynth.train.engine.parallel import fit_to, make_optimizer, make_schedule, start_trackers
 from refinesynth.train.engine.resuming import Checkpoints, Progress
 from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
 from refinesynth.train.engine.saving import ModelWriter
-from refinesynth.train.engine.schedule import Schedule, Step
+from refinesynth.train.engine.schedule import Schedule, Step, best_fit, padded
 from refinesynth.train.events import Events
 from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.tokens import TokenStore
 
 _NAMED: Final = 10
+_LOSSES: Final = {
+    TurnLabel.CORRECT: names.LOSS_CORRECT,
+    TurnLabel.REFINEMENT: names.LOSS_REFINEMENT,
+    TurnLabel.MISTAKE: names.LOSS_MISTAKE,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +94,6 @@ class Loop:
         self._noise = None if alpha is None else EmbeddingNoise(model, alpha)
         trained = Trained.of(model)
         fit_to(accelerator, model)
-        apply_liger(model, config)
         optimizer = make_optimizer(model, config, cuda=accelerator.device.type == "cuda")
         wrapped, self.optimizer = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
         self.wrapped = wrapped
@@ -107,10 +106,6 @@ class Loop:
         self.layout = lay_out(wrapped)
         self._chunk = chunk_elements if self.layout.plain_head else None
         start_trackers(accelerator, config)
-
-    @property
-    def _kind(self) -> DistributedType:
-        return self.accelerator.distributed_type
 
     # Steps.
 
@@ -149,6 +144,7 @@ class Loop:
     def _step(self, epoch: int, within: int) -> tuple[float, float]:
         """Do one optimizer step; its gradient norm before clipping, and its learning rate."""
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
+        kind = accelerator.distributed_type
         packs = self.task.schedule.step(epoch, within)
         tokens = int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, within)].sum())
         self._tokens += tokens
@@ -158,11 +154,11 @@ class Loop:
         for number, batch in enumerate(batches := [*self._batches(packs)], start=1):
             accelerator.sync_gradients = number == len(batches)
             # DeepSpeed counts by itself; without sync, FSDP's gradients would be whole on every device.
-            waits = self._kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
+            waits = kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
             with accelerator.no_sync(wrapped) if waits else nullcontext():
                 loss = self.loss(batch, packs.trained, tokens)
                 # DeepSpeed must not divide by the number of micro-batches.
-                options = {"scale_wrt_gas": False} if self._kind == DistributedType.DEEPSPEED else {}
+                options = {"scale_wrt_gas": False} if kind == DistributedType.DEEPSPEED else {}
                 accelerator.backward(loss, **options)
         found = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
         norm = float(found.full_tensor() if hasattr(found, "full_tensor") else found)
@@ -223,21 +219,35 @@ class Loop:
     # Evaluation.
 
     def evaluate(self) -> dict[str, float]:
-        """Held-out losses, by the names in `train/events.py`."""
-        held_out, schedule = self.task.held_out, self.task.schedule
+        """Mean held-out loss per token over all ranks, by the names in `train/events.py`; absent kinds have no entry."""
+        held_out, schedule, device = self.task.held_out, self.task.schedule, self.accelerator.device
         if held_out is None:
             return {}
-        batches = held_out_batches(
-            held_out,
-            capacity=schedule.capacity,
-            packed=schedule.packed,
-            rank=self.accelerator.process_index,
-            ranks=schedule.ranks,
-        )
-        sources = sources_of(held_out)
-        each_source = len({*sources, *self.task.store.sources}) > 1
+        lengths = [int(length) for length in held_out.lengths]
+        pack, make = (best_fit, pack_batch) if schedule.packed else (padded, pad_batch)
+        packs = pack(lengths, max(schedule.capacity, max(lengths, default=1)))
+        number = {name: at for at, name in enumerate(held_out.sources)}
+        sums = torch.zeros(2, len(number) * KINDS, dtype=torch.float64, device=device)
         self.wrapped.eval()
-        return held_out_losses(batches, self.losses, self.accelerator.device, sources, each_source=each_source)
+        with torch.no_grad():
+            # Every rank has as many batches; some may be empty.
+            for at in range(
+                self.accelerator.process_index, -(-len(packs) // schedule.ranks) * schedule.ranks, schedule.ranks
+            ):
+                mine = [held_out[k] for k in packs[at]] if at < len(packs) else []
+                batch = make(mine, lambda one: labelled_targets(one, number[one.source])).to(device)
+                losses = self.losses(batch).double() * batch.weight
+                sums[0].index_add_(0, batch.kind, losses)
+                sums[1].index_add_(0, batch.kind, torch.full_like(losses, batch.weight))
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(sums)
+        parts = sums.view(2, -1, len(TURN_LABELS) + 1, 2)  # loss and count; source; turn label; not trained, trained
+        by_label, trained = parts.sum(1), parts[..., 1].sum(2)
+        means = {names.LOSS: trained.sum(1)}
+        means |= {_LOSSES[label]: by_label[:, k].sum(1) for k, label in enumerate(TURN_LABELS)}
+        if len({*number, *self.task.store.sources}) > 1:
+            means |= {f"{names.LOSS_OF_SOURCE}{name}": trained[:, at] for name, at in number.items()}
+        return {name: float(total / count) for name, (total, count) in means.items() if count > 0}
 
     def evaluate_and_note(self) -> bool:
         """Evaluate and report; return True if the loss is the lowest so far."""
@@ -254,16 +264,6 @@ class Loop:
         losses = [math.inf if math.isnan(loss) else loss for loss in losses]
         waits = self.config.early_stop
         return waits is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= waits
-
-    # The end.
-
-    def keep_best(self) -> None:
-        """Restore the weights of the best evaluation, or keep the last ones if its checkpoint is missing or damaged."""
-        self.checkpoints.bring_best_back(self.progress)
-
-    def save_model(self, folder: Path) -> None:
-        """Write the finished model with its tokenizer. Raises `TrainingError` if the files are not what was trained."""
-        self.writer.write(folder, dtype=self.task.save_dtype)
 
     # Reports.
 

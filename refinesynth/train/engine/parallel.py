@@ -1,6 +1,5 @@
-"""Parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2), optimizer, schedule, trackers and compiling."""
+"""Parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2), optimizer, schedule and trackers."""
 
-import importlib
 import os
 import re
 from datetime import timedelta
@@ -19,7 +18,6 @@ from accelerate.utils import (
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
     ProjectConfiguration,
-    TorchDynamoPlugin,
 )
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -35,7 +33,7 @@ from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.loading import can_be_broadcast
 from refinesynth.train.folder import TENSORBOARD
-from refinesynth.train.memory import ComputeSettings
+from refinesynth.train.plan import ComputeSettings
 from refinesynth.train.ranks import is_launched
 
 _BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
@@ -73,8 +71,6 @@ def make_accelerator(
         )
     elif means.parallel == "ddp":
         plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False)]
-    if extra.torch_compile:
-        plugins["dynamo_plugin"] = TorchDynamoPlugin(backend=cast("Any", "INDUCTOR"))
     return Accelerator(
         # The loop cuts steps itself, whatever the environment says.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
@@ -196,8 +192,6 @@ def check_loop(config: TrainConfig) -> None:
                 if name == "tensorboard"
                 else f"trainer.report_to is {name!r}, whose package is not installed: pip install {name}"
             )
-    if config.trainer.use_liger_kernel:
-        require("liger_kernel", "train")
     try:
         make_schedule(make_optimizer(nn.Linear(1, 1), config), config, 1)
     except (TypeError, ValueError) as error:
@@ -205,10 +199,3 @@ def check_loop(config: TrainConfig) -> None:
         raise ConfigurationError(
             f"transformers does not take what is given for its schedule ({given}): {error}"
         ) from error
-
-
-def apply_liger(model: nn.Module, config: TrainConfig) -> None:
-    """Replace the model's layers by liger-kernel's."""
-    if config.trainer.use_liger_kernel:
-        liger = cast("Any", importlib.import_module("transformers.integrations.liger"))
-        liger.apply_liger_kernel(model, None)

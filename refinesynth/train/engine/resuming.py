@@ -23,7 +23,7 @@ from refinesynth.train.config import ALL
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.distributed import all_gather_objects
 from refinesynth.train.engine.save_check import SHARDS
-from refinesynth.train.engine.saving import ModelWriter, reading, writing
+from refinesynth.train.engine.saving import ModelWriter, file_errors
 from refinesynth.train.events import LOSS, Events
 
 OPTIMIZER: Final = "optimizer.pt"
@@ -82,7 +82,7 @@ class Checkpoints:
         """Write a checkpoint, mark it, then delete older ones. Raises `TrainingError` if it is not what was trained."""
         accelerator, path = self.writer.accelerator, self.path(progress.step)
         is_main, fsdp = accelerator.is_main_process, accelerator.distributed_type == DistributedType.FSDP
-        with writing(path):
+        with file_errors(path, "written"):
             if is_main:
                 checkpoints.remove(path)  # an unsound one that an earlier run left here
                 path.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class Checkpoints:
 
     def read(self, path: Path) -> Progress:
         """Restore everything from a checkpoint. Raises `TrainingError` if a large file is damaged inside."""
-        with reading(path):
+        with file_errors(path, "read"):
             self.read_rank(path)
             found = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
             evaluations = [(int(step), means) for step, means in found.pop("evaluations")]
@@ -120,7 +120,7 @@ class Checkpoints:
         if isinstance(found, str):
             self.events.note(f"The best model, in {path}, cannot be kept: {found}. The last one is kept instead.")
             return
-        with reading(path):
+        with file_errors(path, "read"):
             self.read_weights(path)
         progress.kept = progress.best[0]
 
@@ -184,7 +184,7 @@ class Checkpoints:
         if accelerator.distributed_type in {DistributedType.DEEPSPEED, DistributedType.FSDP}:
             self.read_rank(folder)
             return
-        model = cast("Any", accelerator.unwrap_model(cast("Any", self.writer.model), keep_torch_compile=False))
+        model = cast("Any", accelerator.unwrap_model(cast("Any", self.writer.model)))
         # Under whatever names the library saves them.
         if hasattr(model, "peft_config"):
             require("peft", "train").set_peft_model_state_dict(model, load_file(folder / ADAPTER_SAFE_WEIGHTS_NAME))

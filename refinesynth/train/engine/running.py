@@ -2,7 +2,6 @@
 
 import logging
 import warnings
-from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,13 +11,13 @@ from typing import Any, cast
 
 import torch
 from accelerate.utils import patch_environment
+from torch import nn
 from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
 from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.adapter import base_name
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_configured, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
@@ -42,12 +41,12 @@ from refinesynth.train.engine.loading import (
 from refinesynth.train.engine.loop import Loop, Task
 from refinesynth.train.engine.parallel import make_accelerator
 from refinesynth.train.engine.routing import coefficient
-from refinesynth.train.engine.saving import writing, written_dtype
+from refinesynth.train.engine.saving import file_errors, written_dtype
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.layers import portable, portable_config
-from refinesynth.train.plan import Plan, Sizes, SourceSizes, compute_settings, make_plan
+from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank, write_outcome
 from refinesynth.train.tokens import TokenStore
@@ -102,29 +101,23 @@ def prepare_training(
         prepare(each, renderer, config.max_length, config.over_length) for each in (training, held_out)
     )
     evaluated = kept_out.store if len(kept_out.store) else None
+    by_source = {each.name: each for each in reading.taken}
+    for one in trained.store:
+        by_source[one.source].tokens += len(one)
+        by_source[one.source].trained_tokens += one.trained
+    for conversation in held_out:
+        by_source[conversation.source].held_out += 1
     sizes = Sizes(
         counts=trained.counts,
         held_out=None if evaluated is None else kept_out.counts,
-        largest_id=max(int(each.store.input_ids.max(initial=0)) for each in (trained, kept_out)),
+        largest_id=max(trained.store.largest_id, kept_out.store.largest_id),
         longest=max(int(each.store.lengths.max(initial=0)) for each in (trained, kept_out)),
         digest=trained.store.digest,
-        sources=tuple(_by_source(reading, trained.store, held_out)),
+        sources=tuple(reading.taken),
     )
-    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=distributed.host(config))
+    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means)
     plan = replace(plan, remarks=(*plan.remarks, *_remarks(reading)))
     return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan)
-
-
-def _by_source(reading: Reading, store: TokenStore, held_out: list[Conversation]) -> Iterator[SourceSizes]:
-    tokens, trained = Counter[str](), Counter[str]()
-    for one in store:
-        tokens[one.source] += len(one)
-        trained[one.source] += one.trained
-    apart = Counter(conversation.source for conversation in held_out)
-    for each in reading.taken:
-        name = each.name
-        read = {"conversations": each.found, "unmarked": each.unmarked, "taken": each.taken, "held_out": apart[name]}
-        yield SourceSizes(name, each.weight, **read, tokens=tokens[name], trained_tokens=trained[name])
 
 
 def _remarks(reading: Reading) -> Iterator[str]:
@@ -132,15 +125,6 @@ def _remarks(reading: Reading) -> Iterator[str]:
         yield f"{portable(where)}: the last line is cut off, as a run that was killed leaves it; it is left out"
     if reading.emptied:
         yield f"{reading.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
-
-
-def _agree(*digests: str) -> None:
-    """Raises: TrainingError: The ranks have rendered different data."""
-    gathered = all_gather_objects(digests)
-    if any(each != gathered[0] for each in gathered):
-        raise TrainingError(
-            f"the ranks have read different data (digests {gathered}); give them the same files and versions of the libraries"
-        )
 
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
@@ -178,12 +162,6 @@ def run_training(
     return result
 
 
-def plan_training(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
-    """Plan a training; loads no weights and writes nothing."""
-    with libraries_silenced():
-        return prepare_training(config, Distributed.from_environment(config), sources).plan
-
-
 class _Training:
     def __init__(self, config: TrainConfig, events: Events, sources: Sequence[Any] | None) -> None:
         self._config = config
@@ -202,10 +180,14 @@ class _Training:
             return self._trained(ready)
 
     def _trained(self, ready: PreparedTraining) -> TrainResult:
-        config, means = self._config, ready.plan.means
-        schedule = self._schedule(ready, packed=config.packing)
+        config, means, ranks = self._config, ready.plan.means, self._distributed.world_size
+        schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=config.packing)
         accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
-        _agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")
+        digests = all_gather_objects((ready.store.digest, ready.held_out.digest if ready.held_out else ""))
+        if any(each != digests[0] for each in digests):
+            raise TrainingError(
+                f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
+            )
         start = self._checkpoint(identity := self._identity(ready))
         load = partial(
             load_model,
@@ -217,20 +199,31 @@ class _Training:
         )
         model = read_once(load, self._distributed) if means.parallel == "fsdp" else load()
         stop_at(model, ready.store)
-        choose = partial(
-            choose_layout,
-            model,
-            attention=config.attention,
-            packing=config.packing,
-            backward=not means.deepspeed,
-            autocast=cast("Any", accelerator.autocast),
-        )
+
+        def lay_out(call: nn.Module | None = None) -> Layout:
+            found = choose_layout(
+                model,
+                call=call,
+                attention=config.attention,
+                packing=config.packing,
+                backward=not means.deepspeed,
+                autocast=cast("Any", accelerator.autocast),
+            )
+            # A model that can be called only when wrapped has its schedule by then.
+            if call is not None and config.packing and not found.packed:
+                raise InputError(
+                    f"{found.note} With parallel {means.parallel} that has to be asked for: set packing to false."
+                )
+            if found.note:
+                self._events.note(found.note)
+            return found
+
         layout = None
         if means.parallel in {"none", "ddp"}:
             if not is_quantized(base_model(model)):
                 model.to(accelerator.device)
-            layout = self._noted(choose())
-            schedule = self._schedule(ready, packed=layout.packed)
+            layout = lay_out()
+            schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=layout.packed)
         task = Task(
             ready.store,
             ready.held_out,
@@ -241,35 +234,15 @@ class _Training:
             coefficient(config, model),
             base_name(config),
         )
-        loop = Loop(
-            model,
-            task,
-            config,
-            accelerator,
-            lay_out=lambda call: layout or self._once_wrapped(choose(call=call), means.parallel),
-            events=self._events,
-        )
+        loop = Loop(model, task, config, accelerator, lay_out=lambda call: layout or lay_out(call), events=self._events)
         with loop.interruption.watched():
             loop.train(start.path if start else None)
         if loop.interruption.signal is None:
-            loop.keep_best()
-            with writing(output := Path(config.output)):
-                loop.save_model(output)
+            loop.checkpoints.bring_best_back(loop.progress)
+            with file_errors(output := Path(config.output), "written"):
+                loop.writer.write(output, dtype=loop.task.save_dtype)
             self._events.saved(output)
         return self._told(loop, start)
-
-    def _schedule(self, ready: PreparedTraining, *, packed: bool) -> Schedule:
-        config = self._config
-        return Schedule.of(
-            ready.store,
-            batch_size=config.batch_size,
-            ranks=self._distributed.world_size,
-            capacity=config.pack_tokens,
-            seed=config.seed,
-            packed=packed,
-            epochs=config.epochs,
-            max_steps=config.max_steps,
-        )
 
     def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
         """Everything that decides about the weights, by name."""
@@ -309,17 +282,6 @@ class _Training:
             checkpoints.refuse_differences(found, identity)
             self._events.note(f"Going on from {found.path}, after step {found.step}.")
         return found
-
-    def _once_wrapped(self, layout: Layout, parallel: str) -> Layout:
-        """The layout of a model that can be called only when wrapped, after its schedule was made."""
-        if self._config.packing and not layout.packed:
-            raise InputError(f"{layout.note} With parallel {parallel} that has to be asked for: set packing to false.")
-        return self._noted(layout)
-
-    def _noted(self, layout: Layout) -> Layout:
-        if layout.note:
-            self._events.note(layout.note)
-        return layout
 
     def _told(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
         progress = loop.progress

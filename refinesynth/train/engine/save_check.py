@@ -5,7 +5,7 @@ both forms in which they are saved: files for others (adapter or hub names), and
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -64,8 +64,11 @@ class Trained:
     def of(cls, model: nn.Module) -> Self:
         """Read them from an unwrapped model; its weights may be split (ZeRO-3) or without memory (meta)."""
         tensors = {name: one for name, one in model.state_dict(keep_vars=True).items() if isinstance(one, Tensor)}
-        # One for each tensor, so that tied weights are known after they were renamed.
-        alike = {id(one): _without_memory(one) for one in tensors.values()}
+        # One without memory for each tensor, so that tied weights are known after they were renamed.
+        alike = {
+            id(one): torch.empty(tuple(getattr(one, "ds_shape", one.shape)), dtype=one.dtype, device="meta")
+            for one in tensors.values()
+        }
         held = {name: alike[id(one)] for name, one in tensors.items()}
         if hasattr(model, "peft_config"):
             trained = {name: held[name] for name, one in model.named_parameters() if one.requires_grad}
@@ -84,10 +87,15 @@ def file_differences(wanted: Trained, folder: Path) -> list[str]:
 
 def shard_differences(wanted: Trained, folder: Path) -> list[str]:
     """Differences of a checkpoint's shards from what was trained; empty if there are none."""
-    return _differences(wanted.in_shards, lambda: _in_shards(folder / SHARDS))
+
+    def found() -> Shapes:
+        held = cast("dict[str, Any]", FileSystemReader(folder / SHARDS).read_metadata().state_dict_metadata)
+        return {name.removeprefix("model."): tuple(one.size) for name, one in held.items() if hasattr(one, "size")}
+
+    return _differences(wanted.in_shards, found)
 
 
-def _differences(wanted: Wanted, read: Any) -> list[str]:
+def _differences(wanted: Wanted, read: Callable[[], Shapes]) -> list[str]:
     try:
         return wanted.differences(read())
     except (OSError, ValueError, KeyError, SafetensorError) as exc:
@@ -113,10 +121,6 @@ def _wanted(named: Mapping[str, Tensor], needed: Iterable[Tensor]) -> Wanted:
     return Wanted({name: tuple(one.shape) for name, one in named.items()}, tuple(every.values()))
 
 
-def _without_memory(one: Tensor) -> Tensor:
-    return torch.empty(tuple(getattr(one, "ds_shape", one.shape)), dtype=one.dtype, device="meta")
-
-
 def _in_files(folder: Path, *, adapters: bool) -> Shapes:
     single = folder / (ADAPTER_SAFE_WEIGHTS_NAME if adapters else SAFE_WEIGHTS_NAME)
     index = folder / SAFE_WEIGHTS_INDEX_NAME
@@ -136,12 +140,6 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
     with cast("Any", safe_open(path, framework="pt")) as file:
         for name in cast("list[str]", file.keys()):
             yield name, tuple(file.get_slice(name).get_shape())
-
-
-def _in_shards(folder: Path) -> Shapes:
-    metadata = FileSystemReader(folder).read_metadata()
-    found = cast("dict[str, Any]", metadata.state_dict_metadata)
-    return {name.removeprefix("model."): tuple(one.size) for name, one in found.items() if hasattr(one, "size")}
 
 
 def _some(names: Collection[str]) -> str:

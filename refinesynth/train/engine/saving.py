@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import orjson
 import torch
@@ -29,7 +29,7 @@ from refinesynth.train.engine.distributed import all_gather_objects
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
 from refinesynth.train.hub import bare
-from refinesynth.train.memory import ModelShape
+from refinesynth.train.plan import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ModelWriter:
         Raises `TrainingError` on every rank, if a weight is out of range of `dtype` or a file is not what was trained.
         """
         is_main = self.accelerator.is_main_process
-        model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model), keep_torch_compile=False))
+        model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model)))
         state = self._gathered()
         failed: TrainingError | None = None
         try:
@@ -123,33 +123,16 @@ def _prompt(tokenizer: Any) -> tuple[Any, Any]:
 
 
 @contextmanager
-def writing(folder: Path) -> Generator[None]:
-    """Turn libraries' errors on writing a checkpoint into a `TrainingError`."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except (
-        OSError,
-        RuntimeError,
-        SafetensorError,
-    ) as exc:  # torch reports a full disk as a RuntimeError, safetensors as its own
-        raise TrainingError(
-            f"{folder} cannot be written: {exc}. Make room or take another output folder, and start again: the training goes on from "
-            f"the newest sound checkpoint."
-        ) from exc
-
-
-@contextmanager
-def reading(folder: Path) -> Generator[None]:
-    """Turn libraries' errors on reading a checkpoint, as from damaged large files, into a `TrainingError`."""
+def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[None]:
+    """Turn libraries' errors on a checkpoint's files, full disks and damaged files too, into a `TrainingError`."""
+    what_to_do = "Make room or take another output folder" if verb == "written" else "Remove that folder"
     try:
         yield
     except torch.OutOfMemoryError:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError, SafetensorError) as exc:
         raise TrainingError(
-            f"{folder} cannot be read: {exc}. Remove that folder, and start again: the training goes on from the sound checkpoint before it."
+            f"{folder} cannot be {verb}: {exc}. {what_to_do}, and start again: the training goes on from the newest sound checkpoint."
         ) from exc
 
 
@@ -170,17 +153,13 @@ def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
 
 
 def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
-    name, at = bare(config.model), config.revision
-    found = [
-        cached_file(name, each, revision=at, local_files_only=True, _raise_exceptions_for_missing_entries=False)
-        for each in _FILES
-    ]
-    if found[0] is None and found[1] is not None:
-        first = min(orjson.loads(Path(found[1]).read_bytes())["weight_map"].values())
-        found = [cached_file(name, first, revision=at, local_files_only=True)]
-    return (
-        cast("torch.dtype", get_state_dict_dtype(load_state_dict(found[0], map_location="meta"))) if found[0] else None
-    )
+    where: dict[str, Any] = {"revision": config.revision, "local_files_only": True}
+    where["_raise_exceptions_for_missing_entries"] = False
+    found, index = (cached_file(bare(config.model), each, **where) for each in _FILES)
+    if found is None and index is not None:
+        first = min(orjson.loads(Path(index).read_bytes())["weight_map"].values())
+        found = cached_file(bare(config.model), first, **where)
+    return None if found is None else cast("Any", get_state_dict_dtype(load_state_dict(found, map_location="meta")))
 
 
 def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from refinesynth.train.config import TrainConfig
 from refinesynth.train.tokens import Label, TokenStore
 
 Pack = tuple[int, ...]
@@ -139,6 +140,20 @@ class Schedule:
         accumulation = max((draft._micro_batches(k) for k in range(draft.steps)), default=1)
         return replace(draft, accumulation=accumulation)
 
+    @classmethod
+    def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int, packed: bool) -> Self:
+        """Schedule a training with these settings."""
+        return cls.of(
+            store,
+            batch_size=config.batch_size,
+            ranks=ranks,
+            capacity=config.pack_tokens,
+            seed=config.seed,
+            packed=packed,
+            epochs=config.epochs,
+            max_steps=config.max_steps,
+        )
+
     @property
     def steps_per_epoch(self) -> int:
         return max(1, -(-len(self.lengths) // self.batch_size))
@@ -164,19 +179,16 @@ class Schedule:
             packs = padded(lengths, self.capacity)
             packs = [*packs, *[()] * (number - len(packs))]
         named = [tuple(int(chosen[k]) for k in pack) for pack in packs]
-        dealt = tuple(_dealt(named[start : start + self.ranks], start) for start in range(0, number, self.ranks))
-        return Step(dealt, int(self.trained[chosen].sum()))
+        dealt = [tuple(named[start : start + self.ranks]) for start in range(0, number, self.ranks)]
+        # Packs come largest first; every second micro-batch deals them backwards: no rank gets all the larger ones.
+        dealt[1::2] = [packs[::-1] for packs in dealt[1::2]]
+        return Step(tuple(dealt), int(self.trained[chosen].sum()))
 
     def _micro_batches(self, step: int) -> int:
         epoch, within = divmod(step, self.steps_per_epoch)
         lengths = [int(self.lengths[k]) for k in self.conversations(epoch, within)]
         packs = best_fit(lengths, self.capacity) if self.packed else padded(lengths, self.capacity)
         return -(-len(packs) // self.ranks)
-
-
-def _dealt(packs: Sequence[Pack], start: int) -> tuple[Pack, ...]:
-    # Packs come largest first; every second micro-batch deals them backwards, so that no rank gets all the larger ones.
-    return tuple(packs if (start // max(1, len(packs))) % 2 == 0 else reversed(packs))
 
 
 @lru_cache(maxsize=4)

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from refinesynth.train.render.template import TemplateError
 
-_NEVER = "(?!)"
 
-
-class Forged(NamedTuple):
-    """Characters of a message that read like a control token and stay text."""
+class CharRange(NamedTuple):
+    """Characters `start:stop`."""
 
     start: int
     stop: int
@@ -56,46 +54,41 @@ class Controls:
         """(tokens,) 0: no control token, 1: one that is not special, 2: a special one."""
         return self._kind[ids]
 
-    def first(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
-        """Place of the first control token in `text[start:stop]`."""
+    def first(self, text: str, start: int, stop: int) -> CharRange | None:
+        """The first control token in `text[start:stop]`."""
         found = self._any.search(text, start, stop)
-        return found.span() if found else None
+        return CharRange(*found.span()) if found else None
 
-    def end(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
+    def end(self, text: str, start: int, stop: int) -> CharRange | None:
         """The first control token in `text[start:stop]`, with those that follow up to the end-of-sequence token.
 
         Without the end-of-sequence token, if it is among them, a model would not stop.
         """
-        found = self.first(text, start, stop)
-        at = found
+        found = at = self.first(text, start, stop)
         while at is not None and text[slice(*at)] != self.eos:
-            following = self._any.match(text, at[1], stop)
-            at = following.span() if following else None
-        return (found[0], at[1]) if found and at else found
+            following = self._any.match(text, at.stop, stop)
+            at = CharRange(*following.span()) if following else None
+        return CharRange(found.start, at.stop) if found and at else found
 
-    def closing(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
+    def closing(self, text: str, start: int, stop: int) -> CharRange | None:
         """The last special token of `text[start:stop]`, if only blanks follow it."""
         found = [*self._special.finditer(text, start, stop)]
-        return found[-1].span() if found and not text[found[-1].end() : stop].strip() else None
+        return CharRange(*found[-1].span()) if found and not text[found[-1].end() : stop].strip() else None
 
-    def opening(self, text: str, start: int) -> tuple[int, int] | None:
+    def opening(self, text: str, start: int) -> CharRange | None:
         """The special token that `text[start:]` begins with after blanks."""
-        blank = len(text[start:]) - len(text[start:].lstrip())
-        found = self._special.match(text, start + blank)
-        return found.span() if found else None
+        found = self._special.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
+        return CharRange(*found.span()) if found else None
 
-    def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[Forged]:
+    def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[CharRange]:
         """Places in the message `text[start:stop]` that would become control tokens."""
         pattern = self._special if assistant else self._any
-        return (Forged(*found.span()) for found in pattern.finditer(text, start, stop))
+        return (CharRange(*found.span()) for found in pattern.finditer(text, start, stop))
 
 
 def _any_of(texts: dict[str, int]) -> re.Pattern[str]:
     # Longest first: a token goes before those that it begins with.
-    return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or _NEVER)
-
-
-_NEWLINE = "\n"
+    return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
 
 
 class Encoded(NamedTuple):
@@ -124,8 +117,8 @@ class Encoder:
         """Take a fast tokenizer. Raises `TemplateError` for a slow one, which gives no positions."""
         if not getattr(tokenizer, "is_fast", False):
             raise TemplateError(
-                f"the tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__} does not say which characters its tokens stand for; expected a fast one. "
-                "Save its fast form (a tokenizer.json) beside the model, and give that folder as --tokenizer"
+                f"the tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__} does not say which characters its tokens "
+                "stand for. Save its fast form (a tokenizer.json) beside the model, and give that folder as --tokenizer"
             )
         self._tokenizer = tokenizer
         self._controls = controls
@@ -146,15 +139,12 @@ class Encoder:
         )
         return [_encoded(ids, offsets) for ids, offsets in zip(made["input_ids"], made["offset_mapping"], strict=True)]
 
-    def encode_forged(self, text: str, forged: Sequence[Forged]) -> Encoded:
-        """Encode a text in which some places, in order, only read like control tokens.
-
-        Raises `TemplateError` if the tokenizer makes control tokens of them all the same.
-        """
-        newline: list[int] = self._tokenizer.encode(_NEWLINE, add_special_tokens=False)
+    def encode_forged(self, text: str, forged: Sequence[CharRange]) -> Encoded:
+        """Encode a text in which some places, in order, only read like control tokens. Raises `TemplateError`."""
+        newline: list[int] = self._tokenizer.encode("\n", add_special_tokens=False)
         parts: list[Encoded] = []
         at = 0
-        for place in (*forged, Forged(len(text), len(text))):
+        for place in (*forged, CharRange(len(text), len(text))):
             if place.start > at:
                 parts.append(self._part(text[at : place.start], at, newline))
             if place.stop > place.start:
@@ -165,21 +155,20 @@ class Encoder:
     def _part(self, text: str, at: int, newline: Sequence[int]) -> Encoded:
         """Encode a part that begins at `at`, behind a newline: many tokenizers put a blank before the first word."""
         if at:
-            (whole,) = self.encode([_NEWLINE + text])
+            (whole,) = self.encode(["\n" + text])
             count = len(newline)
             if whole.ids[:count].tolist() == list(newline):
                 return Encoded(whole.ids[count:], *(np.maximum(part[count:] + (at - 1), at) for part in whole[1:]))
         (whole,) = self.encode([text])
         return Encoded(whole.ids, whole.starts + at, whole.stops + at)
 
-    def _as_text(self, text: str, place: Forged, newline: Sequence[int]) -> Encoded:
+    def _as_text(self, text: str, place: CharRange, newline: Sequence[int]) -> Encoded:
         written = text[place.start : place.stop]
-        ids = self._plain(_NEWLINE + written)
+        ids = self._plain("\n" + written)
         ids = ids[len(newline) :] if ids[: len(newline)] == list(newline) else self._plain(written)
         if self._controls.kinds(np.array(ids, np.int32)).any():
             raise TemplateError(
-                f"a message holds the text {written!r}, and the tokenizer always makes a control token of it; "
-                "leave this conversation out"
+                f"the tokenizer always makes a control token of {written!r}; leave this conversation out"
             )
         # Which of its characters a token stands for does not matter: all are inside one message.
         return Encoded(
@@ -202,7 +191,6 @@ def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
     starts, stops = places[:, 0], places[:, 1]
     if np.any(np.diff(starts) < 0) or np.any(np.diff(stops) < 0):
         raise TemplateError(
-            "the tokenizer says that its tokens stand for characters in another order than they follow each other in; "
-            "labels cannot be placed with it"
+            "the tokenizer's tokens are in another order than their characters; labels cannot be placed"
         )
     return Encoded(np.array(ids, np.int32), starts, stops)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refinesynth.train.conversation import Conversation, TurnLabel
-from refinesynth.train.render.encoding import Controls, Encoded, Encoder, Forged
-from refinesynth.train.render.locating import CharRange, Located
+from refinesynth.train.render.encoding import CharRange, Controls, Encoded, Encoder
+from refinesynth.train.render.locating import Located
 from refinesynth.train.render.template import RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered, Span
 
@@ -21,10 +21,6 @@ class LabelTask(NamedTuple):
     trained: tuple[bool, ...]
     apart: int | None = None
     """Turn whose tokens are made apart from those of its prompt; None: all are made together."""
-
-    @property
-    def where(self) -> str:
-        return self.conversation.where
 
 
 class _Prompt(NamedTuple):
@@ -53,10 +49,12 @@ class Labeller:
         forged = [self._forged(record) for record in records]
         plain = [record for record, places in zip(records, forged, strict=True) if not places]
         together = iter(self._encoder.encode([record.located.text for record in plain]))
-        encoded = [
-            self._in_parts(record, places) if places else next(together)
-            for record, places in zip(records, forged, strict=True)
-        ]
+        encoded: list[Encoded] = []
+        for record, places in zip(records, forged, strict=True):
+            try:
+                encoded.append(self._encoder.encode_forged(record.located.text, places) if places else next(together))
+            except TemplateError as error:
+                raise TemplateError(f"{record.conversation.where}: {error}") from error
         prompts = [self._prompts(*each) for each in zip(records, encoded, strict=True)]
         # Most prompts end alike.
         ends = sorted({prompt.end for each in prompts for prompt in each.values()})
@@ -64,35 +62,29 @@ class Labeller:
         tokens = {end: found.ids.tobytes() for end, found in alone}
         return [self._labelled(*each, tokens) for each in zip(records, encoded, forged, prompts, strict=True)]
 
-    def _forged(self, record: LabelTask) -> list[Forged]:
+    def _forged(self, record: LabelTask) -> list[CharRange]:
         """Places to encode apart, in order: text of messages that reads like a control token."""
         located = record.located
-        found: list[Forged] = []
+        found: list[CharRange] = []
         for part, place in zip(located.parts, located.places, strict=True):
             assistant = part.role == "assistant"
             if place is not None:
                 found += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
             elif any(self._controls.forged(part.text, 0, len(part.text), assistant=assistant)):
                 raise TemplateError(
-                    f"{record.where}: a message holds text that reads like a control token, and the chat template changes that "
+                    f"{record.conversation.where}: a message holds text that reads like a control token, and the chat template changes that "
                     "message, so it cannot be kept apart; leave this conversation out"
                 )
         if record.apart is not None:
             start = located.turns[record.apart].start
-            found.append(Forged(start, start))
+            found.append(CharRange(start, start))
         return sorted(found)
-
-    def _in_parts(self, record: LabelTask, places: Sequence[Forged]) -> Encoded:
-        try:
-            return self._encoder.encode_forged(record.located.text, places)
-        except TemplateError as error:
-            raise TemplateError(f"{record.where}: {error}") from error
 
     def _labelled(
         self,
         record: LabelTask,
         encoded: Encoded,
-        forged: Sequence[Forged],
+        forged: Sequence[CharRange],
         prompts: Mapping[int, _Prompt],
         ends: Mapping[str, bytes],
         /,
@@ -109,7 +101,11 @@ class Labeller:
             if record.trained[at]:
                 prompt = prompts[at]
                 stands = encoded.ids[prompt.token : start].tobytes() == ends[prompt.end]
-                if not stands and not self._stands(record, encoded, forged, prompt, start):
+                if not stands:  # by the prompt's end; by the whole prompt they may
+                    before = [each for each in forged if each.stop <= prompt.stop]
+                    whole = self._encoder.encode_forged(located.text[: prompt.stop], before)
+                    stands = encoded.ids[:start].tobytes() == whole.ids.tobytes()
+                if not stands:
                     return RewritesHistoryError(
                         f"the tokenizer makes other tokens of the prompt for message {at + 1} by itself than before what is "
                         f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
@@ -131,14 +127,6 @@ class Labeller:
                 found[turn] = _Prompt(token, record.located.text[since:stop], stop)
         return found
 
-    def _stands(
-        self, record: LabelTask, encoded: Encoded, forged: Sequence[Forged], prompt: _Prompt, start: int
-    ) -> bool:
-        """Return True if the tokens before `start` are those of the whole prompt by itself."""
-        before = [place for place in forged if place.stop <= prompt.stop]
-        whole = self._encoder.encode_forged(record.located.text[: prompt.stop], before)
-        return encoded.ids[:start].tobytes() == whole.ids.tobytes()
-
     def _tokens(self, record: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
         """The tokens of a turn.
 
@@ -158,7 +146,7 @@ class Labeller:
         after = text[place.stop : encoded.stops[stop - 1]] if start < stop else ""
         if start >= stop or after.strip():
             raise TemplateError(
-                f"{record.where}: the tokenizer makes one token of an assistant turn's end and what the chat template writes "
+                f"{record.conversation.where}: the tokenizer makes one token of an assistant turn's end and what the chat template writes "
                 f"behind it ({after!r}); give a chat_template with a control token there"
             )
         return start, stop
@@ -171,7 +159,7 @@ class Labeller:
         behind = stop - 1 if calls or own[-1] is None else encoded.at(own[-1].stop)
         if not self._controls.kinds(encoded.ids[behind:stop]).any():
             raise TemplateError(
-                f"{record.where}: the tokenizer makes no control token of what ends message {at + 1}, an assistant's "
+                f"{record.conversation.where}: the tokenizer makes no control token of what ends message {at + 1}, an assistant's "
                 f"({self._tokenizer.convert_ids_to_tokens(encoded.ids[behind:stop].tolist())}), so a model would not learn to stop; "
                 "its normalizer changes the token's text. Save the tokenizer with `normalized=False` for that token"
             )
@@ -184,17 +172,16 @@ class Labeller:
                 "the chat template begins with two beginning-of-sequence tokens; take one out of it and give it as chat_template"
             )
         kinds = self._controls.kinds(ids)
-        located_parts = [
-            (part, place) for part, place in zip(located.parts, located.places, strict=True) if place is not None
-        ]
+        known = [each for each in zip(located.parts, located.places, strict=True) if each[1] is not None]
         at = np.flatnonzero(kinds)
-        which = np.searchsorted([place.stop for _, place in located_parts], encoded.starts[at], side="right")
+        which = np.searchsorted([place.stop for _, place in known if place], encoded.starts[at], side="right")
         for token, k in zip(map(int, at), map(int, which), strict=True):
-            if k == len(located_parts) or encoded.stops[token] <= located_parts[k][1].start:
+            part, place = known[k] if k < len(known) else (None, None)
+            if part is None or place is None or encoded.stops[token] <= place.start:
                 continue
-            if located_parts[k][0].role != "assistant" or kinds[token] != 1:
+            if part.role != "assistant" or kinds[token] != 1:
                 raise TemplateError(
-                    f"{record.where}: the tokenizer makes a control token of text in message {located_parts[k][0].message + 1} "
+                    f"{record.conversation.where}: the tokenizer makes a control token of text in message {part.message + 1} "
                     f"({located.text[encoded.starts[token] : encoded.stops[token]]!r}); leave this conversation out"
                 )
 

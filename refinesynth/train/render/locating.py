@@ -16,18 +16,11 @@ from typing import Any, NamedTuple
 
 from refinesynth.chat import thinking_in
 from refinesynth.train.conversation import THOUGHTS
-from refinesynth.train.render.encoding import Controls
+from refinesynth.train.render.encoding import CharRange, Controls
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, Tools
 from refinesynth.train.render.written_calls import refuse_forged, refuse_unwritten, refuse_unwritten_tools
 
 _SHOWN = 40
-
-
-class CharRange(NamedTuple):
-    """Characters `start:stop`."""
-
-    start: int
-    stop: int
 
 
 class MessagePart(NamedTuple):
@@ -64,8 +57,6 @@ class Locator(NamedTuple):
     tools: Tools
     calls: bool
     """True if functions may be called."""
-    tried: set[str]
-    """Shapes of calls that are known to be written whole; added to."""
 
     def locate(self, messages: Sequence[ChatMessage]) -> Located:
         """Locate all messages and assistant turns of a conversation that ends with an assistant's.
@@ -93,7 +84,7 @@ class Locator(NamedTuple):
             else:
                 turns[at] = CharRange(start, self._end_of_turn(text, whole[at].stop, whole[at + 1].start, at))
             if self.calls:
-                refuse_unwritten(self.template, messages[: at + 1], text[slice(*turns[at])], self.tools, self.tried)
+                refuse_unwritten(self.template, messages[: at + 1], self.tools)
         self._refuse_headers(text, messages, whole, turns)
         self._refuse_different_openings(text, messages, whole, turns)
         return _undoubled(Located(text, tuple(parts), tuple(places), turns))
@@ -122,7 +113,7 @@ class Locator(NamedTuple):
         start = self._begin(messages, last, written, message)
         text, stop = self._ended(messages, written, message)
         if self.calls:
-            refuse_unwritten(self.template, messages, text[start:stop], self.tools, self.tried)
+            refuse_unwritten(self.template, messages, self.tools)
         turns = {last: CharRange(start, stop)}
         return _undoubled(Located(text, tuple(parts), (*self._find_spoken(text, before), *places), turns))
 

@@ -1,7 +1,7 @@
 """Renderer of conversations as token ids and labels, for any chat template (paper, equation 1)."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
@@ -12,7 +12,7 @@ from refinesynth.train.conversation import THOUGHTS, Conversation, LossOn, Turn,
 from refinesynth.train.render.encoding import Controls
 from refinesynth.train.render.labelling import Labeller, LabelTask
 from refinesynth.train.render.locating import Locator
-from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
 from refinesynth.train.tokens import Rendered
 
 VARIABLES: Final[Mapping[str, tuple[bool, ...]]] = {
@@ -31,23 +31,26 @@ RenderSettings = Mapping[str, object]
 """`thought_as`, `on_rewrite` and variables of the template, by their names as settings."""
 
 
-def _candidates(now: RenderSettings, reads: Callable[[str], bool], *, has_thoughts: bool) -> Iterator[RenderSettings]:
+def _candidates(now: RenderSettings, template: str, *, has_thoughts: bool) -> list[RenderSettings]:
+    """Settings that may help: those with several times the tokens late, those that omit thoughts last."""
     switches: list[list[RenderSettings]] = [
         [{}, *({KWARGS + name: value} for value in values if now.get(KWARGS + name) is not value)]
         for name, values in VARIABLES.items()
-        if reads(name)
+        if mentions(template, name)
     ]
     others = {"content": ("reasoning", "omit"), "reasoning": ("omit",)}.get(str(now["thought_as"]), ())
     thoughts: list[RenderSettings] = [{}, *({"thought_as": other} for other in others if has_thoughts)]
     rewrites: list[RenderSettings] = [{}, *([{"on_rewrite": "expand"}] if now["on_rewrite"] == "refuse" else [])]
-    for *variables, thought, rewrite in product(*switches, thoughts, rewrites):
-        yield {name: value for some in (*variables, thought, rewrite) for name, value in some.items()}
+    every = (
+        {name: value for settings in (*variables, thought, rewrite) for name, value in settings.items()}
+        for *variables, thought, rewrite in product(*switches, thoughts, rewrites)
+    )
 
+    def cost(settings: RenderSettings) -> tuple[bool, bool, int]:
+        variables = sum(name.startswith(KWARGS) for name in settings)
+        return settings.get("thought_as") == "omit", "on_rewrite" in settings, variables
 
-def _cost(settings: RenderSettings) -> tuple[bool, bool, int]:
-    """Sort key: settings that omit thoughts last, before them those with several times the tokens."""
-    variables = sum(name.startswith(KWARGS) for name in settings)
-    return settings.get("thought_as") == "omit", "on_rewrite" in settings, variables
+    return sorted(every, key=cost)
 
 
 def _thinks(settings: RenderSettings) -> str:
@@ -121,7 +124,6 @@ class Renderer:
             raise TemplateError(
                 f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
             )
-        self._tried = set[str]()
         self._controls = Controls(tokenizer, self._template.source)
         self._labeller = Labeller(tokenizer, self._controls)
         self._advises = advises
@@ -169,7 +171,7 @@ class Renderer:
 
     def _locator(self, conversation: Conversation) -> Locator:
         calls = bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
-        return Locator(self._template, self._controls, conversation.tools, calls, self._tried)
+        return Locator(self._template, self._controls, conversation.tools, calls)
 
     def _checked(
         self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
@@ -194,7 +196,7 @@ class Renderer:
         targets = [at for at, train in enumerate(conversation.trained(self.loss_on)) if train]
         last = max(at for at, turn in enumerate(conversation.turns) if turn.role == "assistant")
         if self.on_rewrite == "refuse" and any(at != last for at in targets):
-            raise RewritesHistoryError(self._refusal(conversation, error)) from error
+            raise self._refusal(conversation, error) from error
         try:
             return [
                 LabelTask(
@@ -207,16 +209,16 @@ class Renderer:
                 for at in targets
             ]
         except RewritesHistoryError as last:
-            raise RewritesHistoryError(self._refusal(conversation, last)) from last
+            raise self._refusal(conversation, last) from last
         except TemplateError as last:
             raise TemplateError(f"{conversation.where}: {last}") from last
 
-    def _refusal(self, conversation: Conversation, error: RewritesHistoryError) -> str:
-        refusal = (
+    def _refusal(self, conversation: Conversation, error: RewritesHistoryError) -> RewritesHistoryError:
+        advice = f". {self._advice(conversation)}" if self._advises else ""
+        return RewritesHistoryError(
             f"{conversation.where}: with the chat template as it is set, a model would be trained behind other text than it is given "
-            f"when it plays: {error}"
+            f"when it plays: {error}{advice}"
         )
-        return f"{refusal}. {self._advice(conversation)}" if self._advises else refusal
 
     def _advice(self, conversation: Conversation) -> str:
         """A sentence with the cheapest settings that help, for each place where the model would think."""
@@ -224,7 +226,7 @@ class Renderer:
         now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as, **variables}
         has_thoughts = any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns)
         found: dict[str, RenderSettings] = {}
-        for settings in sorted(_candidates(now, self._template.mentions, has_thoughts=has_thoughts), key=_cost):
+        for settings in _candidates(now, self._template.bare, has_thoughts=has_thoughts):
             where = _thinks(settings)
             if where == "omit" and found:
                 break
@@ -272,20 +274,17 @@ class Renderer:
                 f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so loss_on="
                 f"{self.loss_on.value!r} cannot be computed; give the run's own folder, or an export with a flag per message"
             )
-        if any(not turn.content.strip() and not turn.calls and turn.role != "tool" for turn in turns[:count]):
-            raise InputError(f"{conversation.where}: a message is empty; leave this conversation out")
-        for number, turn in enumerate(turns[:count], start=1):
-            called = [call.message(text=True)["function"]["arguments"] for call in turn.calls]
-            try:
-                "".join((turn.thinking, turn.content, *called)).encode()
-            except UnicodeEncodeError as error:
-                raise InputError(
-                    f"{conversation.where}: message {number} holds half a character ({error.object[error.start]!r}, a lone "
-                    "surrogate), which no tokenizer takes; fix it or leave this conversation out"
-                ) from error
         return [self._message(turn, f"{conversation.where}: message {at + 1}") for at, turn in enumerate(turns[:count])]
 
     def _message(self, turn: Turn, where: str) -> ChatMessage:
+        called = [call.message(text=True)["function"]["arguments"] for call in turn.calls]
+        try:
+            "".join((turn.thinking, turn.content, *called)).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{where} holds half a character ({error.object[error.start]!r}, a lone surrogate), which no tokenizer takes; fix it or "
+                "leave this conversation out"
+            ) from error
         if turn.role == "tool":
             return {"role": turn.role, "content": turn.content, "tool_call_id": turn.answers}
         calls = [call.message(text=self._template.wants_text) for call in turn.calls]
@@ -296,13 +295,10 @@ class Renderer:
 
     def _in_content(self, turn: Turn, where: str) -> dict[str, str]:
         content = f"<think>\n{turn.thinking}\n</think>\n\n{turn.content}" if turn.thinking else turn.content
-        mark = thinking_in(content).form
-        if mark is None:
-            return {"content": content}
-        why = ""
-        if any(self._controls.forged(mark, 0, len(mark), assistant=True)):
+        mark, why = thinking_in(content).form, ""
+        if mark is not None and any(self._controls.forged(mark, 0, len(mark), assistant=True)):
             why = "is a special token to the tokenizer, and special tokens in a message stay text"
-        elif self._template.thought and mark not in self._template.source.casefold():
+        elif mark is not None and self._template.thought and mark not in self._template.source.casefold():
             why = "is nothing to the chat template, which writes thoughts otherwise"
         if why:
             raise TemplateError(

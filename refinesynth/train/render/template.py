@@ -114,10 +114,6 @@ class ChatTemplate:
         if self.source != own:
             tokenizer.chat_template = {**own, "default": self.source} if isinstance(own, Mapping) else self.source
 
-    def mentions(self, name: str) -> bool:
-        """Return True if the name stands by itself in the template."""
-        return _mentions(self.bare, name)
-
     @cached_property
     def thought(self) -> str | None:
         """The one of `THOUGHTS` that it reads, if any."""
@@ -167,7 +163,7 @@ class ChatTemplate:
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
     for name in variables:
-        if not _mentions(source, name):
+        if not mentions(source, name):
             raise TemplateError(
                 f"chat_template_kwargs gives {name!r}, and the chat template reads nothing of that name; leave it out, or spell it "
                 "as the template does"
@@ -180,7 +176,8 @@ def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
     return source if source.startswith(defaults) else defaults + source
 
 
-def _mentions(source: str, name: str) -> bool:
+def mentions(source: str, name: str) -> bool:
+    """Return True if the name stands by itself in a template."""
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", source) is not None
 
 

@@ -40,10 +40,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "zero3, one idle, head in chunks": {"parallel": "zero3", "batch_size": 1, "max_steps": 3, "chunk": 7},
 }
 
-SAVED = ("zero2", "zero3", "fsdp")
-"""Ways that save one checkpoint more, of a model that is `WIDE`."""
-WIDE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512}
-
 
 def as_if_on_gpus() -> None:
     """Have accelerate shard with FSDP on CPUs, which torch can and accelerate does for GPUs alone; what is tested is
@@ -102,9 +98,9 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     )
     last.train()
     last.evaluate_and_note()
-    last.save_model(folder / name)
+    last.writer.write(folder / name, dtype=last.task.save_dtype)
     last.task = replace(last.task, save_dtype=torch.bfloat16)
-    last.save_model(folder / name / "half")
+    last.writer.write(folder / name / "half", dtype=last.task.save_dtype)
     if last.accelerator.is_main_process:
         told.append({"share": share(last.model)})
         (folder / f"{name}.json").write_text(json.dumps(told))
@@ -121,13 +117,6 @@ def one_without_a_number(folder: Path) -> None:
         made.train()
     except TrainingError as exc:
         (folder / f"broken {dist.get_rank()}.json").write_text(json.dumps(str(exc)))
-
-
-def one_checkpoint(folder: Path, parallel: str) -> None:
-    """Of a model that is large enough for its size to show; see `SAVED`."""
-    asked = toys.config(folder / f"room of {parallel}", max_steps=1, save_every=1)
-    options: dict[str, Any] = {"before": as_if_on_gpus} if parallel == "fsdp" else {}
-    toys.loop(toys.model(**WIDE), toys.store(4), asked, parallel=parallel, **options).train()
 
 
 def reset() -> None:
@@ -150,10 +139,6 @@ def main() -> None:
     group = dist.group.WORLD
     (folder / "patience.json").write_text(str(cast("Any", group)._get_backend(torch.device("cpu")).options._timeout))
     one_without_a_number(folder)
-    for parallel in SAVED:
-        dist.barrier()
-        reset()
-        one_checkpoint(folder, parallel)
     dist.barrier()
     dist.destroy_process_group()
 

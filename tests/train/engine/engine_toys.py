@@ -25,8 +25,7 @@ from refinesynth.train.engine.parallel import make_accelerator
 from refinesynth.train.engine.running import PreparedTraining
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents
-from refinesynth.train.memory import ComputeSettings
-from refinesynth.train.plan import Devices, Sizes, make_plan
+from refinesynth.train.plan import ComputeSettings, Devices, Sizes, make_plan
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 __all__ = [
@@ -155,17 +154,7 @@ def config(output: Path, **fields: Any) -> TrainConfig:
 
 
 def schedule(examples: TokenStore, asked: TrainConfig, *, ranks: int = 1) -> Schedule:
-    """As the engine makes it."""
-    return Schedule.of(
-        examples,
-        batch_size=asked.batch_size,
-        ranks=ranks,
-        capacity=asked.pack_tokens,
-        seed=asked.seed,
-        packed=asked.packing,
-        epochs=asked.epochs,
-        max_steps=asked.max_steps,
-    )
+    return Schedule.configured(examples, asked, ranks=ranks, packed=asked.packing)
 
 
 def ready(

@@ -21,7 +21,7 @@ from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import adapter as adapters
 from refinesynth.train import hub
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.memory import ComputeSettings, estimate_memory
+from refinesynth.train.plan import ComputeSettings, estimate_memory
 
 pytestmark = [
     pytest.mark.train,

@@ -88,11 +88,11 @@ def test_the_best_is_found_where_the_folder_is_now_and_the_last_is_kept_where_it
     last = again.model.lm_head.weight.detach().clone()
     shutil.copy(best / "optimizer.pt", tmp_path / "kept")
     (best / "optimizer.pt").unlink()
-    again.keep_best()
+    again.checkpoints.bring_best_back(again.progress)
     assert "cannot be kept: optimizer.pt is missing" in told.notes[-1]
     assert torch.equal(again.model.lm_head.weight, last)
     shutil.copy(tmp_path / "kept", best / "optimizer.pt")
-    again.keep_best()
+    again.checkpoints.bring_best_back(again.progress)
     assert not torch.equal(again.model.lm_head.weight, last)
 
 

@@ -16,7 +16,7 @@ import tiny
 from refinesynth.errors import ConfigurationError, InputError, TrainingError
 from refinesynth.train import ranks
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine import launching
+from refinesynth.train.engine import launching, running
 from refinesynth.train.engine.launching import launch
 from refinesynth.train.events import TrainResult
 
@@ -185,7 +185,7 @@ def test_another_rank_is_heard_where_the_first_says_nothing(tmp_path: Path, monk
 
 def test_a_rank_and_a_single_process_train_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[TrainConfig] = []
-    monkeypatch.setattr(launching, "run", lambda config, events, sources: seen.append(config))
+    monkeypatch.setattr(running, "run_training", lambda config, events, sources: seen.append(config))
     launch(toys.config(tmp_path))
     monkeypatch.setenv("RANK", "0")
     launch(two(tmp_path))

@@ -236,8 +236,6 @@ def test_a_plan_is_of_the_processes_that_will_be_started(tmp_path: Path, monkeyp
         monkeypatch.delenv(name, raising=False)
     config = asked(tmp_path, processes=4)
     distributed = Distributed.from_environment(config)
-    assert (distributed.world_size, distributed.host(config).ranks) == (4, 4)
-    for name, value in {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}.items():
-        monkeypatch.setenv(name, value)
-    distributed = Distributed.from_environment(config)
-    assert (distributed.world_size, distributed.host(config).ranks) == (16, 8)
+    assert distributed.world_size == 4
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    assert Distributed.from_environment(config).world_size == 16

@@ -8,11 +8,8 @@ from typing import Any
 import engine_toys as toys
 import pytest
 import torch
-from engine_ranks import SAVED, WAYS, WIDE, train
+from engine_ranks import WAYS, train
 from safetensors.torch import load_file
-
-from refinesynth.train.engine.loading import shape_of
-from refinesynth.train.memory import ComputeSettings, Host, MemoryEstimate, estimate_host_usage
 
 pytestmark = pytest.mark.train
 
@@ -81,14 +78,3 @@ def test_a_loss_without_a_number_on_one_rank_ends_all_with_the_same_words(folder
     first, second = (json.loads((folder / f"broken {rank}.json").read_text()) for rank in (0, 1))
     assert first == second
     assert "the loss of step 1 is nan, in conversations t30" in first
-
-
-@pytest.mark.parametrize("parallel", SAVED)
-def test_checkpoints_take_the_room_that_was_estimated(folder: Path, parallel: Any):
-    means = ComputeSettings("fp32", parallel, gradient_checkpointing=False, attention="auto")
-    shape, nothing = shape_of(toys.model(**WIDE), "toy"), MemoryEstimate(0, 0, 0, 0)
-    room = estimate_host_usage(
-        toys.config(folder), shape, means, nothing, on_cpu=False, ranks=2, saved=1, evaluates=False
-    )
-    found = Host.here(folder / f"room of {parallel}", 2, anew=False).there
-    assert found == pytest.approx(room.checkpoint, rel=0.03)

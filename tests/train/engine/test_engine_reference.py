@@ -79,7 +79,7 @@ def test_accumulated_over_packs_with_warm_up_decay_and_a_smaller_last_step(tmp_p
 def test_checkpointed_below_adapters_is_plain(tmp_path: Path):
     from refinesynth.train.config import LoraConfig
     from refinesynth.train.engine.adapters import with_adapters
-    from refinesynth.train.engine.loading import _checkpoint_activations
+    from refinesynth.train.engine.loading import checkpoint_activations
 
     found: list[dict[str, torch.Tensor]] = []
     for checkpointed in (False, True):
@@ -90,7 +90,7 @@ def test_checkpointed_below_adapters_is_plain(tmp_path: Path):
             elif "lora_A" in name:
                 torch.nn.init.normal_(one, std=0.1, generator=torch.Generator().manual_seed(2))
         if checkpointed:
-            _checkpoint_activations(toy)
+            checkpoint_activations(toy)
         toys.loop(toy, toys.store(6), toys.config(tmp_path), chunk_elements=5 * toys.VOCABULARY).train()
         found.append({name: one.detach() for name, one in toy.named_parameters() if one.requires_grad})
     plain, again = found

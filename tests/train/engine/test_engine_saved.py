@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, Glm4MoeConfig
 
 from refinesynth.train.engine import checkpoints, running
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.loading import describe_model
 
 pytestmark = pytest.mark.train
 
@@ -146,15 +145,9 @@ def test_with_fsdp_only_the_first_rank_reads_the_weights(told: dict[str, list[di
         assert second < (first / 100 if "lora" not in name else first / 3)
 
 
-def test_with_fsdp_all_ranks_read_what_accelerate_cannot_spread_as_the_plan_knows(
-    folder: Path, told: dict[str, list[dict[str, Any]]]
-):
+def test_with_fsdp_all_ranks_read_what_accelerate_cannot_spread(told: dict[str, list[dict[str, Any]]]):
     first, second = told["fsdp, routed"][0]["bytes"]
     assert first == second > 10_000
-    assert [describe_model(toys.config(folder, model=str(folder / name))).read_once for name in ("base", "routed")] == [
-        True,
-        False,
-    ]
 
 
 def test_with_fsdp_checkpointing_gathers_no_weights_again(told: dict[str, list[dict[str, Any]]]):

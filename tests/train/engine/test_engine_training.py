@@ -152,19 +152,8 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back
     assert best < loop.progress.step  # overfitted, or there is nothing to be seen here
     kept = [path.name for path in checkpoints.checkpoint_folders(tmp_path / "checkpoints")]
     assert kept == [f"checkpoint-{best}", "checkpoint-20"]
-    loop.keep_best()
+    loop.checkpoints.bring_best_back(loop.progress)
     assert loop.evaluate()["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
-
-
-def test_training_ends_after_evaluations_that_get_no_better(tmp_path: Path):
-    told = Told()
-    asked = toys.config(tmp_path, epochs=10, learning_rate=0.1, held_out=0.1, save_every="epoch", early_stop=2)
-    loop = toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(6, seed=5), events=told)
-    loop.train()
-    losses = [metrics["loss"] for _, metrics in told.evaluations]
-    assert loop.stopped_early
-    assert len(losses) - 1 - losses.index(min(losses)) == 2
-    assert loop.progress.step < loop.task.schedule.steps
 
 
 def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: Path):
