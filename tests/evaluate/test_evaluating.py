@@ -184,7 +184,7 @@ def test_what_failed_by_chance_is_not_carried_out_when_a_play_goes_on(tmp_path: 
     file = tmp_path / "slipped.jsonl"
     file.write_bytes(trajectory(*turns, script=SHED_GROUNDED).to_json() + b"\n")
     (instance,) = benchmarks.read_instances("mistakes", argument=str(file))
-    environment = GroundedWorld(compat="repaired")
+    environment = GroundedWorld()
     assert len(environment.reset(instance).history) == 2
     assert environment.step("take key").refused
     assert not environment.step("open box").refused
@@ -222,7 +222,7 @@ def test_a_play_goes_on_behind_each_stretch_of_mistakes_and_its_repair_is_measur
         ("late", "1"),
     ]
     assert levels[2]["kind"] == "parameter"
-    environment = GroundedWorld(compat="repaired")
+    environment = GroundedWorld()
     start = environment.reset(found[0])
     assert [(each.action, each.refused) for each in start.history] == [("take key", True)] * 2
     assert environment.step("sing").measures == {"repaired": 0.0}
@@ -283,7 +283,7 @@ def test_a_run_without_mistakes_has_none_to_go_on_from(mistaken: Path):
 
 
 def test_what_slips_is_no_mistake_and_succeeds_on_another_try():
-    world = GroundedWorld(compat="repaired")
+    world = GroundedWorld()
     for seed in range(9):
         world.reset(Instance(str(seed), {"script": SHED_GROUNDED.model_dump(mode="json"), "slips": 1.0}))
         slipped = world.step("open box")

@@ -20,7 +20,6 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Exchange,
     Instance,
     Source,
@@ -46,9 +45,7 @@ _MOST_LISTED = 2_000
 class GroundedWorld:
     """Grounded scripts; see `TextEnvironment`. Progress is the highest share of the goal's conditions so far."""
 
-    def __init__(self, *, compat: Compat) -> None:
-        """`compat` makes no difference."""
-        del compat
+    def __init__(self) -> None:
         self._played: GroundedEnvironment | None = None
         self._measured = False
 
