@@ -20,12 +20,14 @@ from typing import IO, Any, TypeVar, cast
 
 from anyio import to_thread
 from inspect_ai.util import concurrency
+from pydantic import TypeAdapter
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.environments.environment import Action, Benchmark, Exchange, Instance, Start, Step
+from refinesynth.evaluate.environments.environment import Benchmark, Instance, Start, Step
 from refinesynth.evaluate.environments.worker import Served
 
 T = TypeVar("T")
+_START = TypeAdapter(Start)
 
 MOST = 16
 """Most processes of one benchmark."""
@@ -101,13 +103,8 @@ class EnvironmentProcess:
         """Begin an episode; raises what `open` raises, and InputError for an unusable instance."""
         self.open()
         self.episodes += 1
-        found = self._ask({"do": "reset", "instance": asdict(instance)}, self.benchmark.reset_seconds)["start"]
-        actions = tuple(
-            Action(one["name"], one["description"], {key: tuple(all_) for key, all_ in one["parameters"].items()})
-            for one in found["actions"]
-        )
-        history = tuple(Exchange(**one) for one in found["history"])
-        return Start(found["observation"], found["goal"], actions, found["introduction"], history)
+        answer = self._ask({"do": "reset", "instance": asdict(instance)}, self.benchmark.reset_seconds)
+        return _START.validate_python(answer["start"])
 
     def step(self, action: str) -> Step:
         """Take one action; raises EnvironmentFault."""
