@@ -89,12 +89,7 @@ class EnvironmentProcess:
         return self._process.pid
 
     def open(self) -> None:
-        """Import the environment's package, once.
-
-        Raises:
-            InputError: The package is missing, or the environment cannot be made.
-            EnvironmentFault: The process died or did not answer in time.
-        """
+        """Import the environment's package, once; raises InputError if it is missing or makes no environment."""
         if not self._opened:
             self.solves = bool(self._ask(self._opening, self.benchmark.reset_seconds)["solves"])
             self._opened = True

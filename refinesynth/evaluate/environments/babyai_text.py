@@ -67,10 +67,8 @@ def view(image: Sequence[Sequence[Sequence[int]]], heading: int, carrying: str) 
     As in AgentBoard, paths lead through closed doors and, by the heading, over cells one column beyond the view; of equal
     names, `pickup` and `go to` count only what a path leads to.
 
-    Args:
-        image: minigrid's observation, [7 columns from the left][7 rows from the farthest][kind, colour, state].
-        heading: minigrid's direction: 0 right, 1 down, 2 left, 3 up.
-        carrying: What the agent carries, `red key`; empty if nothing.
+    `image` is minigrid's observation, [7 columns from the left][7 rows from the farthest][kind, colour, state], `heading`
+    its direction (0 right, 1 down, 2 left, 3 up), `carrying` such as `red key`, or empty.
     """
     things = _things(image)
     named = [thing for thing in things if thing.kind != "wall"]
