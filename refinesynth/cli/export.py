@@ -15,7 +15,7 @@ import typer
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.fields import option
 from refinesynth.cli.show import RunOrFile
-from refinesynth.cli.stored import Unreadable, is_run, lines
+from refinesynth.cli.stored import is_run, lines
 from refinesynth.cli.terminal import SafeConsole, notes
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.cli.train import Set
@@ -346,9 +346,10 @@ def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]
         yield from RunFolder.open(source).trajectories(on_spoilt=lambda error: spoilt.setdefault(str(error)))
         return
     for line in lines(source):
-        record = line.read()
-        if isinstance(record, Unreadable):
-            spoilt.setdefault(str(record))
+        try:
+            record = line.read()
+        except InputError as error:
+            spoilt.setdefault(str(error))
             continue
         if isinstance(record, Refused):
             raise InputError(f"line {line.number} of {source} was refused, so it is no trajectory to train on")
