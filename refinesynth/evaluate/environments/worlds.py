@@ -154,7 +154,7 @@ def _instances(source: Source) -> list[Instance]:
 
 
 Begun = tuple[str, dict[str, Any], str]
-"""What follows the id in an instance's name, its data beside the script, and its level."""
+"""The ending of an instance's name behind the id, its data beside the script, and its level."""
 
 
 def _begun(source: Source) -> list[Instance]:
