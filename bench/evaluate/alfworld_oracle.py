@@ -9,25 +9,23 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 from refinesynth.evaluate.environments.alfworld import BENCHMARK
-from refinesynth.evaluate.environments.environment import Compat, Instance, Source
+from refinesynth.evaluate.environments.environment import Instance, Source
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS, perturbed
 from tests.evaluate.solving_environments import SolvingAlfWorld as AlfWorld
 
 
 def main(data: Path) -> None:
     instances = BENCHMARK.instances(Source(data))
-    for compat in get_args(Compat):
-        _subgoals(AlfWorld(compat=compat), instances, compat)
-    environment = AlfWorld(compat="agentboard")
+    environment = AlfWorld()
+    _subgoals(environment, instances)
     print(f"{'perturbation':14}{'games':>6}{'won':>6}{'actions in other words':>24}{'refused in the original':>25}")
     for name in PERTURBATIONS:
         _in_other_words(environment, instances, name)
 
 
-def _subgoals(environment: AlfWorld, instances: Sequence[Instance], compat: str) -> None:
+def _subgoals(environment: AlfWorld, instances: Sequence[Instance]) -> None:
     games, won, subgoals, met = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     missed: list[str] = []
     resets = steps = 0.0
@@ -45,7 +43,7 @@ def _subgoals(environment: AlfWorld, instances: Sequence[Instance], compat: str)
             subgoals[kind] += len(environment.subgoals)
             met[kind] += sum(environment.subgoals.values())
         missed += [f"{instance.id}: {pattern}" for pattern, found in environment.subgoals.items() if not found]
-    print(f"compat {compat}\n{'kind':14}{'games':>6}{'won':>6}{'subgoals':>10}{'met':>6}")
+    print(f"{'kind':14}{'games':>6}{'won':>6}{'subgoals':>10}{'met':>6}")
     for kind in sorted(games, key="all".__eq__):
         print(f"{kind:14}{games[kind]:6}{won[kind]:6}{subgoals[kind]:10}{met[kind]:6}")
     print(f"reset {resets / len(instances):.2f} s, step {1_000 * steps / actions:.0f} ms", *missed, sep="\n  ")

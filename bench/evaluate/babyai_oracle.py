@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import get_args
 
 from refinesynth.evaluate.environments.babyai import BENCHMARK
-from refinesynth.evaluate.environments.environment import Compat, Instance, Source
+from refinesynth.evaluate.environments.environment import Instance, Source
 from tests.evaluate.solving_environments import SolvingBabyAI as BabyAI
 
 SEEDS, REPEATS = 5, 10
@@ -20,16 +19,14 @@ SEEDS, REPEATS = 5, 10
 
 def main(data: Path) -> None:
     levels = list(BENCHMARK.instances(Source(data)))
-    print(f"{'compat':12}{'player':10}{'episodes':>9}{'success':>9}{'progress':>9}{'actions':>9}{'CPU s':>8}")
-    for compat in get_args(Compat):
-        environment = BabyAI(compat=compat)
-        begun = time.process_time()
-        found = {level.id: _solution(environment, level) for level in levels}
-        print(f"{compat:12}{'(search)':10}{len(levels):9}{'':27}{time.process_time() - begun:8.1f}")
-        _report(environment, "oracle", levels * REPEATS, _scripted(found))
-        for seed in range(SEEDS):
-            _report(environment, f"random {seed}", levels, _random(environment, Random(seed)))
-        environment.close()
+    print(f"{'player':10}{'episodes':>9}{'success':>9}{'progress':>9}{'actions':>9}{'CPU s':>8}")
+    environment = BabyAI()
+    begun = time.process_time()
+    found = {level.id: _solution(environment, level) for level in levels}
+    print(f"{'(search)':10}{len(levels):9}{'':27}{time.process_time() - begun:8.1f}")
+    _report(environment, "oracle", levels * REPEATS, _scripted(found))
+    for seed in range(SEEDS):
+        _report(environment, f"random {seed}", levels, _random(environment, Random(seed)))
 
 
 def _solution(environment: BabyAI, level: Instance) -> Sequence[str]:
@@ -60,7 +57,7 @@ def _report(
         won, actions = won + success, actions + turn
         progress.append(reached)
     share, mean = won / len(levels), fmean(progress)
-    print(f"{'':12}{player:10}{len(levels):9}{share:9.1%}{mean:9.1%}{actions:9}{time.process_time() - begun:8.1f}")
+    print(f"{player:10}{len(levels):9}{share:9.1%}{mean:9.1%}{actions:9}{time.process_time() - begun:8.1f}")
 
 
 if __name__ == "__main__":

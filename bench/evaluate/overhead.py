@@ -65,7 +65,7 @@ def in_processes(episodes: Sequence[Episode]) -> int:
 
 
 def played(episodes: Sequence[Episode]) -> int:
-    environment = BabyAI(compat="agentboard")
+    environment = BabyAI()
     steps = 0
     for instance, taken in episodes:
         environment.reset(instance)

@@ -1,6 +1,6 @@
-"""`refinesynth check-backend`: what works with a backend, what to set, what an episode costs."""
+"""`refinesynth check-backend`: what works with a backend and what to set; one episode is played."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -31,30 +31,28 @@ def check_backend(
     roles: Annotated[
         str | None, typer.Option("--roles", metavar="ROLES", help="Ask these alone, such as player,dungeon_master.")
     ] = None,
-    forms: Annotated[
-        str | None,
-        typer.Option("--forms", metavar="FORMS", help="Ask in these alone: native, tool, prompted, text, calls."),
-    ] = None,
+    forms: Annotated[str | None, typer.Option("--forms", hidden=True)] = None,
     set_: Set = None,
 ) -> None:
     """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests.
 
     Each request is announced with its bounds. After Ctrl-C, the findings so far are printed.
     """
+    if forms is not None:
+        notes().print("! --forms is gone and does nothing: each role is asked in every form", soft_wrap=True)
     backend = tuned_backend(name, set_ or [])
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
     found = BackendCheck(backend)
-    asked = {"roles": _listed(roles), "forms": _listed(forms)}
-    done, code = displayed(partial(_probe, found, play or "live", asked, display.say), display)
-    limited = done is None or any(asked.values())
-    for line in _lines(found, limited=limited) if found.probes else ():
+    limit = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
+    done, code = displayed(partial(_probe, found, play or "live", limit, display.say), display)
+    for line in _lines(found) if found.probes else ():
         _say(line)
     if done is None:
         display.say(f"interrupted after {counted(len(found.probes), 'request')}; nothing more is asked")
         raise typer.Exit(code)
-    if found.playable and not limited:
+    if found.playable and not limit:
         display.say("plays one episode")
         best = tuned_backend(backend, found.settings)
         episode, code = displayed(partial(estimate, shipped()[:1], 1, best, sample=1, play=play or "live"), display)
@@ -64,42 +62,28 @@ def check_backend(
     raise typer.Exit(ExitCode.OK if found.playable else ExitCode.FELL_SHORT)
 
 
-def _listed(given: str | None) -> list[str]:
-    names = (given or "").casefold().replace("-", "_").split(",")
-    return [name.strip() for name in names if name.strip()]
-
-
 def _say(line: str) -> None:
     output().print(one_line(line, most=_MOST), soft_wrap=True)
 
 
 async def _probe(
-    found: BackendCheck,
-    play: str,
-    asked: Mapping[str, Sequence[str]],
-    say: Callable[[str], None],
-    *,
-    on_progress: object,
+    found: BackendCheck, play: str, roles: Sequence[str], say: Callable[[str], None], *, on_progress: object
 ) -> bool:
     del on_progress
+
+    def begin(role: Role, form: str, prompt: int, most: int | None) -> None:
+        bound = f"{most:,}" if most else "as many as its context leaves"
+        seconds = found.backend.timeout
+        say(f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {seconds:g} s")
+
     await backend_check.check_backend(
-        found,
-        shipped()[0],
-        play=play,
-        **asked,
-        on_begin=lambda probe: say(_announced(probe)),
-        on_probe=lambda probe: _say(_became(probe)),
+        found, shipped()[0], play=play, roles=roles, on_begin=begin, on_probe=lambda probe: _say(_became(probe))
     )
     return True
 
 
-def _announced(probe: Probe) -> str:
-    most = f"{probe.answer_tokens:,}" if probe.answer_tokens else "as many as its context leaves"
-    return f"asks {_name(probe)}: about {probe.prompt_tokens:,} tokens; the answer may have {most}, and take {probe.seconds:g} s"
-
-
-def _name(probe: Probe) -> str:
-    return f"{probe.role.value.replace('_', ' ')}, {probe.form}"
+def _name(role: Role, form: str) -> str:
+    return f"{role.value.replace('_', ' ')}, {form}"
 
 
 def _became(probe: Probe) -> str:
@@ -107,10 +91,10 @@ def _became(probe: Probe) -> str:
     if probe.refusal:
         became = f"works, but the rules refuse its script: {probe.refusal}"
     took = f" ({duration(probe.seconds)}, {counted(probe.answer_tokens, 'token')})" if probe.answer_tokens else ""
-    return f"{_name(probe)}: {became}{took}"
+    return f"{_name(probe.role, probe.form)}: {became}{took}"
 
 
-def _lines(found: BackendCheck, *, limited: bool) -> Iterator[str]:
+def _lines(found: BackendCheck) -> Iterator[str]:
     if any(not probe.refused for probe in found.probes):
         yield "key and model: accepted"
     yield f"seed: {'refused' if Lack.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
@@ -138,10 +122,6 @@ def _lines(found: BackendCheck, *, limited: bool) -> Iterator[str]:
     yield f"give: {settings or 'no --set; what works is found by itself'}"
     if found.problems("calls"):
         yield "leave --player-form at react: this player calls no tools"
-    if not limited and (expected := found.expected()) is not None:
-        seconds, cost = expected
-        price = "" if cost is None else f", {dollars(cost)}"
-        yield f"estimate: {counted(found.requests.total(), 'request')} an episode, {duration(seconds)}{price}"
 
 
 def _episode(played: Estimate) -> str:

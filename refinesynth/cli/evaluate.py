@@ -42,11 +42,24 @@ Set = Annotated[
 ]
 
 
-def evaluate(*, python: Python = None, set_: Set = None, **typed: Any) -> None:
+def evaluate(
+    *,
+    python: Python = None,
+    set_: Set = None,
+    compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
+    **typed: Any,
+) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
 
     The same command again keeps what is finished. `refinesynth compare` and `refinesynth view` read the folder.
     """
+    if compat is not None and compat != "agentboard":
+        raise InputError(
+            f"--compat {compat} was removed: environments keep AgentBoard's quirks, so that scores compare with published "
+            "ones. Leave it out"
+        )
+    if compat is not None:
+        notes().print("! --compat is gone and does nothing", soft_wrap=True)
     check_installed("evaluate", "inspect_ai", "numpy")
     board = _Board()
     with ended_within(_ENDS, lambda: notes().print(board.interrupted, soft_wrap=True)) as end:

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.fields import option
 from refinesynth.cli.show import RunOrFile
-from refinesynth.cli.stored import Unreadable, is_run, lines
+from refinesynth.cli.stored import is_run, lines
 from refinesynth.cli.terminal import SafeConsole, notes
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.cli.train import Set
@@ -51,10 +52,10 @@ STANDARD_OUTPUT = "-"
 
 FormatOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--format",
+        "sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.",
         metavar="NAME",
-        help="sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.",
     ),
 ]
 Output = Annotated[
@@ -77,46 +78,37 @@ Model = Annotated[
 ]
 MaskingOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--masking",
+        "How mistakes stay out of training: flag, split or drop. By default the best that the format can say.",
         metavar="HOW",
-        help="How mistakes stay out of training: flag, split or drop. By default the best that the format can say.",
     ),
 ]
-
-
 FormOption = Annotated[
-    Form, typer.Option("--form", help="Turns as ReAct text, or with actions as tool calls; not every format can.")
+    Form, option("--form", "Turns as ReAct text, or with actions as tool calls; not every format can.")
 ]
-Card = Annotated[
-    bool, typer.Option("--card", help="Also write a dataset card, README.md beside FILE; needs --license.")
-]
+Card = Annotated[bool, option("--card", "Also write a dataset card, README.md beside FILE; needs --license.")]
 License = Annotated[
-    str | None, typer.Option("--license", metavar="ID", help="Licence of your data, as the Hub writes it: apache-2.0.")
+    str | None, option("--license", "Licence of your data, as the Hub writes it: apache-2.0.", metavar="ID")
 ]
-Title = Annotated[str | None, typer.Option("--title", help="Title of the card; by default the run's name.")]
+Title = Annotated[str | None, option("--title", "Title of the card; by default the run's name.")]
 Language = Annotated[
     list[str] | None,
-    typer.Option(
-        "--language", metavar="CODE", help="Language of your data for --card: en; may be given several times."
-    ),
+    option("--language", "Language of your data for --card: en; may be given several times.", metavar="CODE"),
 ]
 HeldOut = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--held-out",
+        "Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
         metavar="SHARE",
-        help="Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
     ),
 ]
-Start = Annotated[
-    str,
-    typer.Option("--start", metavar="WHERE", help=f"For --format rl, where plays begin: {START_HELP}"),
-]
+Start = Annotated[str, option("--start", f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")]
 SchemaVersion = Annotated[
-    str | None, typer.Option("--schema-version", metavar="N", help="For --format atif: 1.1 to 1.8, the default.")
+    str | None, option("--schema-version", "For --format atif: 1.1 to 1.8, the default.", metavar="N")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE, and the card, if they are there.")]
+Overwrite = Annotated[bool, option("--overwrite", "Replace FILE, and the card, if they are there.")]
 
 
 def export(
@@ -354,9 +346,10 @@ def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]
         yield from RunFolder.open(source).trajectories(on_spoilt=lambda error: spoilt.setdefault(str(error)))
         return
     for line in lines(source):
-        record = line.read()
-        if isinstance(record, Unreadable):
-            spoilt.setdefault(str(record))
+        try:
+            record = line.read()
+        except InputError as error:
+            spoilt.setdefault(str(error))
             continue
         if isinstance(record, Refused):
             raise InputError(f"line {line.number} of {source} was refused, so it is no trajectory to train on")

@@ -14,6 +14,14 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from refinesynth.option import PANELS, Option
 
+Path = tuple[str, ...]
+"""Names of a setting, those of the models that it is in first."""
+
+
+def option(name: str, help_: str, panel: str | None = None, metavar: str | None = None, **more: Any) -> Any:
+    """Annotation of a parameter that is this option."""
+    return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
+
 
 def options_from(
     model: type[BaseModel], command: Callable[..., None], *, only: Collection[str] | None = None
@@ -26,8 +34,8 @@ def options_from(
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     taken = {each.name for each in own}
     made = [
-        _parameter(name, field, option)
-        for name, field, option in _marked(model)
+        _parameter(name, field, marked)
+        for (*_, name), field, marked in _marked(model)
         if name not in taken and (only is None or name in only)
     ]
     arguments = [each for each in own if not isinstance(_info(each), OptionInfo)]
@@ -46,56 +54,50 @@ def options_from(
 def given(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Typed values by field of `model`, those of nested models in mappings."""
     found: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        if (inside := _model_in(field.annotation)) is not None and _option(field) is None:
-            if within := given(inside, typed):
-                found[name] = within
-        elif typed.get(name) is not None and _option(field) is not None:
-            found[name] = typed[name]
+    for (*within, name), _, _ in _marked(model):
+        if typed.get(name) is not None:
+            inside = found
+            for outer in within:
+                inside = inside.setdefault(outer, {})
+            inside[name] = typed[name]
     return found
 
 
-def typed_names(model: type[BaseModel], typed: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def typed_names(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, str]:
     """Setting (`grounding.transient` for a nested one) to the option by which it was typed."""
-    found: dict[str, str] = {}
-    for name, field in model.model_fields.items():
-        if (option := _option(field)) is not None:
-            if typed.get(name) is not None:
-                found[f"{prefix}{name}"] = (option.names or (flag(name),))[0]
-        elif (inside := _model_in(field.annotation)) is not None:
-            found |= typed_names(inside, typed, f"{prefix}{name}.")
-    return found
+    return {
+        ".".join(path): (marked.names or (flag(path[-1]),))[0]
+        for path, _, marked in _marked(model)
+        if typed.get(path[-1]) is not None
+    }
 
 
 def flag(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def _marked(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Option]]:
+def _marked(model: type[BaseModel], within: tuple[str, ...] = ()) -> Iterator[tuple[Path, FieldInfo, Option]]:
+    """Path, field and mark of each field that is an option."""
     for name, field in model.model_fields.items():
-        if (option := _option(field)) is not None:
-            yield name, field, option
+        if mark := next((each for each in field.metadata if isinstance(each, Option)), None):
+            yield (*within, name), field, mark
         elif (inside := _model_in(field.annotation)) is not None:
-            yield from _marked(inside)
+            yield from _marked(inside, (*within, name))
 
 
-def _option(field: FieldInfo) -> Option | None:
-    return next((each for each in field.metadata if isinstance(each, Option)), None)
-
-
-def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter:
+def _parameter(name: str, field: FieldInfo, marked: Option) -> inspect.Parameter:
     kind = _typed(field.annotation)
-    default = field.default if option.shows_default else None
+    default = field.default if marked.shows_default else None
     described = " ".join((field.description or "").split())
     info = typer.Option(
-        *(option.names or (flag(name),)),
-        metavar=option.metavar,
+        *(marked.names or (flag(name),)),
+        metavar=marked.metavar,
         # In brackets, rich would read a style.
         help=f"{described}{' Repeat it for more.' if kind == list[str] else ''}".replace("[", "\\["),
-        rich_help_panel=option.panel,
+        rich_help_panel=marked.panel,
         show_default=str(default) if isinstance(default, str | int | float) and default is not False else False,
     )
-    absent = inspect.Parameter.empty if option.required else None
+    absent = inspect.Parameter.empty if marked.required else None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=absent, annotation=Annotated[kind | None, info]
     )

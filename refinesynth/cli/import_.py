@@ -1,6 +1,5 @@
 """`refinesynth import`: trajectories of others, and our own exports, into a run folder."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -67,10 +66,8 @@ def import_(
 async def _until_stopped(
     work: Callable[[], Awaitable[SynthesisResult]], interrupt: Interrupt
 ) -> SynthesisResult | None:
-    loop = asyncio.get_running_loop()
     with CancelScope() as scope:
-        # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
-        interrupt.stops(lambda: loop.call_soon_threadsafe(scope.cancel))
+        interrupt.cancels(scope)
         return await work()
     return None
 

@@ -10,8 +10,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from refinesynth.cli.exits import ExitCode
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
 
 EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 """Signals that end a run, with their exit codes."""
@@ -50,6 +54,19 @@ class Interrupt:
         self._stop = stop
         if self.received is not None:
             stop()
+
+    def cancels(self, scope: "CancelScope") -> None:
+        """Cancel `scope`, of the running event loop, when the first signal comes, or soon if it came already."""
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+
+        def stop() -> None:
+            self.heard.set()
+            scope.cancel()
+
+        # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
+        self.stops(lambda: loop.call_soon_threadsafe(stop))
 
     def receive(self, number: int, _frame: FrameType | None = None) -> None:
         """Signal handler: remember the first signal; at the second, end the process at once.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 import typer
 
 from refinesynth.cli.app import Invocation
-from refinesynth.cli.fields import flag, given, typed_names
+from refinesynth.cli.fields import flag, given, option, typed_names
 from refinesynth.cli.plays import PlayOption
 from refinesynth.cli.supervised import supervise
 from refinesynth.cli.terminal import notes
@@ -28,65 +28,43 @@ Personas = Annotated[
 ]
 Fallback = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--fallback",
-        metavar="NAME",
-        help="A second backend, asked while the first is down or cannot be asked any more. --set fallback.SETTING=VALUE "
+        "A second backend, asked while the first is down or cannot be asked any more. --set fallback.SETTING=VALUE "
         "sets it alone.",
-        rich_help_panel=MODEL,
+        MODEL,
+        "NAME",
     ),
 ]
 Fresh = Annotated[
-    bool,
-    typer.Option(
-        "--fresh",
-        help="Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.",
-        rich_help_panel=OUTPUT,
-    ),
+    bool, option("--fresh", "Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.", OUTPUT)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object.", rich_help_panel=OUTPUT)]
+AsJson = Annotated[bool, option("--json", "The report as one JSON object.", OUTPUT)]
 Otel = Annotated[
-    bool,
-    typer.Option(
-        "--otel",
-        help="Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.",
-        rich_help_panel=OUTPUT,
-    ),
+    bool, option("--otel", "Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.", OUTPUT)
 ]
 PresetOption = Annotated[
     Literal["paper"] | None,
-    typer.Option("--preset", help="The paper's procedure; other options override parts of it.", rich_help_panel=INPUT),
+    option("--preset", "The paper's procedure; other options override parts of it.", INPUT),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Settings by name in YAML or JSON; options override them. See --show-config.",
-        rich_help_panel=INPUT,
-    ),
+    option("--config", "Settings by name in YAML or JSON; options override them. See --show-config.", INPUT, "FILE"),
 ]
 ShowConfig = Annotated[
     bool,
-    typer.Option(
-        "--show-config",
-        help="Print every setting, its meaning and its origin, as a file. Runs nothing.",
-        rich_help_panel=ADVANCED,
-    ),
+    option("--show-config", "Print every setting, its meaning and its origin, as a file. Runs nothing.", ADVANCED),
 ]
 DryRun = Annotated[
     bool,
-    typer.Option(
+    option(
         "--dry-run",
-        help="Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.",
-        rich_help_panel=ADVANCED,
+        "Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.",
+        ADVANCED,
     ),
 ]
 Sample = Annotated[
-    int | None,
-    typer.Option(
-        "--sample", min=1, help="With --dry-run: how many personas to play, by default 8.", rich_help_panel=ADVANCED
-    ),
+    int | None, option("--sample", "With --dry-run: how many personas to play, by default 8.", ADVANCED, min=1)
 ]
 
 

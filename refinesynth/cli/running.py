@@ -1,6 +1,5 @@
 """A run from start to report: synthesis under a display, and the end on a signal."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -116,18 +115,11 @@ def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tupl
 async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:
     if interrupt.received is not None:
         return None
-    loop = asyncio.get_running_loop()
     result: _Result | None = None
     failure: BaseException | None = None
     with remarks(display.say), interrupt.insisting():
         async with anyio.create_task_group() as tasks:
-
-            def stop() -> None:
-                interrupt.heard.set()
-                tasks.cancel_scope.cancel()
-
-            # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
-            interrupt.stops(lambda: loop.call_soon_threadsafe(stop))
+            interrupt.cancels(tasks.cancel_scope)
             tasks.start_soon(_tick, display)
             try:
                 result = await work(on_progress=display.update)

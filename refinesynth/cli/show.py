@@ -8,7 +8,7 @@ import typer
 
 from refinesynth.cli import reading
 from refinesynth.cli.fetch import run_here
-from refinesynth.cli.stored import Unreadable, at_random, by_id, file_of, lines
+from refinesynth.cli.stored import at_random, by_id, file_of, lines
 from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
@@ -68,16 +68,12 @@ def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory
     line = at_random(lines(path)) if any_one else next(lines(path), None)
     if line is None:
         raise InputError(f"there is nothing in {str(path)!r}")
-    record = line.read()
-    if isinstance(record, Unreadable):
-        raise InputError(str(record))
-    return [record]
+    return [line.read()]
 
 
 def _all(path: Path) -> Iterator[Trajectory | Refused]:
     for line in lines(path):
-        record = line.read()
-        if isinstance(record, Unreadable):
-            notes().print(str(record), soft_wrap=True)
-        else:
-            yield record
+        try:
+            yield line.read()
+        except InputError as error:
+            notes().print(str(error), soft_wrap=True)

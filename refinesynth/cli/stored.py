@@ -1,7 +1,8 @@
-"""Records of runs, read line by line; a line that cannot be read is a value."""
+"""Records of runs, read line by line."""
 
 import random
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -21,18 +22,6 @@ REFUSED = "rejected.jsonl"
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """A line that is not a record."""
-
-    path: Path
-    number: int
-    problem: str
-
-    def __str__(self) -> str:
-        return f"line {self.number} of {self.path} cannot be read: {self.problem}"
-
-
-@dataclass(frozen=True)
 class Line:
     """One line of a file, not parsed yet."""
 
@@ -40,14 +29,13 @@ class Line:
     number: int
     data: bytes
 
-    def read(self) -> Trajectory | Refused | Unreadable:
-        """Parse the record; its keys show its kind."""
+    def read(self) -> Trajectory | Refused:
+        """Parse the record, whose keys show its kind; raises InputError if it is none."""
         try:
             return _record(self.data)
-        except ValidationError as error:
-            return Unreadable(self.path, self.number, explain(error))
         except ValueError as error:
-            return Unreadable(self.path, self.number, str(error))
+            problem = explain(error) if isinstance(error, ValidationError) else error
+            raise InputError(f"line {self.number} of {self.path} cannot be read: {problem}") from error
 
 
 def is_run(source: Path) -> bool:
@@ -126,11 +114,12 @@ def by_id(lines: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
     needles = {text.encode(errors="replace") for text in (f'"{wanted}"', f'"{start}')}
     found: dict[str, list[Trajectory | Refused]] = {}
     for line in lines:
-        record = line.read() if any(needle in line.data for needle in needles) else None
-        if record is None or isinstance(record, Unreadable):
+        if not any(needle in line.data for needle in needles):
             continue
-        if key(record) == wanted or key(record).startswith(start):
-            found.setdefault(key(record), []).append(record)
+        with suppress(InputError):
+            record = line.read()
+            if key(record) == wanted or key(record).startswith(start):
+                found.setdefault(key(record), []).append(record)
     if wanted in found:
         return found[wanted]
     if not found:

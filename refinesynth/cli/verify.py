@@ -12,9 +12,10 @@ from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.options import chain
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.status import AsJson
-from refinesynth.cli.stored import REFUSED, Unreadable, file_of, is_run, key, lines
+from refinesynth.cli.stored import REFUSED, file_of, is_run, key, lines
 from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.diversity import CURATING
+from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
 from refinesynth.rules import Rule, Violation, rejects
 from refinesynth.rules import verify as verdict_of
@@ -50,10 +51,11 @@ def verify(
     drafts_by, scripts_by = _rules_for(source, rules, script_rules)
     console, count, changes = output(), _Recount(), list[dict[str, Any]]()
     for line in (line for path in files for line in lines(path)):
-        record = line.read()
-        if isinstance(record, Unreadable):
+        try:
+            record = line.read()
+        except InputError as error:
             count.unreadable += 1
-            notes().print(str(record), soft_wrap=True)
+            notes().print(str(error), soft_wrap=True)
             continue
         checked = _checked(record, drafts_by, scripts_by)
         count.add(checked)

@@ -3,10 +3,8 @@
 The rehearsal plays the episode around it, so that each role is asked something real and no answer is needed to go on.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any, cast
 
 import anyio
@@ -40,8 +38,6 @@ MODES = (OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED)
 """From the one that a model is best at to the one that every model has."""
 CALLS = "calls"
 TEXT = "text"
-FORMS = (*(mode.value for mode in MODES), TEXT, CALLS)
-"""Every form of a request."""
 _PERFECT = Rehearsal(Faults.none())
 _RETRIES = 2
 _A_SCRIPT = 8000
@@ -50,7 +46,7 @@ _A_SCRIPT = 8000
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """One request and its result; before it is sent, its bounds."""
+    """One request and its result."""
 
     role: Role
     form: str
@@ -61,12 +57,8 @@ class Probe:
     """True if there was no answer at all."""
     refusal: str | None = None
     """Reason for which the script rules refuse the script in a usable answer."""
-    cost_usd: float | None = None
-    """None where the price is unknown."""
     seconds: float = 0.0
-    """Time that it took; before it is sent, the time after which it is given up, loading of the model left out."""
     answer_tokens: int = 0
-    """Before it is sent, the most, and 0 where only the server knows."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     estimated: bool = False
@@ -86,8 +78,6 @@ class BackendCheck:
     backend: Backend
     probes: list[Probe] = field(default_factory=list[Probe])
     known: Lacks = field(default_factory=Lacks)
-    requests: Counter[Role] = field(default_factory=Counter[Role])
-    """Requests of each role in an episode, as the rehearsal plays it."""
 
     @property
     def lacks(self) -> frozenset[Lack]:
@@ -103,7 +93,7 @@ class BackendCheck:
 
     @property
     def playable(self) -> bool:
-        """Return whether a run can be played with it, as far as it was asked."""
+        """True if a run can be played with it, as far as it was asked."""
         structured = any(self._asked(mode) for mode in MODES)
         return bool(self.probes) and (self.mode is not None or not structured) and not self.problems(TEXT)
 
@@ -117,23 +107,11 @@ class BackendCheck:
             found += (f"max_tokens={_A_SCRIPT}",)
         return found
 
-    def expected(self) -> tuple[float, float | None] | None:
-        """Return seconds and US dollars of an episode, one request after the other; None where a role is missing."""
-        form_of = {probe.role: self.mode if probe.form in MODES else TEXT for probe in self.probes}
-        seconds, cost = 0.0, 0.0
-        for role, count in self.requests.items():
-            seen = [probe for probe in self._asked(form_of.get(role)) if probe.role == role and not probe.problem]
-            if not seen:
-                return None
-            seconds += count * fmean(probe.seconds for probe in seen)
-            cost += count * fmean(float("nan") if probe.cost_usd is None else probe.cost_usd for probe in seen)
-        return (seconds, None if cost != cost else cost) if self.requests else None  # noqa: PLR0124 - nan
-
     def _asked(self, form: str | None) -> list[Probe]:
         return [probe for probe in self.probes if probe.form == form]
 
     def problems(self, form: str) -> list[Probe]:
-        """Reasons why requests in this form gave no usable answer."""
+        """Requests in this form that gave no usable answer."""
         return [probe for probe in self._asked(form) if probe.problem]
 
     def _by_itself(self) -> OutputMode:
@@ -145,59 +123,47 @@ class BackendCheck:
         return next((mode for mode in down if not any(one.refused for one in self.problems(mode))), MODES[-1])
 
 
+OnBegin = Callable[[Role, str, int, int | None], object]
+"""Told of a request before it is sent: role, form, tokens of the prompt, most tokens of the answer or None."""
+
+
 async def check_backend(
     found: BackendCheck,
     persona: Persona,
     *,
     play: str = "live",
     roles: Collection[str] = (),
-    forms: Collection[str] = (),
-    on_begin: Callable[[Probe], object] = lambda _: None,
-    on_probe: Callable[[Probe], object] = lambda _: None,
+    on_begin: OnBegin,
+    on_probe: Callable[[Probe], object],
 ) -> None:
-    """Ask each role's first request in every form, into `found`: in live play 8 requests.
+    """Ask the first request of each role, or of `roles`, in every form, into `found`: in live play 8 requests.
 
-    `roles` and `forms` limit it to some. `on_begin` is told of each request, `on_probe` of its end, but not of those
-    that stop the check.
+    `on_probe` is told of each request's end, but not of those that stop the check.
 
     Raises:
         RunStopped: It cannot be asked at all: key, model, address, quota.
-        ConfigurationError: It needs a key and no variable holds one, or there is no such play, role or form.
+        ConfigurationError: It needs a key and no variable holds one, or there is no such play or role.
     """
     backend, asked_roles = found.backend, find(play).roles(settings_of(play))
-    _refuse_unknown("role", roles, [role.value for role in asked_roles])
-    _refuse_unknown("form", forms, FORMS)
+    known = [role.value for role in asked_roles]
+    if wrong := [role for role in roles if role not in known]:
+        raise ConfigurationError(f"{wrong[0]!r} is no role of this check; give one or more of {', '.join(known)}")
     # What bounds the backend's answers would cut the rehearsal's off, and the roles behind it would not be asked.
     around = backend.model_copy(update={"max_tokens": None})
     patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
-    check = _Check(
-        found,
-        {mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=found.known) for mode in MODES},
-        frozenset(roles or Role),
-        frozenset(forms or FORMS),
-        (await facts_of(backend)).context,
-        on_begin,
-        on_probe,
-    )
+    asked = {mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=found.known) for mode in MODES}
+    check = _Check(found, asked, (await facts_of(backend)).context, on_begin, on_probe)
     try:
         for form in ("react", "tools"):
             settings = settings_of(play, player_form=form)
-            models: dict[Role, Model] = {}
-            for role in asked_roles:
-                models[role] = rehearsed = open_model(around, call=_PERFECT)
-                if form == "react" or role is Role.PLAYER:
-                    models[role] = _Probing(rehearsed, role, check, settings)
-            if form == "react" or Role.PLAYER in models:
+            models: dict[Role, Model] = {role: open_model(around, call=_PERFECT) for role in asked_roles}
+            for role in models if form == "react" else models.keys() & {Role.PLAYER}:
+                if not roles or role in roles:
+                    models[role] = _Probing(models[role], role, check, settings)
+            if any(isinstance(model, _Probing) for model in models.values()):
                 await play_episode(persona, index=0, settings=settings, models=models)
     finally:
-        await close_models(check.asked.values())
-    if not found.probes:
-        raise ConfigurationError("no request of these roles has one of these forms; leave roles or forms out")
-
-
-def _refuse_unknown(kind: str, given: Collection[str], known: Sequence[str]) -> None:
-    if wrong := [name for name in given if name not in known]:
-        raise ConfigurationError(f"{wrong[0]!r} is no {kind} of this check; give one or more of {', '.join(known)}")
+        await close_models(asked.values())
 
 
 @dataclass(frozen=True)
@@ -206,10 +172,8 @@ class _Check:
 
     found: BackendCheck
     asked: Mapping[OutputMode, Model]
-    roles: frozenset[str]
-    forms: frozenset[str]
     context: int | None
-    on_begin: Callable[[Probe], object]
+    on_begin: OnBegin
     on_probe: Callable[[Probe], object]
 
 
@@ -221,7 +185,7 @@ class _Probing(WrapperModel):
         self._role = role
         self._check = check
         self._episode = settings
-        self._first = role in check.roles
+        self._first = True
 
     async def request(
         self,
@@ -230,40 +194,39 @@ class _Probing(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """The rehearsal's answer."""
-        check = self._check
-        if self._episode.player_form == "react":
-            check.found.requests[self._role] += 1
         if self._first:
             self._first = False
-            stopped: RunStopped | None = None
-            held = list[Probe]()
-            session = Session(id="check", seed=0, bounded=frozenset(Role))
-            with charged_to(Account(session, self._role.value)):
-                for form, model in self._forms(model_request_parameters):
-                    try:
-                        probe = await self._probe(form, model, messages, model_settings, model_request_parameters)
-                    except RunStopped as error:
-                        stopped = stopped or error
-                        probe = Probe(role=self._role, form=form, problem=str(error), refused=True)
-                    check.found.probes.append(probe)
-                    # One that may be the reason to stop waits, so that it is not said twice.
-                    if stopped is None:
-                        check.on_probe(probe)
-                    else:
-                        held.append(probe)
-            # A server that answers anything at all is there; over some forms it may break.
-            if stopped is not None and all(probe.refused for probe in check.found.probes):
-                raise stopped
-            for probe in held:
-                check.on_probe(probe)
+            await self._ask(messages, model_settings, model_request_parameters)
         return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
-    def _forms(self, parameters: ModelRequestParameters) -> Sequence[tuple[str, Model]]:
-        asked, wanted = self._check.asked, self._check.forms
-        found = [(CALLS if parameters.function_tools else TEXT, asked[OutputMode.TOOL])]
+    async def _ask(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> None:
+        check, asked = self._check, self._check.asked
+        forms = {CALLS if parameters.function_tools else TEXT: asked[OutputMode.TOOL]}
         if parameters.output_object is not None:
-            found = [(mode.value, model) for mode, model in asked.items()]
-        return [(form, model) for form, model in found if form in wanted]
+            forms = {mode.value: model for mode, model in asked.items()}
+        stopped: RunStopped | None = None
+        held = list[Probe]()
+        session = Session(id="check", seed=0, bounded=frozenset(Role))
+        with charged_to(Account(session, self._role.value)):
+            for form, model in forms.items():
+                try:
+                    probe = await self._probe(form, model, messages, settings, parameters)
+                except RunStopped as error:
+                    stopped = stopped or error
+                    probe = Probe(role=self._role, form=form, problem=str(error), refused=True)
+                check.found.probes.append(probe)
+                # One that may be the reason to stop waits, so that it is not said twice.
+                if stopped is None:
+                    check.on_probe(probe)
+                else:
+                    held.append(probe)
+        # A server that answers anything at all is there; over some forms it may break.
+        if stopped is not None and all(probe.refused for probe in check.found.probes):
+            raise stopped
+        for probe in held:
+            check.on_probe(probe)
 
     async def _probe(
         self,
@@ -276,10 +239,7 @@ class _Probing(WrapperModel):
         backend, role = self._check.found.backend, self._role
         prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
         left = None if self._check.context is None else max(self._check.context - prompt, 0)
-        most = bound_of(role, backend) or left
-        self._check.on_begin(
-            Probe(role=role, form=form, prompt_tokens=prompt, answer_tokens=most or 0, seconds=backend.timeout)
-        )
+        self._check.on_begin(role, form, prompt, bound_of(role, backend) or left)
         began = anyio.current_time()
         with deadline(backend.timeout) as limit:
             try:
@@ -303,7 +263,6 @@ class _Probing(WrapperModel):
             problem=problem,
             refusal=refusal,
             seconds=anyio.current_time() - began,
-            cost_usd=None if usage.cost is None else float(usage.cost),
             answer_tokens=usage.output_tokens,
             prompt_tokens=usage.input_tokens,
             cached_tokens=usage.cache_read_tokens,

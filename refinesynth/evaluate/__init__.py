@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refinesynth.evaluate.comparing.cells import Comparison
@@ -64,7 +64,6 @@ def evaluate(
     reflexion: int = 0,
     steps: int | None = None,
     shots: int = 0,
-    compat: Literal["agentboard", "repaired"] = "agentboard",
     environments: int = 0,
     pythons: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -91,7 +90,6 @@ def evaluate(
         reflexion: Attempts at an instance at most, with a reflection after each that failed.
         steps: Actions of an attempt at most; by default the benchmark's, mostly 30.
         shots: Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes).
-        compat: agentboard keeps its quirks, so that scores compare with published ones; repaired does not.
         environments: Processes of each benchmark at most; by default as memory allows, up to 16.
         pythons: Benchmark to the interpreter that has its package; this one where none is named.
         settings: Settings of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as

@@ -174,14 +174,10 @@ def _opening(start: Start, notes: list[str], example: str) -> Iterator[ChatMessa
 def player(
     pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, reflexion: int = 0, shots: int = 0
 ) -> Solver:
-    """Play each sample's instance.
+    """Play each sample's instance, in `instances` by the sample's id, with the settings of `TaskSettings`.
 
-    Args:
-        pool: Processes of the environment.
-        instances: By id, which is that of the sample.
-        steps: Most actions of an attempt.
-        reflexion: Most attempts; after a failed one the model writes a note for the next (Shinn et al., 2023). Controls have one.
-        shots: 1 puts a worked example into the first message, except for controls.
+    `reflexion` is that of Shinn et al., 2023: the model writes a note for the next attempt. Controls have one attempt
+    and no worked example.
     """
     solved: dict[str, str] = {}
 

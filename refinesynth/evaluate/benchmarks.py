@@ -8,7 +8,7 @@ from pathlib import Path
 from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.published import HELD_OUT
-from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Compat, Instance, Source
+from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Instance, Source
 
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes", "recovery")
 
@@ -24,13 +24,11 @@ TABLE = Table(
 """Entry points: `mine = "my_package.mine:BENCHMARK"`, a `Benchmark` of that name."""
 
 
-def read_instances(
-    name: str, *, data: Path | None = None, argument: str = "", compat: Compat = "agentboard"
-) -> Sequence[Instance]:
+def read_instances(name: str, *, data: Path | None = None, argument: str = "") -> Sequence[Instance]:
     """All instances of a benchmark in their fixed order; raises InputError if it is unknown or its data unusable."""
     benchmark = find(name)
     try:
-        found = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument, compat)))
+        found = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument)))
         json.dumps([one.data for one in found])
     except BadInstance as error:
         raise InputError(str(error)) from error

@@ -42,16 +42,9 @@ class Progress:
 
 
 def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = lambda _: None) -> list[EvalLog]:
-    """Evaluate and return the headers of the logs.
+    """Evaluate and return the headers of the logs; raises what `refinesynth.evaluate.evaluate` raises.
 
-    The same call again keeps finished samples and repeats failed ones. Not async: Inspect runs its own event loops.
-    `on_progress` is called before the first episode and after each.
-
-    Raises:
-        InputError: An option cannot be used; nothing was played.
-        RunFolderError: Another evaluation uses the folder.
-        StorageError: The folder cannot be written.
-        KeyboardInterrupt: It was interrupted; finished episodes are kept.
+    The same call again keeps finished samples and repeats failed ones.
     """
     # Inspect says there which hooks it has, and at the end that all is well, also where it was interrupted.
     console = rich.get_console()

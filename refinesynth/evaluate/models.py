@@ -64,11 +64,7 @@ class OwnBackend(ModelAPI):
         budget: str | None = None,
         **settings: Any,
     ) -> None:
-        """Resolve the backend without opening it.
-
-        Raises:
-            ConfigurationError: No such backend or setting.
-        """
+        """Resolve the backend without opening it; raises ConfigurationError for an unknown backend or setting."""
         if api_key is not None:
             raise ConfigurationError("an API key is given as an argument; name its variable instead: api_key_env=NAME")
         super().__init__(model_name, base_url, None, [], config or GenerateConfig())
@@ -180,16 +176,10 @@ INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-
 
 
 def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], budget: str | None = None) -> Model:
-    """Open a model.
+    """Open the model of `Evaluation.model`, with settings of `Backend` or of Inspect's provider.
 
-    Args:
-        name: A folder with weights, a GGUF file, a control, `hf/NAME`, `vllm/NAME` (a running server) or a backend.
-        temperature: 0 is greedy, which transformers needs as a setting.
-        settings: Settings of `Backend` or of Inspect's provider.
-        budget: `5usd`, `2Mtok`; for our backends.
-
-    Raises:
-        InputError: There is no such model, or it cannot be opened.
+    The temperature 0 is greedy, which transformers needs as a setting. Raises InputError: There is no such model, or it
+    cannot be opened.
     """
     bare = name.removeprefix(f"{agent.PROVIDER}/")
     local = Path(name)

@@ -20,12 +20,14 @@ from typing import IO, Any, TypeVar, cast
 
 from anyio import to_thread
 from inspect_ai.util import concurrency
+from pydantic import TypeAdapter
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.environments.environment import Action, Benchmark, Compat, Exchange, Instance, Start, Step
+from refinesynth.evaluate.environments.environment import Benchmark, Instance, Start, Step
 from refinesynth.evaluate.environments.worker import Served
 
 T = TypeVar("T")
+_START = TypeAdapter(Start)
 
 MOST = 16
 """Most processes of one benchmark."""
@@ -43,9 +45,9 @@ class EnvironmentFault(Exception):
 
 
 class EnvironmentProcess:
-    def __init__(self, benchmark: Benchmark, *, compat: Compat, perturb: str, python: str | None) -> None:
+    def __init__(self, benchmark: Benchmark, *, perturb: str = "", python: str | None = None) -> None:
         """Start the process without waiting for its imports; raises InputError for an unusable interpreter."""
-        self._describe(benchmark, compat, perturb)
+        self._describe(benchmark, perturb)
         command = [python or sys.executable, "-m", "refinesynth.evaluate.environments.worker"]
         # An environment of the user's own may be found on a path that only this process has.
         paths = [_PACKAGE_PARENT, *(sys.path if python is None else [os.environ.get("PYTHONPATH", "")])]
@@ -74,12 +76,12 @@ class EnvironmentProcess:
         self._buffer = bytearray()
         self._ends = 0.0
 
-    def _describe(self, benchmark: Benchmark, compat: Compat, perturb: str) -> None:
+    def _describe(self, benchmark: Benchmark, perturb: str) -> None:
         self.benchmark = benchmark
         self.episodes = 0
         self.solves = False
         """True if the environment has `solution()`; known once it was opened."""
-        self._opening = {"do": "open", "environment": benchmark.environment, "compat": compat, "perturb": perturb}
+        self._opening = {"do": "open", "environment": benchmark.environment, "perturb": perturb}
         self._opened = False
 
     @property
@@ -87,12 +89,7 @@ class EnvironmentProcess:
         return self._process.pid
 
     def open(self) -> None:
-        """Import the environment's package, once.
-
-        Raises:
-            InputError: The package is missing, or the environment cannot be made.
-            EnvironmentFault: The process died or did not answer in time.
-        """
+        """Import the environment's package, once; raises InputError if it is missing or makes no environment."""
         if not self._opened:
             self.solves = bool(self._ask(self._opening, self.benchmark.reset_seconds)["solves"])
             self._opened = True
@@ -101,13 +98,8 @@ class EnvironmentProcess:
         """Begin an episode; raises what `open` raises, and InputError for an unusable instance."""
         self.open()
         self.episodes += 1
-        found = self._ask({"do": "reset", "instance": asdict(instance)}, self.benchmark.reset_seconds)["start"]
-        actions = tuple(
-            Action(one["name"], one["description"], {key: tuple(all_) for key, all_ in one["parameters"].items()})
-            for one in found["actions"]
-        )
-        history = tuple(Exchange(**one) for one in found["history"])
-        return Start(found["observation"], found["goal"], actions, found["introduction"], history)
+        answer = self._ask({"do": "reset", "instance": asdict(instance)}, self.benchmark.reset_seconds)
+        return _START.validate_python(answer["start"])
 
     def step(self, action: str) -> Step:
         """Take one action; raises EnvironmentFault."""
@@ -199,8 +191,8 @@ class EnvironmentProcess:
 class EnvironmentHere(EnvironmentProcess):
     """An environment in this process, without limits of time and memory."""
 
-    def __init__(self, benchmark: Benchmark, *, compat: Compat, perturb: str) -> None:
-        self._describe(benchmark, compat, perturb)
+    def __init__(self, benchmark: Benchmark, *, perturb: str) -> None:
+        self._describe(benchmark, perturb)
         self._served = Served()
 
     def resident_mb(self) -> float:
@@ -230,7 +222,6 @@ class EnvironmentPool:
     """Processes of one benchmark, kept for the next episode."""
 
     benchmark: Benchmark
-    compat: Compat = "agentboard"
     perturb: str = ""
     python: str | None = None
     """Interpreter with the environment's package; None for this one."""
@@ -273,8 +264,8 @@ class EnvironmentPool:
         if self._idle:
             return self._idle.pop()
         if self.benchmark.in_process and self.python is None:
-            return EnvironmentHere(self.benchmark, compat=self.compat, perturb=self.perturb)
-        return EnvironmentProcess(self.benchmark, compat=self.compat, perturb=self.perturb, python=self.python)
+            return EnvironmentHere(self.benchmark, perturb=self.perturb)
+        return EnvironmentProcess(self.benchmark, perturb=self.perturb, python=self.python)
 
     def put_back(self, process: EnvironmentProcess) -> None:
         """Keep the process, or end it if it has leaked memory or played enough episodes."""

@@ -204,14 +204,6 @@ _LONGEST_ID: Final = 80
 
 
 @dataclass(frozen=True)
-class Progress:
-    done: int
-    of: int
-    samples: int
-    """Records in logs so far."""
-
-
-@dataclass(frozen=True)
 class _Part:
     kind: type[Trajectory] | type[Refused]
     number: int
@@ -231,8 +223,10 @@ class _Part:
         return f"{self.name}-{self.number:04}-{digest.hexdigest()}.eval"
 
 
-def write_logs(path: Path, tell: Callable[[Progress], None] = lambda _: None) -> Path:
+def write_logs(path: Path, tell: Callable[[int], object] = lambda _: None) -> Path:
     """Write the parts that have no log yet, up to what the journal counts, and return the folder.
+
+    `tell` is called with the number of records that are in logs.
 
     Raises:
         RunFolderError: There is no run, a line is not a run's, or another process writes these logs.
@@ -251,14 +245,13 @@ def write_logs(path: Path, tell: Callable[[Progress], None] = lambda _: None) ->
     folder.mkdir(exist_ok=True)
     with FolderLock(folder, ".lock", work="view", names_holder=False):
         wanted: set[str] = set()
-        done = samples = 0
+        records = 0
         for part in _parts(run, ends):
             wanted.add(part.file)
             if not (folder / part.file).exists():
                 write_eval_log(_log(run, part), str(folder / part.file))
-            done += sum(map(len, part.lines)) + len(part.lines)
-            samples += len(part.lines)
-            tell(Progress(done, sum(ends.values()), samples))
+            records += len(part.lines)
+            tell(records)
         for old in folder.iterdir():
             if _OURS.fullmatch(old.name) and old.name not in wanted:
                 old.unlink(missing_ok=True)

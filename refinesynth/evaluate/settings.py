@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Compat
-from refinesynth.option import ADVANCED, INPUT, LIMITS, MACHINES, MODEL, OUTPUT, PLAY, Option
+from refinesynth.option import INPUT, LIMITS, MACHINES, MODEL, OUTPUT, PLAY, Option
 
 FromOne = Annotated[int, Field(ge=1)]
 
@@ -23,8 +23,8 @@ class TaskSettings(BaseModel):
     """Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from."""
     argument: str = ""
     """Text behind the benchmark's name: `runs/held-out` of `worlds:runs/held-out`."""
-    compat: Annotated[Compat, Option(ADVANCED)] = "agentboard"
-    """agentboard keeps its quirks, so that scores compare with published ones; repaired does not."""
+    compat: Compat = "agentboard"
+    """AgentBoard's wording and scoring with its quirks, so that scores compare with published ones; the only ones."""
     perturb: Annotated[str, Option(PLAY, "P1..P5", shows_default=False)] = ""
     """The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5."""
     reflexion: Annotated[int, Field(ge=0), Option(PLAY, "N")] = 0

@@ -51,7 +51,7 @@ MAX_TOKENS = 1_024
 
 def _checked_pool(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
     """Pool of a task that Inspect makes, closed at the end of the process."""
-    pool = EnvironmentPool(benchmark, options.compat, options.perturb)
+    pool = EnvironmentPool(benchmark, options.perturb)
     pool.check(solves=bool(options.shots))
     return pool
 
@@ -69,7 +69,7 @@ def placed(environments: int, pythons: Mapping[str, str]) -> Generator[list[Envi
 
     def opened(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
         python = pythons.get(benchmark.name)
-        pools.append(EnvironmentPool(benchmark, options.compat, options.perturb, python, environments))
+        pools.append(EnvironmentPool(benchmark, options.perturb, python, environments))
         return pools[-1]
 
     token = _pool_of.set(opened)
@@ -89,7 +89,7 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     """Task of a benchmark with its pool, of which one process is opened unless within `placed`; raises InputError."""
     benchmark = find(name)
     _check(benchmark, options)
-    found = read_instances(name, data=options.data, argument=options.argument, compat=options.compat)
+    found = read_instances(name, data=options.data, argument=options.argument)
     instances = {instance.id: instance for instance in found}
     steps = options.steps or benchmark.steps
     pool = _pool_of.get()(benchmark, options)

@@ -120,20 +120,18 @@ _SPLIT = "One record per correct turn; only its last message is marked for train
 
 
 def _flagged(how: str) -> Mapping[Masking, str]:
-    return MappingProxyType({Masking.FLAG: how, Masking.SPLIT: f"{_SPLIT} {how}", Masking.DROP: f"{_DROP} {how}"})
+    return {Masking.FLAG: how, Masking.SPLIT: f"{_SPLIT} {how}", Masking.DROP: f"{_DROP} {how}"}
 
 
 _ALL: tuple[Format, ...] = (
     ChatFormat(
         "sharegpt",
         "LLaMA-Factory, classic",
-        MappingProxyType(
-            {
-                Masking.SPLIT: "This format has no flag per message, so there is one record per correct turn. Set "
-                "`mask_history: true` in LLaMA-Factory's training file, or history, mistakes included, is trained on.",
-                Masking.DROP: f"This format has no flag per message. {_DROP} Leave `mask_history` false.",
-            }
-        ),
+        {
+            Masking.SPLIT: "This format has no flag per message, so there is one record per correct turn. Set "
+            "`mask_history: true` in LLaMA-Factory's training file, or history, mistakes included, is trained on.",
+            Masking.DROP: f"This format has no flag per message. {_DROP} Leave `mask_history` false.",
+        },
         shapes.sharegpt,
     ),
     ChatFormat(
@@ -163,9 +161,7 @@ _ALL: tuple[Format, ...] = (
     ChatFormat(
         "trl-split",
         "TRL, any template",
-        MappingProxyType(
-            {Masking.SPLIT: "One prompt and completion per correct turn; TRL trains on completions only."}
-        ),
+        {Masking.SPLIT: "One prompt and completion per correct turn; TRL trains on completions only."},
         shapes.prompt_completion,
         takes_calls=True,
     ),
@@ -210,12 +206,10 @@ _ALL: tuple[Format, ...] = (
     ChatFormat(
         "prime-rl",
         "prime-rl's SFT",
-        MappingProxyType(
-            {
-                Masking.DROP: "prime-rl trains on every message of the assistant, those of a prompt too, so no mistake "
-                f"can stay in the context. {_DROP}"
-            }
-        ),
+        {
+            Masking.DROP: "prime-rl trains on every message of the assistant, those of a prompt too, so no mistake "
+            f"can stay in the context. {_DROP}"
+        },
         shapes.plain,
         takes_calls=True,
     ),

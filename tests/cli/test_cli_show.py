@@ -11,7 +11,6 @@ from test_cli_printable import is_inert, nasty
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.cli.stored import at_random, lines
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
 from refinesynth.rules.repairs import Mark, Mistake, Refinement, Unanswered, marks
@@ -106,12 +105,6 @@ def test_a_random_one_is_one_of_them(folder: Path) -> None:
     assert seen == {"000000-aaaaaaaa", "000003-abcd1234", "000012-abcd5678"}
 
 
-def test_every_line_can_be_drawn_and_none_of_nothing(folder: Path) -> None:
-    drawn = {line.number for _ in range(60) if (line := at_random(lines(folder / "trajectories.jsonl"))) is not None}
-    assert drawn == {1, 2, 3}
-    assert at_random([]) is None
-
-
 def test_the_list_has_one_line_each(folder: Path) -> None:
     result = show(folder, "--list")
     assert result.stdout.splitlines()[1] == "000003-abcd1234  10 turns, 2 mistakes: Put the mug on the table."
@@ -171,11 +164,6 @@ def test_paper_has_the_papers_keys(folder: Path) -> None:
         "Thought": "The mug is on the shelf.",
         "Action": "take mug from shelf",
     }
-
-
-def test_a_file_is_read_like_a_run(folder: Path) -> None:
-    assert show(folder / "trajectories.jsonl", "--list").stdout == show(folder, "--list").stdout
-    assert show(folder / "rejected.jsonl", "--list").stdout == show(folder, "--refused").stdout
 
 
 @pytest.mark.parametrize(
@@ -296,9 +284,3 @@ def test_what_answers_nothing_in_an_executed_world_is_shown_as_unanswered(tmp_pa
     text = unwrapped(show(folder).stdout)
     assert "1 mistake · 0 answered · 1 unanswered" in text
     assert "> look ! turn 1 stays unanswered" in text
-
-
-def test_marks_agree_with_the_trajectory() -> None:
-    trajectory = a_trajectory()
-    mistakes = [at for at, mark in marks(trajectory.draft()).items() if isinstance(mark, Mistake)]
-    assert tuple(mistakes) == trajectory.mistakes()

@@ -10,7 +10,6 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Instance,
     Source,
     Start,
@@ -25,8 +24,8 @@ class Chaos:
     `leak`; with a file `once`, only as long as that file is there. With `changes` it is another one in each process.
     """
 
-    def __init__(self, *, compat: Compat) -> None:
-        self.compat = compat
+    def __init__(self, *, compat: str) -> None:  # as environments of earlier versions have it
+        assert compat == "agentboard"
         self._data: dict[str, Any] = {}
         self._count = 0
         self._turn = 0

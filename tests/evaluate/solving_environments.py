@@ -56,7 +56,7 @@ class SolvingPddl(pddl.Pddl):
         found = plan(*self._files, fits=pddl.BENCHMARK.steps)
         if found is None:
             return None
-        return [sentence(name, objects, repaired=self._repaired).strip() for name, *objects in found]
+        return [sentence(name, objects).strip() for name, *objects in found]
 
 
 class SolvingScienceWorld(ScienceWorld):

@@ -31,7 +31,7 @@ def games(evaluation_data: Path) -> Games:
 @pytest.fixture(scope="module")
 def household() -> Iterator[AlfWorld]:
     pytest.importorskip("alfworld", reason="pip install 'refinesynth[alfworld]'")
-    environment = AlfWorld(compat="agentboard")
+    environment = AlfWorld()
     yield environment
     environment.close()
 
@@ -100,20 +100,13 @@ def test_put_is_understood_in_three_wordings_and_move_is_not(games: Games, house
         household.step("take mug 1 from countertop 2")
 
 
-def test_quirks_of_agentboard_are_repaired_on_demand(games: Games, household: AlfWorld):
-    repaired = AlfWorld(compat="repaired")
-    said: list[str] = []
-    progress: list[list[float]] = []
-    for environment, toggles in ((household, True), (repaired, False)):
-        start = environment.reset(games[BESIDE])
-        assert ("toggle {obj}" in [action.name for action in start.actions]) is toggles
-        go, take, *more = [str(action) for action in environment.solution() or ()]
-        steps = [environment.step(action) for action in (go, take, "look", *more)]
-        said.append(steps[2].observation)
-        progress.append([step.progress for step in steps])
-    assert said[0] == "On the coffeemachine 1, you see nothing.", "what was seen on arrival"
-    assert said[1].startswith("You are facing the "), "the game's own words"
-    assert progress == [[0.0, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 1.0], [0.0, 2 / 3, 2 / 3, 2 / 3, 2 / 3, 1.0]]
+def test_quirks_of_agentboard(games: Games, household: AlfWorld):
+    start = household.reset(games[BESIDE])
+    assert "toggle {obj}" in [action.name for action in start.actions]
+    go, take, *more = [str(action) for action in household.solution() or ()]
+    steps = [household.step(action) for action in (go, take, "look", *more)]
+    assert steps[2].observation == "On the coffeemachine 1, you see nothing.", "what was seen on arrival"
+    assert [step.progress for step in steps] == [0.0, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +155,7 @@ def test_no_action_raises_or_hangs(action: str, at_the_start: AlfWorld):
 @pytest.fixture(scope="module")
 def at_the_start(games: Games) -> AlfWorld:
     pytest.importorskip("alfworld", reason="pip install 'refinesynth[alfworld]'")
-    environment = AlfWorld(compat="agentboard")
+    environment = AlfWorld()
     environment.reset(_one(games, CLEAN))
     return environment
 

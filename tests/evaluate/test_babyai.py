@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from solving_environments import SolvingBabyAI as BabyAI
 
 from refinesynth.evaluate.environments.babyai import BENCHMARK
-from refinesynth.evaluate.environments.environment import CHECK, BadInstance, Compat, Instance, Source, Start, Step
+from refinesynth.evaluate.environments.environment import CHECK, BadInstance, Instance, Source, Start, Step
 
 pytest.importorskip("minigrid", reason="pip install 'refinesynth[babyai]'")
 
@@ -29,19 +28,9 @@ def levels(evaluation_data: Path) -> Levels:
     return {one.id: one for one in BENCHMARK.instances(Source(evaluation_data))}
 
 
-@pytest.fixture(scope="module", params=get_args(Compat))
-def either(request: pytest.FixtureRequest) -> BabyAI:
-    return BabyAI(compat=request.param)
-
-
 @pytest.fixture(scope="module")
 def agentboard() -> BabyAI:
-    return BabyAI(compat="agentboard")
-
-
-@pytest.fixture(scope="module")
-def repaired() -> BabyAI:
-    return BabyAI(compat="repaired")
+    return BabyAI()
 
 
 def _play(environment: BabyAI, level: Instance, *actions: str) -> list[Step]:
@@ -49,15 +38,9 @@ def _play(environment: BabyAI, level: Instance, *actions: str) -> list[Step]:
     return [environment.step(action) for action in actions]
 
 
-def _solve(environment: BabyAI, level: Instance) -> Step:
-    environment.reset(level)
-    found = environment.solution() or ()
-    return _play(environment, level, *found)[-1]
-
-
-def test_112_levels_begin_exactly_as_their_labels_say(levels: Levels, either: BabyAI, evaluation_data: Path):
+def test_112_levels_begin_exactly_as_their_labels_say(levels: Levels, agentboard: BabyAI, evaluation_data: Path):
     rows = [json.loads(line) for line in (evaluation_data / "babyai" / "test.jsonl").read_text("utf-8").splitlines()]
-    starts: list[Start] = [either.reset(level) for level in levels.values()]
+    starts: list[Start] = [agentboard.reset(level) for level in levels.values()]
     assert len(starts) == 112
     assert [start.observation for start in starts] == [row["additional_info"]["init_obs"] for row in rows]
     assert [_plain(start.goal) for start in starts] == [_plain(row["goal"]) for row in rows]
@@ -92,60 +75,40 @@ def test_a_level_reads_as_agentboards(levels: Levels, agentboard: BabyAI):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [RED_DOOR, TWO_DOORS, "GoToObjS6-1235", "KeyCorridorS6R3-1236", "UnlockToUnlock-1234"])
-def test_the_search_solves_levels_and_leaves_them_as_they_were(name: str, levels: Levels, either: BabyAI):
-    start = either.reset(levels[name])
-    found = either.solution() or ()
+def test_the_search_solves_levels_and_leaves_them_as_they_were(name: str, levels: Levels, agentboard: BabyAI):
+    start = agentboard.reset(levels[name])
+    found = agentboard.solution() or ()
     assert 0 < len(found) <= BENCHMARK.steps
-    begins = either.valid_actions()
-    assert either.reset(levels[name]) == start
-    assert either.valid_actions() == begins
-    steps = [either.step(action) for action in found]
+    begins = agentboard.valid_actions()
+    assert agentboard.reset(levels[name]) == start
+    assert agentboard.valid_actions() == begins
+    steps = [agentboard.step(action) for action in found]
     assert steps[-1].success
     assert not any(step.refused or step.done for step in steps[:-1])
 
 
-def test_pick_up_is_taken_as_pickup_and_only_repaired_in_both_spellings(
-    levels: Levels, agentboard: BabyAI, repaired: BabyAI
-):
-    level = levels["PickupLoc-1235"]
-    for environment, verb in ((agentboard, "pickup"), (repaired, "pick up")):
-        assert "pick up {obj} {id}" in [action.name for action in environment.reset(level).actions]
-        assert f"{verb} purple box 1" in environment.valid_actions()
-        assert _play(environment, level, "PICKUP purple box 1 ")[0].success
-    assert _play(agentboard, level, "pick up purple box 1")[0].refused
-    assert _play(repaired, level, "pick up purple box 1")[0].success
-
-
-def test_any_text_with_check_lists_actions_unless_repaired(levels: Levels, agentboard: BabyAI, repaired: BabyAI):
-    said = "I would like to check the door"
-    assert _play(agentboard, levels[BALL], said)[0].observation.startswith("You can take the following actions: turn")
-    assert _play(repaired, levels[BALL], said)[0].refused
-    assert not _play(repaired, levels[BALL], CHECK)[0].refused
-
-
-def test_opening_and_walking_on_counts_only_when_repaired(levels: Levels, agentboard: BabyAI, repaired: BabyAI):
-    action = "toggle and go through red closed door 1"
-    assert not _play(agentboard, levels[RED_DOOR], action)[0].done
-    assert _play(repaired, levels[RED_DOOR], action)[0].success
-
-
-def test_order_is_told_and_kept_only_when_repaired(levels: Levels, agentboard: BabyAI, repaired: BabyAI):
-    wrong_first = ("go to blue closed door 1", "toggle")
+def test_quirks_of_agentboard(levels: Levels, agentboard: BabyAI):
+    box = levels["PickupLoc-1235"]
+    assert "pick up {obj} {id}" in [action.name for action in agentboard.reset(box).actions]
+    assert "pickup purple box 1" in agentboard.valid_actions()
+    assert _play(agentboard, box, "PICKUP purple box 1 ")[0].success
+    assert _play(agentboard, box, "pick up purple box 1")[0].refused
+    assert not _play(agentboard, box, "go to green ball 1")[0].refused, "a path beyond the field of view"
+    checked = _play(agentboard, levels[BALL], "I would like to check the door")[0]
+    assert checked.observation.startswith("You can take the following actions: turn")
+    assert not _play(agentboard, levels[RED_DOOR], "toggle and go through red closed door 1")[0].done
     assert agentboard.reset(levels[TWO_DOORS]).goal == "open the blue door and open the red door"
+    wrong_first = ("go to blue closed door 1", "toggle")
     assert not _play(agentboard, levels[TWO_DOORS], *wrong_first)[-1].done, "its end is cancelled"
-    assert _solve(agentboard, levels[TWO_DOORS]).success, "in either order"
-    assert repaired.reset(levels[TWO_DOORS]).goal == "open the blue door after you open the red door"
-    lost = _play(repaired, levels[TWO_DOORS], *wrong_first)[-1]
-    assert (lost.done, lost.success) == (True, False)
-    assert _solve(repaired, levels[TWO_DOORS]).success
+    agentboard.reset(levels[TWO_DOORS])
+    assert _play(agentboard, levels[TWO_DOORS], *(agentboard.solution() or ()))[-1].success, "in either order"
 
 
-def test_one_subgoal_counts_a_step_unless_repaired(levels: Levels, agentboard: BabyAI, repaired: BabyAI):
+def test_one_subgoal_counts_a_step(levels: Levels, agentboard: BabyAI):
     level = levels["UnlockToUnlock-1234"]
     shown = Instance("", {**level.data, "subgoals": [["The room", "walls around", "never shown"]]})
-    for environment, first in ((agentboard, 1 / 3), (repaired, 2 / 3)):
-        steps = _play(environment, shown, "turn left", "turn right", "turn left")
-        assert [step.progress for step in steps] == [first, 2 / 3, 2 / 3]
+    steps = _play(agentboard, shown, "turn left", "turn right", "turn left")
+    assert [step.progress for step in steps] == [1 / 3, 2 / 3, 2 / 3]
 
 
 def test_ways_of_subgoals_are_alternatives_place_by_place(levels: Levels, agentboard: BabyAI):
@@ -155,39 +118,29 @@ def test_ways_of_subgoals_are_alternatives_place_by_place(levels: Levels, agentb
     assert ways == [["The room", "never"], ["never", "walls"]], "the instance is left as it is"
 
 
-def test_only_agentboards_paths_lead_beyond_the_field_of_view(levels: Levels, agentboard: BabyAI, repaired: BabyAI):
-    level = levels["PickupLoc-1235"]
-    assert not _play(agentboard, level, "go to green ball 1")[0].refused
-    said = _play(repaired, level, "go to green ball 1")[0]
-    assert (said.refused, said.observation) == (
-        True,
-        "You cannot go to green ball 1, as there is no path leading to it.",
-    )
-
-
 @pytest.mark.long
 @settings(max_examples=40)
 @given(seed=st.integers(0, 111), texts=st.lists(st.one_of(st.text(), st.lists(st.sampled_from(WORDS)).map(" ".join))))
 def test_any_text_is_an_action_and_a_refused_one_changes_nothing(
-    seed: int, texts: Sequence[str], levels: Levels, either: BabyAI
+    seed: int, texts: Sequence[str], levels: Levels, agentboard: BabyAI
 ):
-    either.reset(list(levels.values())[seed])
+    agentboard.reset(list(levels.values())[seed])
     random, progress = Random(seed), 0.0
     for text in texts:
-        before = either.valid_actions()
-        step = either.step(text)
+        before = agentboard.valid_actions()
+        step = agentboard.step(text)
         assert progress <= step.progress <= 1
-        assert not step.refused or either.valid_actions() == before
+        assert not step.refused or agentboard.valid_actions() == before
         progress = step.progress
-        step = either.step(random.choice(either.valid_actions()))
+        step = agentboard.step(random.choice(agentboard.valid_actions()))
         assert progress <= step.progress <= 1
         assert not step.refused
         progress = step.progress
 
 
 @pytest.mark.parametrize("text", ["go to " * 50_000, "\ud800", "\0", "check" * 50_000, "pickup" + " " * 100_000])
-def test_long_and_odd_texts_are_read_at_once(text: str, levels: Levels, either: BabyAI):
-    assert len(_play(either, levels[BALL], text)[0].observation) < 2_000
+def test_long_and_odd_texts_are_read_at_once(text: str, levels: Levels, agentboard: BabyAI):
+    assert len(_play(agentboard, levels[BALL], text)[0].observation) < 2_000
 
 
 def _row(**changes: object) -> dict[str, object]:
@@ -235,8 +188,8 @@ BAD: list[Callable[[dict[str, object]], dict[str, object]]] = [
 
 @pytest.mark.parametrize("change", BAD)
 def test_bad_instances_are_said_to_be_bad_and_the_next_is_playable(
-    change: Callable[[dict[str, object]], dict[str, object]], levels: Levels, either: BabyAI
+    change: Callable[[dict[str, object]], dict[str, object]], levels: Levels, agentboard: BabyAI
 ):
     with pytest.raises(BadInstance, match="BabyAI level"):
-        either.reset(Instance("x", change(dict(levels[BALL].data))))
-    assert _play(either, levels[BALL], "move forward")[0].success
+        agentboard.reset(Instance("x", change(dict(levels[BALL].data))))
+    assert _play(agentboard, levels[BALL], "move forward")[0].success

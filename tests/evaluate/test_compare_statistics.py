@@ -58,11 +58,6 @@ def test_where_all_give_the_same_there_is_no_interval() -> None:
     assert estimate([(1.0, np.zeros(20))]) == statistics.Estimate(0.0, None, None)
 
 
-def test_the_same_data_give_the_same_interval() -> None:
-    values = np.random.default_rng(4).random(50)
-    assert estimate([(1.0, values)]) == estimate([(1.0, values)])
-
-
 def test_drawing_in_chunks_changes_nothing_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(5).random(50)
     monkeypatch.setattr(statistics, "_AT_ONCE", 700)
@@ -95,11 +90,6 @@ def test_of_single_epochs_it_is_mcnemars_test(better: int, worse: int, same: int
     closed = min(1.0, 2 * sum(math.comb(n, one) for one in range(k + 1)) / 2**n) if n else 1.0
     assert p == pytest.approx(closed)
     assert test == ("McNemar, exact" if n else "no differences")
-
-
-def test_mcnemar_of_known_figures() -> None:
-    # 10 of 12 discordant pairs: 2 * (1 + 12 + 66) / 4096.
-    assert of_signs([1.0] * 10 + [-1.0] * 2)[0] == pytest.approx(158 / 4096)
 
 
 def test_of_many_instances_hundreds_count_exactly() -> None:

@@ -155,7 +155,7 @@ def test_no_environment_outlives_a_killed_evaluation(hangs: bool):
         "from refinesynth.evaluate.pool import EnvironmentProcess\n"
         "from tests.evaluate.chaos import BENCHMARK\n"
         "from dataclasses import replace\n"
-        "p = EnvironmentProcess(replace(BENCHMARK, step_seconds=60), compat='agentboard', perturb='', python=None)\n"
+        "p = EnvironmentProcess(replace(BENCHMARK, step_seconds=60))\n"
         f"p.reset(Instance('one', {{'wrong': {{'1': 'hang'}} if {hangs} else {{}}}}))\n"
         "print(p.pid, flush=True)\n"
         "p.step('count')\n"
@@ -175,7 +175,7 @@ def test_no_environment_outlives_a_killed_evaluation(hangs: bool):
 
 def test_a_request_is_not_waited_for_longer_than_a_step_may_take():
     """A process that does not read would block whoever writes more than a pipe holds."""
-    process = EnvironmentProcess(replace(BENCHMARK, step_seconds=0.5), compat="agentboard", perturb="", python=None)
+    process = EnvironmentProcess(replace(BENCHMARK, step_seconds=0.5))
     process.reset(instance())
     os.kill(process.pid, 19)  # SIGSTOP
     with pytest.raises(EnvironmentFault, match="in time"):

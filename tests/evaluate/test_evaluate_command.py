@@ -56,7 +56,7 @@ def countdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (source,) = re.findall(r"```python\n(from collections.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     install(tmp_path / "site", source)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
     yield tmp_path / "site"
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
         del sys.modules[name]

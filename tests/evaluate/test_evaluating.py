@@ -145,14 +145,8 @@ def test_the_chat_is_the_one_that_training_sees(worlds: Path, tmp_path: Path):
 @pytest.fixture
 def mistaken(tmp_path: Path) -> Path:
     """A trajectory that errs on its second turn, and one that never does."""
-    world, state = World(SHED_GROUNDED), SHED_GROUNDED.environment
-    turns: list[PlayerTurn | DungeonMasterTurn] = []
-    for action in ("open box", "take saw", "take key"):
-        ruling = world.step(state, action)
-        state = ruling.state
-        turns += [player(action, "hm"), dm(ruling.text, ruling.kind or "")]
-    assert [isinstance(turn, DungeonMasterTurn) and turn.flagged for turn in turns[1::2]] == [False, True, False]
-    records = [trajectory(*turns, script=SHED_GROUNDED), trajectory(*turns[:2], script=SHED_GROUNDED)]
+    records = [erring("open box", "take saw", "take key"), erring("open box")]
+    assert [one.mistakes() for one in records] == [(2,), ()]
     file = tmp_path / "mistaken.jsonl"
     file.write_bytes(b"\n".join(record.to_json() for record in records) + b"\n")
     return file
@@ -169,8 +163,7 @@ def test_a_play_goes_on_behind_its_first_mistake(mistaken: Path, tmp_path: Path)
     given = Trajectory.from_json(mistaken.read_bytes().splitlines()[0]).turns[:4]
     assert asked[0] == [message.content for message in render_turns(SHED_GROUNDED, given)]
     # Two of its own turns: the given mistake once more, and its repair; the box stands open as it was left.
-    assert sample.scores is not None
-    found = (sample.scores[SCORE].metadata or {})["counts"]
+    found = score_of(sample)["counts"]
     assert (found["turns"], found["refused"], found["after_failure"], found["repeated"]) == (2, 1, 2, 1)
     assert (found["failures"], found["recovered"], found["steps_to_recover"]) == (1, 1, 2)
 
@@ -184,7 +177,7 @@ def test_what_failed_by_chance_is_not_carried_out_when_a_play_goes_on(tmp_path: 
     file = tmp_path / "slipped.jsonl"
     file.write_bytes(trajectory(*turns, script=SHED_GROUNDED).to_json() + b"\n")
     (instance,) = benchmarks.read_instances("mistakes", argument=str(file))
-    environment = GroundedWorld(compat="repaired")
+    environment = GroundedWorld()
     assert len(environment.reset(instance).history) == 2
     assert environment.step("take key").refused
     assert not environment.step("open box").refused
@@ -222,7 +215,7 @@ def test_a_play_goes_on_behind_each_stretch_of_mistakes_and_its_repair_is_measur
         ("late", "1"),
     ]
     assert levels[2]["kind"] == "parameter"
-    environment = GroundedWorld(compat="repaired")
+    environment = GroundedWorld()
     start = environment.reset(found[0])
     assert [(each.action, each.refused) for each in start.history] == [("take key", True)] * 2
     assert environment.step("sing").measures == {"repaired": 0.0}
@@ -283,7 +276,7 @@ def test_a_run_without_mistakes_has_none_to_go_on_from(mistaken: Path):
 
 
 def test_what_slips_is_no_mistake_and_succeeds_on_another_try():
-    world = GroundedWorld(compat="repaired")
+    world = GroundedWorld()
     for seed in range(9):
         world.reset(Instance(str(seed), {"script": SHED_GROUNDED.model_dump(mode="json"), "slips": 1.0}))
         slipped = world.step("open box")
@@ -298,8 +291,7 @@ def test_a_failed_action_and_a_message_without_one_cost_turns_and_are_counted(wo
     said = ["I wonder.", "Thought: a\nAction: fly away", "Thought: b\nAction: fly away", "Thought: c\nAction: open box"]
     task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=4))
     sample = only(play(task, lambda messages: said[len(messages) // 2], tmp_path))
-    assert sample.scores is not None
-    counts = (sample.scores[SCORE].metadata or {})["counts"]
+    counts = score_of(sample)["counts"]
     assert (counts["turns"], counts["format_errors"], counts["refused"]) == (4, 1, 2)
     assert (counts["after_failure"], counts["repeated"], counts["recovered"]) == (3, 1, 1)
     assert "begins with" in sample.messages[2].text
@@ -325,8 +317,7 @@ def test_no_answer_ends_an_evaluation(worlds: Path, tmp_path: Path):
     task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=len(HOSTILE)))
     sample = only(play(task, lambda messages: HOSTILE[len(messages) // 2], tmp_path))
     assert value(sample)["success"] == 0.0
-    assert (sample.scores or {})[SCORE].metadata is not None
-    assert ((sample.scores or {})[SCORE].metadata or {})["counts"]["turns"] == len(HOSTILE)
+    assert score_of(sample)["counts"]["turns"] == len(HOSTILE)
 
 
 def test_reflexion_begins_again_with_what_was_noted(worlds: Path, tmp_path: Path):
@@ -341,9 +332,8 @@ def test_reflexion_begins_again_with_what_was_noted(worlds: Path, tmp_path: Path
 
     task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=len(solution), reflexion=3))
     sample = only(play(task, says, tmp_path))
-    assert sample.scores is not None
     assert value(sample)["success"] == 1.0
-    assert (sample.scores[SCORE].metadata or {})["attempts"] == 2
+    assert score_of(sample)["attempts"] == 2
 
 
 def test_a_worked_example_is_another_instance_that_the_oracle_solves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -415,8 +405,7 @@ def test_an_evaluation_among_environments_that_die_hang_and_leak_ends_complete(
     failed = {str(sample.id): sample for sample in played if not value(sample)["success"]}
     assert failed.keys() == {"i211", "i250"}
     for sample in failed.values():
-        assert (sample.scores or {})[SCORE].metadata is not None
-        assert ((sample.scores or {})[SCORE].metadata or {})["stopped"] == "environment"
+        assert score_of(sample)["stopped"] == "environment"
     assert not list(tmp_path.glob("once-*1"))
 
 

@@ -47,7 +47,7 @@ def instance(tmp_path: Path) -> Instance:
 
 @pytest.fixture
 def questions(instance: Instance) -> HotpotQA:
-    environment = HotpotQA(compat="agentboard")
+    environment = HotpotQA()
     start = environment.reset(instance)
     assert start.goal == QUESTION["question"]
     return environment
@@ -123,7 +123,7 @@ HOSTILE = ("search[", "finish[]", "search[]", "lookup[]", "x" * 10_000, f"search
 
 @given(st.text(max_size=40) | st.sampled_from(HOSTILE))
 def test_any_text_is_an_action(text: str):
-    environment = HotpotQA(compat="agentboard")
+    environment = HotpotQA()
     values = {"question": "q", "answer": "a", "paragraphs": QUESTION["context"], "gold": ["Ash River"]}
     environment.reset(Instance("one", values))
     step = environment.step(text)

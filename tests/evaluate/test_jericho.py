@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import find, read_instances
-from refinesynth.evaluate.environments.environment import CHECK, Compat
+from refinesynth.evaluate.environments.environment import CHECK
 from refinesynth.evaluate.pool import EnvironmentProcess
 
 pytestmark = pytest.mark.process
@@ -40,9 +40,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent
 
 
-def begun(data: Path, compat: Compat) -> EnvironmentProcess:
-    process = EnvironmentProcess(find("jericho"), compat=compat, perturb="", python=None)
-    (instance,) = read_instances("jericho", data=data, compat=compat)
+def begun(data: Path) -> EnvironmentProcess:
+    process = EnvironmentProcess(find("jericho"))
+    (instance,) = read_instances("jericho", data=data)
     start = process.reset(instance)
     assert start.goal == LABEL["goal"]
     return process
@@ -50,21 +50,16 @@ def begun(data: Path, compat: Compat) -> EnvironmentProcess:
 
 @pytest.fixture(scope="module")
 def game(data: Path) -> Iterator[EnvironmentProcess]:
-    process = begun(data, "agentboard")
+    process = begun(data)
     yield process
     process.end()
 
 
-@pytest.mark.parametrize(
-    ("compat", "progress"), [("agentboard", [1 / 3, 1 / 3, 2 / 3]), ("repaired", [2 / 3, 2 / 3, 1])]
-)
-def test_a_turn_meets_one_subgoal_in_agentboard_and_all_where_that_is_repaired(
-    data: Path, compat: Compat, progress: list[float]
-):
-    process = begun(data, compat)
+def test_a_turn_meets_one_subgoal_at_most(data: Path):
+    process = begun(data)
     steps = [process.step(action) for action in ("go south", "go east", "close coffer")]
-    assert [one.progress for one in steps] == pytest.approx(progress)
-    assert steps[-1].success == (compat == "repaired")
+    assert [one.progress for one in steps] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+    assert not steps[-1].success
     process.end()
 
 
@@ -117,7 +112,7 @@ def test_a_file_that_is_no_game_is_said(tmp_path: Path):
     (tmp_path / "jericho").mkdir()
     (tmp_path / "jericho" / "test.jsonl").write_text(json.dumps(LABEL), encoding="utf-8")
     (tmp_path / "jericho" / "first.z5").write_bytes(b"no game at all")
-    process = EnvironmentProcess(find("jericho"), compat="agentboard", perturb="", python=None)
+    process = EnvironmentProcess(find("jericho"))
     with pytest.raises(InputError, match="no whole story file"):
         process.reset(read_instances("jericho", data=tmp_path)[0])
     process.end()

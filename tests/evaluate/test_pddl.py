@@ -6,14 +6,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solving_environments import SolvingPddl as Pddl
 
-from refinesynth.evaluate.environments.environment import CHECK, BadInstance, Compat, Instance, Source, Step
+from refinesynth.evaluate.environments.environment import CHECK, BadInstance, Instance, Source, Step
 from refinesynth.evaluate.environments.pddl import BENCHMARK
 
 with warnings.catch_warnings():
@@ -68,16 +67,9 @@ def problems(evaluation_data: Path) -> Problems:
     return {one.id: one for one in BENCHMARK.instances(Source(evaluation_data))}
 
 
-@pytest.fixture(scope="module", params=get_args(Compat))
-def either(request: pytest.FixtureRequest) -> Iterator[Pddl]:
-    environment = Pddl(compat=request.param)
-    yield environment
-    environment.close()
-
-
 @pytest.fixture(scope="module")
 def agentboard() -> Iterator[Pddl]:
-    environment = Pddl(compat="agentboard")
+    environment = Pddl()
     yield environment
     environment.close()
 
@@ -121,24 +113,26 @@ def test_gripper_reads_as_agentboards(problems: Problems, agentboard: Pddl):
     assert steps[5].observation.endswith(f", {CHECK}")
     assert [step.progress for step in steps] == [0, 0, 0, 0, 0.25, 0.25]
     assert [step.refused for step in steps] == [False, True, True, False, False, False]
+    loose = _play(agentboard, problems[GRIPPER], "let me check")[0].observation
+    assert loose.startswith("Valid actions are"), "any text with the word asks for them"
 
 
-def test_barman_and_tyreworld_tell_what_is_new_and_look_around_tells_all(problems: Problems, either: Pddl):
-    start = either.reset(problems[TYRES])
-    assert either.step("Open boot.").observation == "Boot is open."
-    looked = either.step("look around").observation
+def test_barman_and_tyreworld_tell_what_is_new_and_look_around_tells_all(problems: Problems, agentboard: Pddl):
+    start = agentboard.reset(problems[TYRES])
+    assert agentboard.step("Open boot.").observation == "Boot is open."
+    looked = agentboard.step("look around").observation
     assert len(looked) == len(start.observation.replace("Boot is closed.", "Boot is open."))
     assert "Boot is open." in looked
-    assert either.step(CHECK).observation.endswith(f", {CHECK}, look around")
+    assert agentboard.step(CHECK).observation.endswith(f", {CHECK}, look around")
 
 
 @pytest.mark.parametrize("name", [GRIPPER, BLOCKS, BARMAN, TYRES])
-def test_plans_win(name: str, problems: Problems, either: Pddl):
-    either.reset(problems[name])
+def test_plans_win(name: str, problems: Problems, agentboard: Pddl):
+    agentboard.reset(problems[name])
     steps: list[Step] = []
-    for action in either.solution() or ():
-        assert action in either.valid_actions()
-        steps.append(either.step(action))
+    for action in agentboard.solution() or ():
+        assert action in agentboard.valid_actions()
+        steps.append(agentboard.step(action))
     assert (steps[-1].success, steps[-1].done, steps[-1].progress) == (True, True, 1)
     assert steps[-1].observation.endswith(" The goal is satisfied.")
     assert not any(step.done or step.refused for step in steps[:-1])
@@ -158,47 +152,30 @@ def test_progress_is_the_highest_so_far(problems: Problems, agentboard: Pddl):
     assert [step.progress for step in steps] == [0, 0, 0.25, 0.25]
 
 
-def test_wrong_sentences_and_loose_questions_are_repaired_on_demand(problems: Problems, agentboard: Pddl):
-    repaired = Pddl(compat="repaired")
-    said = [
-        [step.observation for step in _play(environment, problem, *actions)]
-        for environment in (agentboard, repaired)
-        for problem, actions in (
-            (problems[GRIPPER], ("pick ball1 rooma left", "let me check")),
-            (problems[BARMAN], ("left grasp shot1", "I look around")),
-        )
-    ]
-    assert ["Left is carrying ball1. " in text for text in (said[0][0], said[2][0])] == [False, True]
-    assert [text.startswith("Valid actions are") for text in (said[0][1], said[2][1])] == [True, False]
-    assert [said[1][0], said[3][0]] == ["You are holding left. ", "Left is holding shot1. "]
-    assert "takes no effect" in said[3][1]
-    repaired.close()
-
-
 @settings(max_examples=25, deadline=None)
 @given(at=st.integers(0, 59), texts=st.lists(st.one_of(st.text(), st.lists(st.sampled_from(WORDS)).map(" ".join))))
 def test_any_text_is_an_action_and_a_refused_one_changes_nothing(
-    at: int, texts: Sequence[str], problems: Problems, either: Pddl
+    at: int, texts: Sequence[str], problems: Problems, agentboard: Pddl
 ):
-    either.reset(list(problems.values())[at])
+    agentboard.reset(list(problems.values())[at])
     random, progress = Random(at), 0.0
     for text in texts:
-        before = either.valid_actions()
-        step = either.step(text)
-        assert not step.refused or either.valid_actions() == before
-        moved = either.step(random.choice(either.valid_actions()))
+        before = agentboard.valid_actions()
+        step = agentboard.step(text)
+        assert not step.refused or agentboard.valid_actions() == before
+        moved = agentboard.step(random.choice(agentboard.valid_actions()))
         assert progress <= step.progress <= moved.progress <= 1
         progress = moved.progress
 
 
 @pytest.mark.parametrize("text", ["pick ball1 " * 20_000, "\ud800", "\0", "-" * 200_000, "((((" * 10_000])
-def test_long_and_odd_texts_are_read_at_once(text: str, problems: Problems, either: Pddl):
-    assert _play(either, problems[GRIPPER], text)[0].refused
+def test_long_and_odd_texts_are_read_at_once(text: str, problems: Problems, agentboard: Pddl):
+    assert _play(agentboard, problems[GRIPPER], text)[0].refused
 
 
 def test_files_of_a_problem_go_with_it(problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    environment = Pddl(compat="agentboard")
+    environment = Pddl()
     for name in (GRIPPER, BLOCKS):
         environment.reset(problems[name])
         assert len(list(tmp_path.glob("refinesynth-pddl-*"))) == 1
@@ -219,7 +196,7 @@ def test_files_of_a_problem_go_with_it(problems: Problems, tmp_path: Path, monke
     ],
 )
 def test_bad_instances_are_said_to_be_bad_and_the_next_is_playable(
-    change: dict[str, object], problems: Problems, either: Pddl, tmp_path: Path
+    change: dict[str, object], problems: Problems, agentboard: Pddl, tmp_path: Path
 ):
     data = {**problems[GRIPPER].data, **change}
     for name in ("domain", "problem"):
@@ -227,8 +204,8 @@ def test_bad_instances_are_said_to_be_bad_and_the_next_is_playable(
             (tmp_path / name).write_text(str(data[name]), "utf-8")
             data[name] = str(tmp_path / name)
     with pytest.raises(BadInstance, match="the problem 'x' cannot be played"):
-        either.reset(Instance("x", data))
-    assert not _play(either, problems[GRIPPER], "pick ball1 rooma left")[0].refused
+        agentboard.reset(Instance("x", data))
+    assert not _play(agentboard, problems[GRIPPER], "pick ball1 rooma left")[0].refused
 
 
 def test_bad_data_is_said_to_be_bad(tmp_path: Path):

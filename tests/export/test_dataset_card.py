@@ -122,13 +122,6 @@ def test_what_is_left_out_and_what_becomes_of_a_mistake_is_told() -> None:
     assert "is not to be trained on" in body(render_card(facts(), report()))
 
 
-def test_what_does_not_apply_is_left_out() -> None:
-    text = body(render_card(facts(), replace(report(), left_out=0)))
-    assert "yield" not in text
-    assert "Personas:" not in text
-    assert "nothing to train on" not in text
-
-
 def test_the_code_that_loads_it_is_python() -> None:
     text = body(render_card(facts(), report('odd "name\n.jsonl')))
     (fence,) = [token for token in MarkdownIt().parse(text) if token.info == "python"]
@@ -202,11 +195,6 @@ def test_one_unknown_cost_makes_the_sum_unknown() -> None:
     tally = Tally.of([a_trajectory(), free, a_trajectory()])
     assert tally.cost_usd is None
     assert "- cost: unknown" in render_card(facts(tally=tally), report())
-
-
-def test_a_repeated_action_is_no_repair_even_if_it_then_works() -> None:
-    stubborn = a_trajectory(player("look"), dm("No.", "logic"), player("look"), dm("Task Succeed"))
-    assert Tally.of([stubborn]).figures.refinements == 0
 
 
 def test_what_was_counted_when_it_was_accepted_is_taken() -> None:

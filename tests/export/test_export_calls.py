@@ -62,22 +62,11 @@ def test_messages_with_a_flag_each(name: str, key: str) -> None:
     assert record["tools"] == [tool.definition() for tool in tools_of(a_trajectory().script)]
 
 
-def test_axolotl_thoughts_trains_on_what_is_said_beside_a_call() -> None:
-    (record,) = records("axolotl-thoughts", "tools")
-    said = [one["content"] for one in record["messages"] if one["role"] == "assistant"]
-    assert said == [[{"type": "text", "text": "I try this.", "train": train}] for train in (False, False, True, True)]
-
-
 def test_prime_rl_has_only_right_calls_and_tools_as_text() -> None:
     (record,) = records("prime-rl", "tools")
     assert record["id"].endswith("#correct")
     assert [message["role"] for message in record["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert json.loads(record["tools"]) == [tool.definition() for tool in tools_of(a_trajectory().script)]
-
-
-def test_what_is_left_out_with_the_mistakes_is_their_answers_too() -> None:
-    (record,) = records("trl", "tools", masking="drop")
-    assert [message["role"] for message in record["messages"]] == ["user", "assistant", "tool", "assistant"]
 
 
 @given(valid_drafts().map(of_draft))

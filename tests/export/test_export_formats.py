@@ -58,16 +58,6 @@ def test_llamafactory_v1_has_typed_content_and_float_weights() -> None:
     assert {type(message["loss_weight"]) for message in record["messages"]} == {float}
 
 
-@pytest.mark.parametrize(
-    ("form", "key"), [("trl", "loss"), ("ms-swift", "loss"), ("axolotl", "training"), ("tinker", "trainable")]
-)
-def test_messages_with_a_boolean_each(form: str, key: str) -> None:
-    (record,) = records(form)
-    assert record["id"] == "000001-abc"
-    assert record["messages"][0] == {"role": "user", "content": the_task(), key: False}
-    assert [message[key] for message in record["messages"]] == [False] * 5 + [True, False, True]
-
-
 def test_slime_has_a_number_on_each_message() -> None:
     (record,) = records("slime")
     assert [message["step_loss_mask"] for message in record["messages"]] == [0] * 5 + [1, 0, 1]
@@ -87,25 +77,6 @@ def test_prime_rl_has_only_what_is_right_since_it_goes_by_role() -> None:
     }
 
 
-def test_axolotl_thoughts_has_parts_of_which_thoughts_alone_are_trained() -> None:
-    (record,) = records("axolotl-thoughts")
-    assert [message["training"] for message in record["messages"]] == [False] * 5 + [True, False, True]
-    parts = [message["content"] for message in record["messages"]]
-    assert parts[1] == [{"type": "text", "text": SAID[0], "train": False}]
-    assert parts[-1] == [
-        {"type": "text", "text": "Thought: I try this.\n", "train": True},
-        {"type": "text", "text": "Action: take mug", "train": False},
-    ]
-
-
-def test_agentinstruct_is_the_released_form() -> None:
-    (record,) = records("agentinstruct")
-    assert list(record) == ["id", "conversations"]
-    assert record["conversations"][0] == {"from": "human", "value": the_task(), "loss": False}
-    assert record["conversations"][-1] == {"from": "gpt", "value": SAID[3], "loss": True}
-    assert [message["loss"] for message in record["conversations"]] == [False] * 5 + [True, False, True]
-
-
 def test_sharegpt_splits_at_each_correct_turn() -> None:
     first, second = records("sharegpt")
     assert [first["id"], second["id"]] == ["000001-abc#1", "000001-abc#2"]
@@ -120,28 +91,6 @@ def test_sharegpt_splits_at_each_correct_turn() -> None:
 def test_sharegpt_drops_mistakes_and_the_answers_to_them() -> None:
     (record,) = records("sharegpt", masking="drop")
     assert [message["value"] for message in record["conversations"]] == [the_task(), SAID[2], SEEN[2], SAID[3]]
-
-
-def test_a_mistake_in_the_middle_is_dropped_with_its_answer() -> None:
-    played = (
-        player("look"),
-        dm("A mug."),
-        player("take moon"),
-        dm("No.", "logic"),
-        player("take mug"),
-        dm("Task Succeed"),
-    )
-    (record,) = records("openai", a_trajectory(*played), masking="drop")
-    assert [message["content"] for message in record["messages"]][1:] == [SAID[2], "A mug.", SAID[3]]
-    assert [message["weight"] for message in record["messages"] if "weight" in message] == [1, 1]
-
-
-def test_trl_split_has_a_prompt_and_one_completion() -> None:
-    first, second = records("trl-split")
-    assert first["completion"] == [{"role": "assistant", "content": SAID[2]}]
-    assert second["completion"] == [{"role": "assistant", "content": SAID[3]}]
-    assert second["prompt"][:5] == first["prompt"]
-    assert second["prompt"][0] == {"role": "user", "content": the_task()}
 
 
 def test_paper_is_read_back_as_what_it_was() -> None:

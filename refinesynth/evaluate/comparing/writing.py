@@ -22,16 +22,9 @@ def draw(scores: Table) -> bytes:
     """A PNG with panels for success and progress, tasks from top to bottom; empty if no task is finished."""
     if not any(isinstance(cell, Estimate) for row in scores.rows for cell in row):
         return b""
-    # The object interface with the Agg canvas: no display is needed, and pyplot's global state stays a notebook's own.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     tasks, names = (list(dict.fromkeys(str(row[at]) for row in scores.rows)) for at in (0, 1))
     thick = 1 / (len(names) + 1)
-    figure: Any = Figure(
-        figsize=(10, min(_TALLEST, 1.2 + _BAR * (len(tasks) / thick + len(names)))), dpi=120, layout="constrained"
-    )
-    FigureCanvasAgg(figure)
+    figure = _figure(10, 1.2 + _BAR * (len(tasks) / thick + len(names)))
     panels = figure.subplots(1, 2, sharey=True)
     for panel, measure in zip(panels, ("success", "progress"), strict=True):
         column = scores.columns.index(measure)
@@ -57,19 +50,13 @@ def draw(scores: Table) -> bytes:
     legend = figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left")
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set(text=one_line(name, most=_LONGEST), parse_math=False)
-    png = BytesIO()
-    figure.savefig(png, format="png", metadata={"Software": None})
-    return png.getvalue()
+    return _png(figure)
 
 
 def draw_grid(grid: Table) -> bytes:
     """A PNG with a heat map for each task and evaluation: kinds of mistakes by their position."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     groups = list(dict.fromkeys(row[:2] for row in grid.rows))
-    figure: Any = Figure(figsize=(6, min(_TALLEST, 0.5 + 2.2 * len(groups))), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(6, 0.5 + 2.2 * len(groups))
     positions = grid.columns[grid.labels :]
     for panel, group in zip(figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True):
         rows = [row for row in grid.rows if row[:2] == group]
@@ -85,6 +72,17 @@ def draw_grid(grid: Table) -> bytes:
                     color = "white" if value > _DARK else "black"
                     panel.text(place, at, f"{value:.0f}", ha="center", va="center", fontsize=9, color=color)
     figure.suptitle(grid.title, fontsize=10)
+    return _png(figure)
+
+
+def _figure(width: float, height: float) -> Any:
+    # Without pyplot, whose global state stays a notebook's own; it draws without a display.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, min(_TALLEST, height)), dpi=120, layout="constrained")
+
+
+def _png(figure: Any) -> bytes:
     png = BytesIO()
     figure.savefig(png, format="png", metadata={"Software": None})
     return png.getvalue()

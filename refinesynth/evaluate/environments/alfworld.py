@@ -18,7 +18,6 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Instance,
     Source,
     Start,
@@ -74,13 +73,12 @@ _ACTIONS = (
 class AlfWorld:
     """Household games; see `TextEnvironment`.
 
-    Progress is AgentBoard's: the share of its subgoals met by observations, with success as one more. `agentboard` keeps
-    these quirks: `toggle` is offered although no game takes it; `look` repeats the observation of the last going or opening;
+    Progress is AgentBoard's: the share of its subgoals met by observations, with success as one more. These quirks of
+    AgentBoard are kept: `toggle` is offered although no game takes it; `look` repeats the observation of the last going or opening;
     an object taken from a place other than the one gone to was never seen, for the subgoal that it be seen.
     """
 
-    def __init__(self, *, compat: Compat) -> None:
-        self._quirks = compat == "agentboard"
+    def __init__(self) -> None:
         textworld: Any = import_module("textworld")
         games: Any = import_module("textworld.envs.pddl")
         alfworld: Any = import_module("alfworld.agents.environment.alfred_tw_env")
@@ -103,10 +101,8 @@ class AlfWorld:
             _, self._seen, goal = str(self._state.feedback).strip().split("\n\n")
         except (Exception, SystemExit) as error:  # Whatever its parsers and its planner raise.
             raise BadInstance(f"the game {data['game']!r} cannot be played: {type(error).__name__}: {error}") from error
-        seen, taken, *more = subgoals(instance.level, data["object"], data["place"])
-        self._subgoals = dict.fromkeys((seen if self._quirks else f"{seen}|{taken}", taken, *more), False)
-        actions = tuple(one for one in _ACTIONS if self._quirks or one.name != "toggle {obj}")
-        return Start(self._seen, goal.partition("Your task is to: ")[2].strip(), actions, _INTRODUCTION)
+        self._subgoals = dict.fromkeys(subgoals(instance.level, data["object"], data["place"]), False)
+        return Start(self._seen, goal.partition("Your task is to: ")[2].strip(), _ACTIONS, _INTRODUCTION)
 
     def step(self, action: str, /) -> Step:
         """See `TextEnvironment.step`. A final full stop is passed over, and `put X on Y` is read as `put X in/on Y`."""
@@ -119,7 +115,7 @@ class AlfWorld:
         observation = re.sub(r"^You arrive at [^.]*\. ", "", self._state.feedback)
         if action.startswith(("go to ", "open ")) and observation != _REFUSED:
             self._seen = observation
-        return self._came(self._seen if action == "look" and self._quirks else observation)
+        return self._came(self._seen if action == "look" else observation)
 
     def _came(self, observation: str) -> Step:
         for pattern in self._subgoals:

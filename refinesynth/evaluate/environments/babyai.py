@@ -1,21 +1,19 @@
 """BabyAI as AgentBoard plays it: 28 levels of minigrid with four seeds each, in words.
 
-With `compat="agentboard"` these quirks of AgentBoard are kept, and with `compat="repaired"` repaired:
+These quirks of AgentBoard are kept:
 
-- The player is told of `pick up`, but only `pickup` is taken. Repaired: both are, and `pick up` is what is listed.
-- The goal says `and` for `then` and `after you`, so that it no longer says what comes first. Repaired: the level's words.
-- An action of several moves ends early when a move leaves the view as it was, even if the agent did move. Repaired: when
-  a move changes nothing.
+- The player is told of `pick up`, but only `pickup` is taken.
+- The goal says `and` for `then` and `after you`, so that it no longer says what comes first.
+- An action of several moves ends early when a move leaves the view as it was, even if the agent did move.
 - An action that meets the goal on its way goes on, and what counts is its last move: `toggle and go through` never opens
-  the door that was to be opened. Repaired: the level ends at once.
+  the door that was to be opened.
 - A level that ended is over only with a progress above 0.5, and a progress of 1 is success even if the level is not
-  solved; a level ended by a mistake (the wrong door first) is success if the progress is above 0.5. Repaired: success
-  and its progress of 1 are the level's own, and such a mistake ends the episode without success.
-- At most one subgoal counts a step. Repaired: all that the view shows.
-- Any text with `check` in it lists the actions. Repaired: `check valid actions` and `check available actions`.
+  solved; a level ended by a mistake (the wrong door first) is success if the progress is above 0.5.
+- At most one subgoal counts a step.
+- Any text with `check` in it lists the actions.
 - Paths and numbers: see `babyai_text.view`.
 
-In both, minigrid's own limit of moves is lifted: AgentBoard does not heed it.
+Minigrid's own limit of moves is lifted: AgentBoard does not heed it.
 """
 
 import re
@@ -31,7 +29,6 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Instance,
     Source,
     Start,
@@ -46,9 +43,9 @@ _COMPLETED = "\n The task is completed."
 class Level:
     """A level being played; it can be pickled, so a search can go on from anywhere."""
 
-    def __init__(self, level: Any, seen: Any, subgoals: Sequence[Sequence[str]], *, repaired: bool) -> None:
+    def __init__(self, level: Any, seen: Any, subgoals: Sequence[Sequence[str]]) -> None:
         """`level` is minigrid's, just reset, and `seen` its observation; each way of `subgoals` has the same length."""
-        self.level, self._repaired = level, repaired
+        self.level = level
         self.subgoals = [list(way) for way in subgoals]
         """Subgoals that are left, in each alternative way."""
         self._of = len(self.subgoals[0])
@@ -57,20 +54,17 @@ class Level:
 
     @property
     def goal(self) -> str:
-        goal = str(self.level.mission)
-        return goal if self._repaired else goal.replace("then", "and").replace("after you", "and")
+        return str(self.level.mission).replace("then", "and").replace("after you", "and")
 
     def _look(self, image: Any) -> None:
         self._image = image
         carrying = self.level.carrying
         held = "" if carrying is None else f"{carrying.color} {carrying.type}"
-        self.view = view(image.tolist(), int(self.level.agent_dir), held, repaired=self._repaired)
+        self.view = view(image.tolist(), int(self.level.agent_dir), held)
 
     def step(self, action: str) -> Step:
         text = action.lower().strip()
-        if self._repaired and text.startswith("pickup "):
-            text = f"pick up {text.removeprefix('pickup ')}"
-        if text in {CHECK, _CHECK} or ("check" in text and not self._repaired):
+        if "check" in text:
             listed = ", ".join((*self.view.actions, _CHECK))
             return self._said(f"You can take the following actions: {listed}")
         if moves := self.view.actions.get(text):
@@ -82,22 +76,16 @@ class Level:
         return Step(text, self.progress, self.done, self.won, refused=refused)
 
     def _moved(self, moves: Iterable[int]) -> str:
-        ended, solved = False, False
+        ended = False
         for move in moves:
-            before, image = self._state(), self._image
-            seen, reward, ended, _, _ = self.level.step(move)
+            image = self._image
+            seen, _, ended, _, _ = self.level.step(move)
             self._image = seen["image"]
-            solved = ended and reward != 0
-            unchanged = before == self._state() if self._repaired else bool((image == self._image).all())
-            if unchanged or (ended and self._repaired):
+            if (image == self._image).all():
                 break
         self._look(self._image)
         observation = self.view.description + (_COMPLETED if ended else "")
         self._count(observation)
-        if self._repaired:
-            self.done, self.won = ended, solved
-            self.progress = 1.0 if solved else self.progress
-            return observation
         self.done = ended and self.progress > 0.5  # noqa: PLR2004 - AgentBoard's own bound
         if self.progress == 1 and not self.done:
             self.done = True
@@ -105,23 +93,14 @@ class Level:
         self.won = self.done
         return observation
 
-    def _state(self) -> tuple[Any, ...]:
-        level = self.level
-        front = level.grid.get(*level.front_pos)
-        return (*map(int, level.agent_pos), int(level.agent_dir), level.carrying, front, front and front.encode())
-
     def _count(self, observation: str) -> None:
-        """Remove the subgoals that the observation shows; the ways of one level are alternatives, place by place."""
+        """Remove the first subgoal that the observation shows; the ways of one level are alternatives, place by place."""
         sentences = observation.split(".")
-        at = 0
-        while at < len(self.subgoals[0]):
-            if not any(_shows(sentences, way[at]) for way in self.subgoals):
-                at += 1
-                continue
+        places = range(len(self.subgoals[0]))
+        shown = next((at for at in places if any(_shows(sentences, way[at]) for way in self.subgoals)), None)
+        if shown is not None:
             for way in self.subgoals:
-                way.pop(at)
-            if not self._repaired:
-                break
+                way.pop(shown)
         self.progress = max(self.progress, (self._of - len(self.subgoals[0])) / self._of)
 
 
@@ -161,13 +140,12 @@ _ACTIONS = (
 class BabyAI:
     """One level after another; see `TextEnvironment`."""
 
-    def __init__(self, *, compat: Compat) -> None:
+    def __init__(self) -> None:
         import gymnasium
         import minigrid
 
         del minigrid  # Imported for the levels that it registers.
         self._make: Any = gymnasium.make
-        self._repaired = compat == "repaired"
         self._playing: Level | None = None
 
     @property
@@ -201,9 +179,7 @@ class BabyAI:
             level = self._make(_RENAMED.get(name, name), disable_env_checker=True).unwrapped
             seen, _ = level.reset(seed=seed)
         level.max_steps = 10**9
-        if self._repaired:
-            _make_solvable(level.instrs)
-        return Level(level, seen, ways, repaired=self._repaired)
+        return Level(level, seen, ways)
 
     def step(self, action: str, /) -> Step:
         return self._level.step(action)
@@ -214,14 +190,6 @@ class BabyAI:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _make_solvable(instructions: Any) -> None:
-    """Minigrid's strict levels take the first of two doors to be opened in order for a wrong second one."""
-    parts: list[Any] = [instructions.instr_a, instructions.instr_b] if hasattr(instructions, "instr_a") else []
-    for part in parts:
-        if getattr(part, "strict", False):
-            part.strict, instructions.strict = False, True
 
 
 def _instances(source: Source) -> list[Instance]:

@@ -43,10 +43,6 @@ class Thing:
         return self.name.partition(" ")[0]
 
     @property
-    def is_open(self) -> bool:
-        return " open " in self.name
-
-    @property
     def place(self) -> str:
         ahead, right = self.cell
         if right == 0:
@@ -65,20 +61,18 @@ class View:
     """Texts about things in view that are refused, with reasons."""
 
 
-def view(image: Sequence[Sequence[Sequence[int]]], heading: int, carrying: str, *, repaired: bool) -> View:
+def view(image: Sequence[Sequence[Sequence[int]]], heading: int, carrying: str) -> View:
     """The view of an encoded image.
 
-    Args:
-        image: minigrid's observation, [7 columns from the left][7 rows from the farthest][kind, colour, state].
-        heading: minigrid's direction: 0 right, 1 down, 2 left, 3 up.
-        carrying: What the agent carries, `red key`; empty if nothing.
-        repaired: Whether paths keep to the field of view and to what the agent can walk on, and numbers are those of the
-            description. Otherwise as in AgentBoard: paths lead through closed doors and, by the heading, over cells
-            one column beyond the view; of equal names, `pickup` and `go to` count only what a path leads to.
+    As in AgentBoard, paths lead through closed doors and, by the heading, over cells one column beyond the view; of equal
+    names, `pickup` and `go to` count only what a path leads to.
+
+    `image` is minigrid's observation, [7 columns from the left][7 rows from the farthest][kind, colour, state], `heading`
+    its direction (0 right, 1 down, 2 left, 3 up), `carrying` such as `red key`, or empty.
     """
     things = _things(image)
     named = [thing for thing in things if thing.kind != "wall"]
-    options = _Options(things, _Paths(things, heading, repaired=repaired), carrying, repaired=repaired)
+    options = _Options(things, _Paths(things, heading), carrying)
     return View(_description(things, named, carrying), options.actions, options.refusals)
 
 
@@ -121,10 +115,10 @@ def _description(things: Sequence[Thing], named: Sequence[Thing], carrying: str)
 class _Paths:
     """Poses that the agent can reach, in breadth-first order."""
 
-    def __init__(self, things: Sequence[Thing], heading: int, *, repaired: bool) -> None:
-        self._blocked = {thing.cell for thing in things if not (thing.is_open if repaired else thing.kind == "door")}
-        self._behind = -1 if heading in {0, 1} and not repaired else 0
-        self._rightmost = 4 if heading in {1, 2} and not repaired else _ASIDE
+    def __init__(self, things: Sequence[Thing], heading: int) -> None:
+        self._blocked = {thing.cell for thing in things if thing.kind != "door"}
+        self._behind = -1 if heading in {0, 1} else 0
+        self._rightmost = 4 if heading in {1, 2} else _ASIDE
         self._moves: dict[Pose, list[int]] = {}
         came: dict[Pose, list[int]] = {((0, 0), 0): []}
         queue = deque(came)
@@ -133,7 +127,7 @@ class _Paths:
             moves = self._moves.setdefault(pose, came[pose])
             for move, reached in _next(pose):
                 # AgentBoard's search closes a pose when it leaves the queue: the last way found to it is the one taken.
-                if reached in self._moves or (repaired and reached in came) or not self._free(reached[0]):
+                if reached in self._moves or not self._free(reached[0]):
                     continue
                 came[reached] = [*moves, move]
                 queue.append(reached)
@@ -167,15 +161,14 @@ def _next(pose: Pose) -> tuple[tuple[int, Pose], ...]:
 class _Options:
     """Actions of a view and reasons for refusals, in AgentBoard's order."""
 
-    def __init__(self, things: Sequence[Thing], paths: _Paths, carrying: str, *, repaired: bool) -> None:
+    def __init__(self, things: Sequence[Thing], paths: _Paths, carrying: str) -> None:
         self.actions: dict[str, Sequence[int]] = {"turn left": [LEFT], "turn right": [RIGHT]}
         self.refusals: dict[str, str] = {}
-        self._paths, self._carrying, self._repaired = paths, carrying, repaired
+        self._paths, self._carrying = paths, carrying
         named = [thing for thing in things if thing.kind != "wall"]
         self._forward(things)
         if not carrying:
-            verb = "pick up" if repaired else "pickup"
-            self._each(verb, [thing for thing in named if thing.kind != "door"], [PICKUP])
+            self._each("pickup", [thing for thing in named if thing.kind != "door"], [PICKUP])
         self._drop(things)
         for thing in named:
             if thing.kind == "door":
@@ -184,10 +177,7 @@ class _Options:
 
     def _forward(self, things: Sequence[Thing]) -> None:
         barrier = _barrier(things)
-        blocked = barrier is not None and barrier.cell[0] == 1
-        if self._repaired:
-            blocked = any(thing.cell == (1, 0) and not thing.is_open for thing in things)
-        if blocked:
+        if barrier is not None and barrier.cell[0] == 1:
             self.refusals["move forward"] = "There is a barrier in front of you, you can't move forward."
         else:
             self.actions["move forward"] = [FORWARD]
@@ -196,7 +186,7 @@ class _Options:
         reachable: Counter[str] = Counter()
         for thing in things:
             path = self._paths.before(thing.cell)
-            what = f"{thing.name} {thing.number if self._repaired else reachable[thing.name] + 1}"
+            what = f"{thing.name} {reachable[thing.name] + 1}"
             if path is None:
                 self.refusals[f"{verb} {what}"] = f"You cannot {verb} {what}, as there is no path leading to it."
             else:
@@ -206,7 +196,7 @@ class _Options:
     def _drop(self, things: Sequence[Thing]) -> None:
         if not self._carrying:
             self.refusals["drop"] = "You cannot drop the object, as you are not carrying anything."
-        elif any(thing.cell == (1, 0) and (self._repaired or thing.kind != "door") for thing in things):
+        elif any(thing.cell == (1, 0) and thing.kind != "door" for thing in things):
             self.refusals["drop"] = "You cannot drop the object, as there is already an object in front of you."
         else:
             self.actions["drop"] = [DROP]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-Compat = Literal["agentboard", "repaired"]
-"""Keep AgentBoard's quirks, so that scores compare with published ones, or repair them."""
+Compat = Literal["agentboard"]
+"""Argument `compat` of environments made for earlier versions, which had another wording and scoring to choose."""
 
 CHECK = "check valid actions"
 """Action that lists the valid actions in any state; it costs a step (AgentBoard)."""
@@ -109,7 +109,6 @@ class Source:
     """Folder of benchmark data, with one folder per benchmark."""
     argument: str = ""
     """Text after the colon of the task: `worlds:runs/held-out`."""
-    compat: Compat = "agentboard"
 
     def folder(self, name: str, *, holds: str) -> Path:
         """The folder of that name below `data`; raises BadInstance, in which `holds` describes its contents."""
@@ -127,7 +126,7 @@ class Benchmark:
 
     name: str
     environment: str
-    """`module:Class`, imported in the environment's own process; called with `compat=...`."""
+    """`module:Class`, imported in the environment's own process and called without arguments."""
     instances: Callable[[Source], Sequence[Instance]]
     """Reads the instances in a fixed order, in the main process without the environment's package; raises BadInstance."""
     extra: str = ""

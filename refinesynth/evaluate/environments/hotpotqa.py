@@ -13,7 +13,6 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Instance,
     Source,
     Start,
@@ -43,9 +42,7 @@ _ACTIONS = (
 class HotpotQA:
     """Questions; see `TextEnvironment`. Success is an exact match after normalising, progress is F1."""
 
-    def __init__(self, *, compat: Compat) -> None:
-        """`compat` makes no difference."""
-        del compat
+    def __init__(self) -> None:
         self._ranking: Any = import_module("rank_bm25").BM25Okapi
         self._data: Mapping[str, Any] = {}
         self._paragraphs: dict[str, list[str]] = {}

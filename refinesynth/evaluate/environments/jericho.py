@@ -12,7 +12,6 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Instance,
     Source,
     Start,
@@ -56,12 +55,11 @@ class Jericho:
     """Games; see `TextEnvironment`.
 
     Progress is AgentBoard's: the share of its subgoals, sentences that are searched in observations ignoring punctuation, at
-    most one per turn (`repaired`: several). An action ends at its first comma, full stop or `then`. Commands to the
+    most one per turn. An action ends at its first comma, full stop or `then`. Commands to the
     interpreter (save, restart, quit and the like) are refused.
     """
 
-    def __init__(self, *, compat: Compat) -> None:
-        self._quirks = compat == "agentboard"
+    def __init__(self) -> None:
         self._package: Any = import_module("jericho")
         self._words: Any = import_module("jericho.util")
         # Its own way wants a language model that is on no package index: the game's dictionary knows its nouns.
@@ -110,14 +108,11 @@ class Jericho:
             warnings.simplefilter("ignore")
             observation, _, over, _ = self._game.step(command)
         text = _clean(str(observation))
-        self._meet(_bare(text))
+        bare = _bare(text)
+        if met := next((one for one in self._left if one in bare), None):
+            self._left.remove(met)
         refused = text.startswith("You can't ") or not self._words.recognized(text)
         return self._came(text, over=bool(over), refused=refused)
-
-    def _meet(self, text: str) -> None:
-        met = [one for one in self._left if one in text]
-        for one in met[:1] if self._quirks else met:
-            self._left.remove(one)
 
     def _came(self, observation: str, *, over: bool, refused: bool = False) -> Step:
         won = not self._left

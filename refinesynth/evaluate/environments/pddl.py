@@ -1,14 +1,13 @@
 """Four planning domains in words, as AgentBoard plays them: gripper, blockworld, barman and tyreworld, by pddlgym.
 
-The goal is told as AgentBoard's label tells it. With `compat="agentboard"` these quirks are kept, and with
-`compat="repaired"` repaired:
+The goal is told as AgentBoard's label tells it. These quirks of AgentBoard are kept:
 
 - Some sentences are wrong: what a hand holds is not said, balls carry grippers, and glasses that have held something are
-  described by an order to pour it. Repaired: `_REPAIRED`.
-- Any text with `check` or `look around` in it lists the valid actions or the facts. Repaired: only these texts.
+  described by an order to pour it.
+- Any text with `check` or `look around` in it lists the valid actions or the facts.
 
-In both, lists are sorted, which AgentBoard leaves to chance, and an action that is listed as valid but would change
-nothing (cleaning a clean shaker) is refused. Barman and tyreworld tell after the first observation only what is new.
+Lists are sorted, which AgentBoard leaves to chance, and an action that is listed as valid but would change nothing
+(cleaning a clean shaker) is refused. Barman and tyreworld tell after the first observation only what is new.
 """
 
 import json
@@ -25,7 +24,6 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Instance,
     Source,
     Start,
@@ -35,15 +33,11 @@ from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
 
 _DATA: Any = json.loads(Path(__file__).with_name("pddl.json").read_text(encoding="utf-8"))
 _WORDS: Mapping[str, str] = _DATA["words"]
-_REPAIRED: Mapping[str, str] = {**_WORDS, **_DATA["repaired"]}
-_HOLDING = "{0} is holding {1}. "
-"""Sentence of a hand that holds; AgentBoard names only the hand, as what is held."""
 
 
-def sentence(name: str, objects: Sequence[str], *, repaired: bool) -> str:
+def sentence(name: str, objects: Sequence[str]) -> str:
     """A fact or an action in words."""
-    words = _REPAIRED if repaired else _WORDS
-    template = _HOLDING if repaired and name == "holding" and len(objects) > 1 else words.get(name)
+    template = _WORDS.get(name)
     if template is None or template.count("{") > len(objects):
         return " ".join((name, *objects)) if objects else f"{name} "
     return template.format(*objects)
@@ -77,13 +71,12 @@ _WORD = re.compile(r"[\w-]+")
 class Pddl:
     """One problem after another; see `TextEnvironment`. What pddlgym writes lies in a folder that goes with the problem."""
 
-    def __init__(self, *, compat: Compat) -> None:
+    def __init__(self) -> None:
         from pddlgym import spaces
         from pddlgym.core import PDDLEnv
 
         self._make: Any = PDDLEnv
         self._spaces: Any = spaces
-        self._repaired = compat == "repaired"
         self._folder: TemporaryDirectory[str] | None = None
         self._game = None
         self._world: Any = None
@@ -133,18 +126,17 @@ class Pddl:
         self._valid = dict(sorted(valid, key=lambda one: one[0]))
 
     def _say(self, literal: Any) -> str:
-        objects = [str(one.name) for one in literal.variables]
-        return sentence(literal.predicate.name, objects, repaired=self._repaired)
+        return sentence(literal.predicate.name, [str(one.name) for one in literal.variables])
 
     def _facts(self, literals: Iterable[Any]) -> str:
         return " ".join(sorted(self._say(fact).capitalize() for fact in literals))
 
     def step(self, action: str, /) -> Step:
         text = action.lower()
-        if self._asks(text, "check", CHECK):
+        if "check" in text:
             look = (_LOOK,) if self._game in _TOLD_NEWS else ()
             return self._said("Valid actions are: " + ", ".join((*self._valid, CHECK, *look)))
-        if self._asks(text, _LOOK, _LOOK):
+        if _LOOK in text:
             return self._said(self._facts(self._state.literals))
         literal = self._read(text)
         if literal is None:
@@ -160,9 +152,6 @@ class Pddl:
         self._progress = max(self._progress, satisfied)
         told = state.literals - before.literals if self._game in _TOLD_NEWS else state.literals
         return self._said(self._facts(told) + (" The goal is satisfied." if self._done else ""))
-
-    def _asks(self, text: str, part: str, whole: str) -> bool:
-        return text.strip(" .\n") == whole if self._repaired else part in text
 
     def _said(self, text: str, *, refused: bool = False) -> Step:
         return Step(text, self._progress, self._done, self._done, refused=refused)

@@ -14,7 +14,6 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Instance,
     Source,
     Start,
@@ -72,13 +71,11 @@ class ScienceWorld:
     """Experiments; see `TextEnvironment`.
 
     Progress is the share of AgentBoard's subgoals, regular expressions, that an observation has met; success is all of them.
-    `agentboard` goes on after the simulator has ended (as after a wrong focus), and lists forms for `check valid actions`;
-    `repaired` ends there and lists actions.
+    As in AgentBoard, the play goes on after the simulator has ended (as after a wrong focus).
     """
 
-    def __init__(self, *, compat: Compat) -> None:
+    def __init__(self) -> None:
         """Start the simulator; raises BadInstance without Java."""
-        self._quirks = compat == "agentboard"
         package: Any = import_module("scienceworld")
         if shutil.which("java") is None:
             raise BadInstance("scienceworld needs Java, and there is no program 'java': install a JRE, 11 or newer")
@@ -105,23 +102,19 @@ class ScienceWorld:
         # Java's text has no lone surrogates.
         action = " ".join(action.encode("utf-8", "replace").decode().split())[:_MOST_ACTION]
         if action == CHECK:
-            listed = self._forms() if self._quirks else self.valid_actions()
-            return self._came(f"Choose an action from these valid actions: {', '.join((*listed, CHECK))}", ended=False)
+            forms = [form for form in self._world.get_possible_actions() if "reset" not in form]
+            return self._came(f"Choose an action from these valid actions: {', '.join((*forms, CHECK))}")
         # Not the package's own `step`, which lists all valid actions besides: that takes most of its time.
-        server = self._world.server
-        observation = str(server.step(action))
+        observation = str(self._world.server.step(action))
         for pattern in self._met:
             self._met[pattern] |= re.search(pattern, observation) is not None
-        return self._came(observation, ended=bool(server.getCompleted()) or float(server.getScore()) < 0)
+        return self._came(observation)
 
-    def _came(self, observation: str, *, ended: bool) -> Step:
+    def _came(self, observation: str) -> Step:
         progress = sum(self._met.values()) / len(self._met)
         won = progress == 1.0
         refused = _REFUSED.match(observation) is not None
-        return Step(observation, progress, won or (ended and not self._quirks), won, refused=refused)
-
-    def _forms(self) -> list[str]:
-        return [form for form in self._world.get_possible_actions() if "reset" not in form]
+        return Step(observation, progress, won, won, refused=refused)
 
     def valid_actions(self) -> Sequence[str]:
         return sorted(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from refinesynth.evaluate.environments.environment import BadInstance, Instance, Start, Step, TextEnvironment
@@ -52,7 +53,9 @@ class Served:
 
     def _open(self, request: Mapping[str, Any]) -> Answer:
         module, _, name = str(request["environment"]).partition(":")
-        made: TextEnvironment = getattr(import_module(module), name)(compat=request["compat"])
+        environment: Callable[..., TextEnvironment] = getattr(import_module(module), name)
+        # Environments made for earlier versions take the argument.
+        made = environment(**{"compat": "agentboard"} if "compat" in signature(environment).parameters else {})
         if request["perturb"]:
             from refinesynth.evaluate.environments.perturbation import perturbed
 

@@ -8,7 +8,7 @@ mistakes, with their kind, position and number as level, and measures whether th
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -20,14 +20,13 @@ from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
-    Compat,
     Exchange,
     Instance,
     Source,
     Start,
     Step,
 )
-from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import check_solvability
 from refinesynth.world.chance import as_written
 from refinesynth.world.errors import RulebookError
@@ -46,9 +45,7 @@ _MOST_LISTED = 2_000
 class GroundedWorld:
     """Grounded scripts; see `TextEnvironment`. Progress is the highest share of the goal's conditions so far."""
 
-    def __init__(self, *, compat: Compat) -> None:
-        """`compat` makes no difference."""
-        del compat
+    def __init__(self) -> None:
         self._played: GroundedEnvironment | None = None
         self._measured = False
 
@@ -128,10 +125,15 @@ def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
     return Start("", script.goal, actions, script.introduction, history)
 
 
-def _exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> Iterator[tuple[str, str, str, bool]]:
-    for act, answer in pairwise(turns):
+def _pairs(turns: Sequence[DraftTurn]) -> Iterator[tuple[int, PlayerTurn, DungeonMasterTurn]]:
+    """Number of turns up to each answer, the player's turn and the answer."""
+    for end, (act, answer) in enumerate(pairwise(turns), 2):
         if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
-            yield act.thought, act.action, answer.observation, answer.flagged
+            yield end, act, answer
+
+
+def _exchanges(turns: Sequence[DraftTurn]) -> list[tuple[str, str, str, bool]]:
+    return [(act.thought, act.action, answer.observation, answer.flagged) for _, act, answer in _pairs(turns)]
 
 
 def _instances(source: Source) -> list[Instance]:
@@ -151,58 +153,54 @@ def _instances(source: Source) -> list[Instance]:
     return list(found.values())
 
 
+Begun = tuple[str, dict[str, Any], str]
+"""The ending of an instance's name behind the id, its data beside the script, and its level."""
+
+
 def _begun(source: Source) -> list[Instance]:
     """Each trajectory up to its first mistake; others are left out."""
-    found: dict[str, Instance] = {}
-    for number, record, script, path in _grounded(source, "mistakes"):
-        try:
-            trajectory = Draft.model_validate({"script": script, "turns": record["turns"]})
-        except (KeyError, ValueError) as error:
-            raise BadInstance(f"line {number} of {path!r} is no trajectory: {error}") from error
-        before: list[tuple[str, str, str, bool]] = []
-        transient: list[int] = []
-        for act, answer in pairwise(trajectory.turns):
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
-                if answer.transient:
-                    transient.append(len(before))
-                before.append((act.thought, act.action, answer.observation, answer.flagged))
-                if answer.flagged:
-                    name = str(record.get("id") or number)
-                    name = name if name not in found else f"{name} of line {number}"
-                    slips = _slips(record, number, path)
-                    data = {"script": script, "before": before, "transient": transient, **slips}
-                    found[name] = Instance(name, data)
-                    break
-    if not found:
-        raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
-    return list(found.values())
+
+    def first(_: Mapping[str, Any], turns: Sequence[DraftTurn]) -> Iterator[Begun]:
+        answers = [answer for _, _, answer in _pairs(turns)]
+        at = next((at for at, answer in enumerate(answers) if answer.flagged), None)
+        if at is not None:
+            transient = [number for number, answer in enumerate(answers[: at + 1]) if answer.transient]
+            yield "", {"before": _exchanges(turns)[: at + 1], "transient": transient}, ""
+
+    return _behind_mistakes(source, "mistakes", first)
 
 
 def _recoveries(source: Source) -> list[Instance]:
     """Each trajectory up to the end of each stretch of mistakes."""
+
+    def stretches(record: Mapping[str, Any], turns: Sequence[DraftTurn]) -> Iterator[Begun]:
+        for end, level in _stretches(turns):
+            yield f" turn {end}", {"turns": record["turns"][:end]}, level
+
+    return _behind_mistakes(source, "recovery", stretches)
+
+
+def _behind_mistakes(
+    source: Source, name: str, begun: Callable[[Mapping[str, Any], Sequence[DraftTurn]], Iterator[Begun]]
+) -> list[Instance]:
     found: dict[str, Instance] = {}
-    for number, record, script, path in _grounded(source, "recovery"):
+    for number, record, script, path in _grounded(source, name):
         try:
             turns = Draft.model_validate({"script": script, "turns": record["turns"]}).turns
         except (KeyError, ValueError) as error:
             raise BadInstance(f"line {number} of {path!r} is no trajectory: {error}") from error
-        for end, level in _stretches([turn for turn in turns if isinstance(turn, PlayerTurn | DungeonMasterTurn)]):
-            name = f"{record.get('id') or number} turn {end}"
-            name = name if name not in found else f"{name} of line {number}"
-            data = {"script": script, "turns": record["turns"][:end], **_slips(record, number, path)}
-            found[name] = Instance(name, data, level)
+        for ending, data, level in begun(record, turns):
+            id_ = f"{record.get('id') or number}{ending}"
+            id_ = id_ if id_ not in found else f"{id_} of line {number}"
+            found[id_] = Instance(id_, {"script": script, **data, **_slips(record, number, path)}, level)
     if not found:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
     return list(found.values())
 
 
-def _stretches(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> Iterator[tuple[int, str]]:
+def _stretches(turns: Sequence[DraftTurn]) -> Iterator[tuple[int, str]]:
     """Number of turns up to the end of each stretch of mistakes, and its level: kind, position and number of mistakes."""
-    asked = [
-        (at + 1, act.action, answer)
-        for at, (act, answer) in enumerate(pairwise(turns), 1)
-        if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
-    ]
+    asked = [(end, act.action, answer) for end, act, answer in _pairs(turns)]
     row: list[str] = []
     for number, (end, action, answer) in enumerate(asked):
         row = [*row, action] if answer.flagged else []
