@@ -143,10 +143,7 @@ class Played:
 
 def script_of(start: Start) -> Script:
     """The script from which the first message is rendered, as in training."""
-    actions = tuple(
-        ActionSpec(name=one.name, description=one.description, pattern=".*", parameters=dict(one.parameters))
-        for one in start.actions
-    )
+    actions = tuple(ActionSpec.model_validate({**vars(one), "pattern": ".*"}) for one in start.actions)
     return Script(
         introduction=start.introduction, environment={}, goal=start.goal, completion_conditions=(), actions=actions
     )

@@ -13,7 +13,7 @@ from chaos import BENCHMARK as CHAOS
 from samples import SHED_GROUNDED, dm, player, trajectory
 from typer.testing import CliRunner
 
-from refinesynth.chat import render_turns
+from refinesynth.chat import render_task, render_turns
 from refinesynth.cli import app
 from refinesynth.episode.ruled import EXCUSES
 from refinesynth.errors import InputError, RunFolderError
@@ -21,7 +21,7 @@ from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Instance, Source
 from refinesynth.evaluate.environments.worlds import GroundedWorld
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Trajectory
 from refinesynth.world import World
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
@@ -30,6 +30,7 @@ from inspect_ai import Task, eval  # noqa: A004 # pyright: ignore[reportUnknownV
 from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
 
+from refinesynth.evaluate.agent import first_message
 from refinesynth.evaluate.evaluating import evaluate
 from refinesynth.evaluate.measures import SCORE
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
@@ -181,6 +182,22 @@ def test_what_failed_by_chance_is_not_carried_out_when_a_play_goes_on(tmp_path: 
     assert len(environment.reset(instance).history) == 2
     assert environment.step("take key").refused
     assert not environment.step("open box").refused
+
+
+def test_a_player_reads_of_types_as_in_training(tmp_path: Path):
+    fill = ActionSpec.model_validate(
+        {
+            "name": "fill {amount}",
+            "pattern": "fill (.+)",
+            "parameters": {"amount": []},
+            "types": {"amount": {"type": "integer", "minimum": 1, "maximum": 5}},
+        }
+    )
+    script = SHED_GROUNDED.model_copy(update={"actions": (*SHED_GROUNDED.actions, fill)})
+    file = tmp_path / "typed.jsonl"
+    file.write_bytes(trajectory(script=script).to_json() + b"\n")
+    (instance,) = benchmarks.read_instances("worlds", argument=str(file))
+    assert first_message(GroundedWorld().reset(instance)) == render_task(script)
 
 
 def test_the_oracle_goes_on_from_every_mistake(mistaken: Path, tmp_path: Path):

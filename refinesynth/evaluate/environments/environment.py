@@ -28,6 +28,8 @@ class Action:
     description: str = ""
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Placeholder to the values that it may take; one that is not named takes any."""
+    types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Placeholder to the type of its values, as `ActionSpec.types` has it in JSON; text by default."""
 
 
 @dataclass(frozen=True)

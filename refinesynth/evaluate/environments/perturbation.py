@@ -89,7 +89,7 @@ class Perturbed:
 
     def _worded(self, action: Action) -> Action:
         parameters = {name: tuple(map(self._swap, values)) for name, values in action.parameters.items()}
-        return Action(self._swap(action.name), self._swap(action.description), parameters)
+        return Action(self._swap(action.name), self._swap(action.description), parameters, action.types)
 
     def step(self, action: str, /) -> Step:
         """Take an action; the original wording of perturbed actions is refused."""

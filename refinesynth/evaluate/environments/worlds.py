@@ -121,7 +121,10 @@ def _seed(instance: Instance) -> int:
 
 
 def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
-    actions = tuple(Action(spec.name, spec.description, spec.parameters) for spec in script.actions)
+    written = (spec.model_dump(mode="json", include={"name", "description", "types"}) for spec in script.actions)
+    actions = tuple(
+        Action(**one, parameters=spec.parameters) for one, spec in zip(written, script.actions, strict=True)
+    )
     return Start("", script.goal, actions, script.introduction, history)
 
 
