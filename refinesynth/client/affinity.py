@@ -25,10 +25,11 @@ _Request: TypeAlias = dict[str, Any]
 
 def with_affinity(request: _Request, backend: Backend, account: Account) -> _Request:
     """Return the request with the marks of its episode and role; unchanged if it belongs to no episode."""
-    role, kind = account.role, affinity_of(backend) if account.episode else "none"
+    role, episode = account.role, account.session.id
+    kind = affinity_of(backend) if episode else "none"
     if kind == "openai" and role in CONVERSING:
         # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
-        body = {"prompt_cache_key": f"{account.episode}-{role}", **request.get("extra_body", {})}
+        body = {"prompt_cache_key": f"{episode}-{role}", **request.get("extra_body", {})}
         return {**request, "extra_body": body}
     return _for_anthropic(request, role) if kind == "anthropic" else request
 

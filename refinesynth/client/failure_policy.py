@@ -118,7 +118,8 @@ class FailurePolicy:
         if fault.kind is FaultKind.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
             return False
         # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
-        anew = not call.attempt and not call.account.ended
+        memory = call.account.session.memory
+        anew = not call.attempt and not (memory is not None and memory.ended)
         if fault.kind is FaultKind.CONTENT and faults[fault.kind] > backend.content_retries and anew:
             faults.clear()
             return True

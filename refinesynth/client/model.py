@@ -15,6 +15,7 @@ from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.backends.role import Role
 from refinesynth.client import wire
 from refinesynth.client.affinity import CacheWatch, with_affinity
 from refinesynth.client.answers import Answer, ParserFault, read_answer
@@ -228,9 +229,9 @@ class LiteLLMModel(Model):
         merged, parameters = self._prepare(settings, asked, lacks)
         request = self._request(messages, merged or {}, parameters, lacks)
         call.timeout = request["timeout"]
-        role, known = call.account.bounded, not _BOUNDS.isdisjoint(request)
-        free = known or self._thinks or call.unbounded or not self._takes_bounds
-        bound = None if role is None or free else bound_of(role, self.backend)
+        role, session = call.account.role, call.account.session
+        free = self._thinks or call.unbounded or not self._takes_bounds or not _BOUNDS.isdisjoint(request)
+        bound = bound_of(Role(role), self.backend) if role in session.bounded and not free else None
         call.bounded = bound is not None
         if bound is not None:
             request["max_tokens"] = bound
@@ -275,12 +276,12 @@ class LiteLLMModel(Model):
         account, prompt_tokens, max_tokens = call.account, _rough_tokens(request), request.get("max_tokens")
         call.enter(CallStage.TURN)
         async with self.limiter.permit(
-            priority=account.priority,
+            priority=account.session.index,
             buckets=self._buckets,
             tokens=prompt_tokens,
             kind=(self.backend.model, account.role),
         ) as permit:
-            reservation = await account.tracker.reserve(
+            reservation = await account.session.tracker.reserve(
                 prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price
             )
             call.attempt += 1

@@ -80,7 +80,7 @@ def _rehearsal(backend: Backend) -> Completion:
 
     async def call(**request: Any) -> dict[str, Any]:
         session = current_account().session
-        if session is None:
+        if not session.id:
             return await rehearsal(**request)
         if session not in remembered:
             remembered[session] = scenes()

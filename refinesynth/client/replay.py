@@ -57,7 +57,7 @@ class Replay:
         """
         account = current_account()
         session, role = account.session, account.role
-        if session is None:
+        if not session.id:
             raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
         recorded = self._recorded(session)
         paid = recorded.take(role, session.step(role), account.digest)

@@ -144,7 +144,7 @@ def _warn(reason: str, calls: Iterable[Call], in_flight: int, now: float) -> Non
         {
             "model": call.model,
             "role": call.account.role,
-            "episode": call.account.episode,
+            "episode": call.account.session.id,
             "stage": call.stage,
             "stage_seconds": now - call.stage_since,
             "seconds": now - call.since,

@@ -6,8 +6,8 @@ is sent. After a crash the same request waits for the batch that has it.
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -26,7 +26,7 @@ from refinesynth.client.batch.api import BatchApi, Body, Ended, Outcome, missing
 from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.http.choosing import why_not_direct
-from refinesynth.client.session import current_account, current_deadline
+from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.extras import check_installed
 
@@ -155,7 +155,7 @@ class BatchedCompletion:
             self._followed.add(number)
             self._batches.start(self._follow, number)
         try:
-            with clock_stopped():
+            with stopped_clock():
                 await waiting.done.wait()
         finally:
             del self._waiting[name]
@@ -302,19 +302,7 @@ def _api_of(backend: Backend) -> BatchApi:
 def _id_of_current_request() -> str:
     account = current_account()
     session, role = account.session, account.role
-    if session is None:
+    if not session.id:
         raise EpisodeAbandoned("a batch takes requests of episodes only, and this one belongs to none")
     known = f"{session.id}/{role}/{session.step(role)}/".encode() + account.digest
     return blake2b(known, digest_size=16).hexdigest()
-
-
-@contextmanager
-def clock_stopped() -> Generator[None]:
-    """Stop the episode's deadline while a batch is processed."""
-    if (limit := current_deadline()) is not None:
-        limit.stop()
-    try:
-        yield
-    finally:
-        if limit is not None:
-            limit.go_on()

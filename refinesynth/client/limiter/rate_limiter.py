@@ -50,8 +50,7 @@ class Permit:
     refusal: str | None = None
     """Reason why it gets no turn."""
     deadline: Deadline | None = None
-    stopped: bool = False
-    """True if it has stopped the deadline's clock."""
+    """The episode's, whose clock stands still while the backend is down."""
 
     def answered(
         self,
@@ -71,18 +70,6 @@ class Permit:
     def failed(self, fault: Fault, *, headers: Mapping[str, str] | None = None) -> None:
         """Report a fault."""
         self.limiter.note_fault(self, fault, read_rate_headers(headers))
-
-    def stop_clock(self) -> None:
-        """Stop the episode's deadline while the backend is down."""
-        if self.deadline is not None and not self.stopped:
-            self.stopped = True
-            self.deadline.stop()
-
-    def let_clock_go_on(self) -> None:
-        """Undo `stop_clock`."""
-        if self.deadline is not None and self.stopped:
-            self.stopped = False
-            self.deadline.go_on()
 
 
 class Queue:
@@ -288,8 +275,8 @@ class RateLimiter:
     async def _turn_of(self, permit: Permit) -> None:
         permit.turn = anyio.Event()
         permit.deadline = current_deadline()
-        if self.down:
-            permit.stop_clock()
+        if self.down and permit.deadline is not None:
+            permit.deadline.stop(permit)
         try:
             await permit.turn.wait()
         except BaseException:
@@ -301,7 +288,8 @@ class RateLimiter:
                 self._advance()
             raise
         finally:
-            permit.let_clock_go_on()
+            if permit.deadline is not None:
+                permit.deadline.go_on(permit)
 
     def _leave(self, permit: Permit) -> None:
         self._in_flight -= 1
@@ -374,7 +362,8 @@ class RateLimiter:
         then = "the run waits" if self._breaker.waits else "others are asked"
         _LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for permit in self._queue:
-            permit.stop_clock()
+            if permit.deadline is not None:
+                permit.deadline.stop(permit)
 
     def _up(self) -> None:
         since, first = self._breaker.down_since, self._breaker.trials <= 1
@@ -385,7 +374,8 @@ class RateLimiter:
             # What is back at the first trial was not gone.
             self._limit.restart()
         for permit in self._queue:
-            permit.let_clock_go_on()
+            if permit.deadline is not None:
+                permit.deadline.go_on(permit)
 
     def _wake_at(self, when: float) -> None:
         if self._loop is None or when == float("inf"):
