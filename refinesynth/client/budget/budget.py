@@ -107,6 +107,8 @@ class BudgetLimit:
     """Expected cost of an episode before the first has ended; afterwards it counts as one of them."""
     spent: float = 0.0
     """Settled amount, earlier processes included."""
+    of_tokens: bool = False
+    """True if the unit is a token; else it is the US dollar."""
     at_worst: float = 0.0
     """Reserved amount in the worst case."""
     expected: float = 0.0

@@ -14,7 +14,7 @@ import anyio
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.client.classify_error import Fault, FaultKind
-from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
+from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.rates import RateHeaders, TokenBuckets, read_rate_headers
 from refinesynth.client.session import Deadline, current_deadline
@@ -38,12 +38,11 @@ class Permit:
     order: int = 0
     charged: float = 0.0
     number: int = 0
-    """Number among all granted permits."""
+    """Number among all granted permits, from 1; 0 before the grant."""
     since: float = 0.0
     held_until: float = float("-inf")
     """Time until which its place stays empty after its end."""
     trial: bool = False
-    granted: bool = False
     waits: bool = False
     """True while it is in the queue."""
     turn: anyio.Event | None = None
@@ -186,7 +185,7 @@ class RateLimiter:
     @property
     def down(self) -> bool:
         """True if the backend counts as down."""
-        return not self._breaker.closed
+        return self._breaker.down_since is not None
 
     @property
     def state(self) -> RateLimiterState:
@@ -225,7 +224,7 @@ class RateLimiter:
         self._bind()
         self._queue.add(permit)
         self._advance()
-        if not (permit.granted or permit.refusal):
+        if not (permit.number or permit.refusal):
             await self._turn_of(permit)
         if permit.refusal is not None:
             raise RunStopped(permit.refusal)
@@ -280,7 +279,7 @@ class RateLimiter:
         try:
             await permit.turn.wait()
         except BaseException:
-            if permit.granted:
+            if permit.number:
                 # The turn came in the moment of the cancellation: pass it on.
                 self._leave(permit)
             elif permit.waits:
@@ -296,14 +295,15 @@ class RateLimiter:
         if permit.held_until > self._now():
             heappush(self._held, permit.held_until)
         self._limit.ended(permit.number)
-        if permit.trial and self._breaker.position is CircuitState.HALF_OPEN:
-            self._breaker.drop_trial()
+        if permit.trial:
+            # A cancelled one has reported nothing, and the next may go at once.
+            self._breaker.trying = False
         self._advance()
 
     def _advance(self) -> None:
         """Admit the requests that may go now; set a timer where time alone admits more."""
         now = self._now()
-        if not self._breaker.closed:
+        if self.down:
             self._advance_trials(now)
             return
         self._let_go(now)
@@ -320,7 +320,7 @@ class RateLimiter:
     def _advance_trials(self, now: float) -> None:
         breaker = self._breaker
         if self._queue and breaker.may_try(now):
-            breaker.start_trial()
+            breaker.trying = True
             # Any of them: the first may be the one that the server cannot bear.
             permit = random.choice(list(self._queue))
             permit.trial = True
@@ -328,13 +328,11 @@ class RateLimiter:
         if now >= breaker.gives_up_at:
             self._give_up()
         elif self._queue:
-            trial = float("inf") if breaker.position is CircuitState.HALF_OPEN else breaker.next_trial
-            self._wake_at(min(trial, breaker.gives_up_at))
+            self._wake_at(breaker.gives_up_at if breaker.trying else min(breaker.next_trial, breaker.gives_up_at))
 
     def _grant(self, permit: Permit, now: float) -> None:
         self._queue.remove(permit)
         self._in_flight += 1
-        permit.granted = True
         permit.since = now
         permit.number = self._limit.begin()
         permit.charged = permit.buckets.charge(now, permit.tokens)
