@@ -83,11 +83,7 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
 
 
 def resolve_mixture(role: str, spec: object) -> Backend:
-    """Return a mapping's backend for a role: of a name, a backend, or a list of these, which take turns.
-
-    Raises:
-        ConfigurationError: It is none of these, or a name is unknown.
-    """
+    """Return a mapping's backend for a role: of a name, a backend, or a list of these, which take turns."""
     if role == Role.REPAIRER and _is_planner(spec):
         return Backend(name=PLANNER, model=PLANNER)
     if isinstance(spec, str | Backend):
@@ -125,11 +121,7 @@ def _rehearsal(name: str) -> Backend:
 
 
 def rehearsal_faults(model: str) -> dict[str, float]:
-    """Return the rates in `rehearsal:FAULT=RATE,...`, of which `skill` is the Player's; empty if there are none.
-
-    Raises:
-        ConfigurationError: The rehearsal has no such fault, or a rate is no probability.
-    """
+    """Return the rates in `rehearsal:FAULT=RATE,...`, of which `skill` is the Player's; empty if there are none."""
     from refinesynth.rehearsal import Faults
 
     rates: dict[str, float] = {}

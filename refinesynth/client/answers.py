@@ -162,7 +162,7 @@ class Answer:
 
     @classmethod
     def from_paid(cls, paid: Paid) -> "Answer":
-        """Read what `to_json` wrote, with its usage. Raises StorageError: it is damaged."""
+        """Read what `to_json` wrote, with its usage."""
         try:
             return cls(**_Kept.model_validate_json(paid.answer).model_dump(), usage=usage_of(paid))
         except ValidationError as error:
@@ -209,11 +209,7 @@ class Answer:
         return f"cut its answer off at {limit}; raise max_tokens"
 
     def settled(self, parameters: ModelRequestParameters) -> tuple["Answer", str | None]:
-        """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any.
-
-        Raises:
-            AnswerFault: It is unclear what was called.
-        """
+        """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any."""
         tools = {
             tool.name: tool.parameters_json_schema.get("properties", {})
             for tool in (*parameters.function_tools, *parameters.output_tools)

@@ -49,16 +49,12 @@ class Lacks:
         self._journal: Journal | None = None
 
     def open(self, journal: Journal, elsewhere: Sequence[JournalReader] = ()) -> None:
-        """Take over the lacks that earlier processes of the run found, and keep new ones in `journal`.
-
-        Raises:
-            StorageError: A journal cannot be read.
-        """
+        """Take over the lacks that earlier processes of the run found, and keep new ones in `journal`."""
         self.read((journal, *elsewhere))
         self._journal = journal
 
     def read(self, journals: Sequence[JournalReader]) -> None:
-        """Take over the lacks in these journals. Raises StorageError: a journal cannot be read."""
+        """Take over the lacks in these journals."""
         for one in journals:
             try:
                 known = _FOUND.validate_json(one.note(_NOTE) or b"{}")
@@ -71,11 +67,7 @@ class Lacks:
         return _FOUND.dump_json(self._found)
 
     async def learn(self, known: bytes) -> None:
-        """Take over the lacks that another process has found; committed when this returns.
-
-        Raises:
-            StorageError: They could not be committed.
-        """
+        """Take over the lacks that another process has found; committed when this returns."""
         before = dict(self._found)
         self._take_over(_FOUND.validate_json(known))
         if self._journal is not None and self._found != before:
@@ -90,11 +82,7 @@ class Lacks:
         return self._found.get(_name(backend), frozenset())
 
     async def add(self, backend: Backend, lacks: frozenset[Lack]) -> None:
-        """Record lacks of this backend's server and log new ones; committed when this returns.
-
-        Raises:
-            StorageError: They could not be committed.
-        """
+        """Record lacks of this backend's server and log new ones; committed when this returns."""
         known = self.of(backend)
         if lacks <= known:
             return

@@ -32,12 +32,7 @@ class Replay:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the journals of the run in `folder`, which may be in progress.
-
-        Raises:
-            ConfigurationError: There is no such run.
-            StorageError: A journal cannot be read.
-        """
+        """Open the journals of the run in `folder`, which may be in progress."""
         self._folder = folder
         self._seed = ReplayedRun.read(folder).seed
         self._journals = [JournalReader.read(path) for path in journals(folder)]
@@ -99,10 +94,6 @@ class Replay:
 def open_replay(folder: Path, role: Role) -> Model:
     """Return the model that answers `role` from the journal of the run in `folder`; a mixture if that run mixed
     several.
-
-    Raises:
-        ConfigurationError: There is no such run, or it did not play the role.
-        StorageError: Its journal cannot be read.
     """
     backend, replay = recorded_run(folder, role).backend(role), Replay(folder)
     # No request is sent, so there is no limit to respect.

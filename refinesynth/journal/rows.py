@@ -41,11 +41,7 @@ _MOST_USD = 1e12
 
 
 def paid_to_row(paid: Paid) -> Row:
-    """Return the row of a completion. Impossible token counts are cut, and a cost that is no number is unknown.
-
-    Raises:
-        ValueError: A position is negative, the digest has not 16 bytes, or the answer is too long.
-    """
+    """Return the row of a completion. Impossible token counts are cut, and a cost that is no number is unknown."""
     _check_positions(paid.index, paid.attempt, paid.step)
     if len(paid.digest) != DIGEST_SIZE:
         raise ValueError(f"a digest has {DIGEST_SIZE} bytes, not {len(paid.digest)}")
@@ -71,11 +67,7 @@ def paid_to_row(paid: Paid) -> Row:
 
 
 def committed_to_row(entry: Entry) -> Row:
-    """Return the row of an episode whose records are in the files.
-
-    Raises:
-        ValueError: A position or an end is missing or negative, or the line is too long.
-    """
+    """Return the row of an episode whose records are in the files."""
     ends = entry.trajectories_end, entry.rejected_end
     if None in ends:
         raise ValueError(f"episode {entry.index} has one end and not the other: {ends}")
@@ -85,11 +77,7 @@ def committed_to_row(entry: Entry) -> Row:
 
 
 def held_to_row(entry: Entry) -> Row:
-    """Return the row of a held episode, with its records uncompressed.
-
-    Raises:
-        ValueError: It has no records, or is too long.
-    """
+    """Return the row of a held episode, with its records uncompressed."""
     if entry.held is None or entry.rejected_end is not None:
         raise ValueError(f"episode {entry.index} is not in the files, and has no records of its own")
     _check_positions(entry.index)
@@ -104,7 +92,7 @@ def pack(records: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """Return what `pack` was given. Raises ValueError: `packed` is damaged."""
+    """Return what `pack` was given."""
     try:
         size = zstandard.frame_content_size(packed)
         # A damaged length is not believed.
@@ -163,11 +151,7 @@ _packed_from_row = _reader(Entry, HELD_COLUMNS)
 
 
 def held_from_row(row: Row) -> Entry:
-    """Return the entry of a row of `held`; its records are None where they were not read.
-
-    Raises:
-        ValueError: No such row was written.
-    """
+    """Return the entry of a row of `held`; its records are None where they were not read."""
     entry = _packed_from_row(row)
     return entry if entry.held is None else replace(entry, held=unpack(entry.held))
 
@@ -176,11 +160,7 @@ _ENDS = TypeAdapter(tuple[Count, Count, Count])
 
 
 def end_from_row(row: Row) -> Committed:
-    """Return how far the files count, from the last entry's index and ends.
-
-    Raises:
-        ValueError: No such row was written.
-    """
+    """Return how far the files count, from the last entry's index and ends."""
     last, *ends = _ENDS.validate_python(row)
     return Committed(last + 1, *ends)
 

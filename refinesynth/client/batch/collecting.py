@@ -52,11 +52,7 @@ _Result = TypeVar("_Result")
 
 
 def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
-    """Refuse batches for backends that cannot use them.
-
-    Raises:
-        ConfigurationError: No role uses batches, a provider has none here, or its SDK is not installed.
-    """
+    """Refuse batches for backends that cannot use them."""
     asked = {role: backend for role, backend in backends.items() if role in BATCHED}
     if not asked:
         raise ConfigurationError(
@@ -135,12 +131,7 @@ class BatchedCompletion:
         await self._api.aclose()
 
     async def __call__(self, **request: Any) -> object:
-        """Return one completion, hours later.
-
-        Raises:
-            EpisodeAbandoned: The request belongs to no episode.
-            Exception: As for a single request.
-        """
+        """Return one completion, hours later."""
         check_allow_model_requests()
         return await self._api.ask(request, partial(self._outcome, _id_of_current_request()))
 
@@ -259,12 +250,7 @@ class BatchedCompletion:
         return ended
 
     async def _patiently(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return the result of `ask`, which may be called again.
-
-        Raises:
-            RunStopped: The server stays down.
-            Exception: It refuses the request.
-        """
+        """Return the result of `ask`, which may be called again."""
         gives_up_at = anyio.current_time() + self._backend.outage
         while True:
             try:

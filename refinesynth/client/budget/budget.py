@@ -54,7 +54,7 @@ class Budget:
 
     @classmethod
     def of(cls, given: "Budget | str | None") -> "Budget | None":
-        """Return a budget from an argument. Raises InputError: it is none."""
+        """Return a budget from an argument."""
         if given is None or isinstance(given, Budget):
             return given
         if not isinstance(cast("object", given), str):

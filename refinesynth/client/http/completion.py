@@ -210,11 +210,7 @@ _NO_KEY = "none"
 
 
 def direct_completion(backend: Backend) -> DirectCompletion:
-    """Return the completion function of a backend that is used directly. Imports nothing of litellm.
-
-    Raises:
-        ConfigurationError: It cannot be used directly.
-    """
+    """Return the completion function of a backend that is used directly. Imports nothing of litellm."""
     why_not = why_not_direct(backend)
     if why_not is not None:
         raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
