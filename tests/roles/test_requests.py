@@ -56,7 +56,7 @@ def _shouted(text: str) -> str:
 
 
 FORMS: dict[str, AnswerForm[Any]] = {
-    mode: AnswerForm(parameters=ModelRequestParameters(), text=_shouted)
+    mode: AnswerForm(parameters=ModelRequestParameters(), load=_shouted)
     if mode == "text"
     else object_form(RULING, name="ruling", instructions=INSTRUCTIONS, read=_ruling)
     for mode in MODES
