@@ -89,11 +89,3 @@ def test_those_that_were_under_way_when_it_opened_change_nothing() -> None:
     breaker.trying = True
     fail(breaker, DOWN, now=0.5)
     assert breaker.trying
-
-
-def test_a_trial_that_was_cancelled_is_made_again() -> None:
-    breaker = met()
-    fail(breaker, *[DOWN] * 5)
-    breaker.trying = True
-    breaker.trying = False
-    assert breaker.may_try(breaker.next_trial)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from chat_server import ChatServer
 
-from refinesynth.backends import PRESETS, Backend
+from refinesynth.backends import Backend
 from refinesynth.backends.backend import Mixed
-from refinesynth.client import describe, open_model
+from refinesynth.client import describe
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
 from refinesynth.client.http.choosing import MANY, path_of, routed, why_not_direct
 from refinesynth.client.http.completion import DirectCompletion, direct_completion
@@ -115,11 +115,6 @@ def test_tools_of_recent_openai_models_need_the_other_endpoint() -> None:
     assert why_not_direct(backend("gpt-5.4", output_mode="tool", base_url="http://localhost/v1")) is None
 
 
-@pytest.mark.parametrize("preset", ["gpt-4o", "vllm", "gpt-4o-mini"])
-def test_presets_can_be_asked_directly(preset: str) -> None:
-    assert why_not_direct(PRESETS[preset].backend) is None
-
-
 def test_the_listing_says_which_path_is_taken() -> None:
     paths = {row.name: row.path for row in describe()}
     assert (paths["rehearsal"], paths["vllm"], paths["claude"]) == ("built in", "direct", "litellm")
@@ -202,9 +197,3 @@ print("litellm" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\nTrue\n"
-
-
-@pytest.mark.process
-def test_a_model_is_opened_on_the_path_that_is_asked_for() -> None:
-    assert isinstance(open_model(backend(path="direct"))._call, DirectCompletion)  # pyright: ignore[reportPrivateUsage]
-    assert not isinstance(open_model(backend(path="litellm"))._call, DirectCompletion)  # pyright: ignore[reportPrivateUsage]

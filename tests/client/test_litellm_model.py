@@ -113,12 +113,6 @@ async def test_a_request_carries_the_backends_settings(monkeypatch: pytest.Monke
     }
 
 
-async def test_the_rehearsal_is_asked_without_server_or_key() -> None:
-    call = Scripted()
-    await ask(model(call))
-    assert set(call.requests[0]) == {"model", "messages", "timeout"}
-
-
 async def test_settings_of_one_request_come_before_the_backends() -> None:
     call = Scripted()
     backend = BACKEND.model_copy(update={"temperature": 0.5})
@@ -152,26 +146,6 @@ async def test_null_takes_an_argument_out_of_the_request() -> None:
 def test_what_makes_a_request_cannot_be_taken_out(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"without {name} there is no request"):
         Backend(model="m", extra={name: None})
-
-
-async def test_native_output_sends_the_schema_and_reads_broken_json() -> None:
-    call = Scripted(completion("```json\n{'name': 'fig', 'seeds': 900,}\n```"))
-    result = await Agent(model(call), output_type=Fruit).run("hi")
-    assert result.output == Fruit(name="fig", seeds=900)
-    (request,) = call.requests
-    assert request["response_format"]["json_schema"]["schema"]["required"] == ["name", "seeds"]
-    assert "tools" not in request
-
-
-async def test_tool_output_demands_the_tool_and_reads_its_arguments() -> None:
-    call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 900,}'))
-    result = await Agent(
-        model(call, BACKEND.model_copy(update={"output_mode": OutputMode.TOOL})), output_type=Fruit
-    ).run("hi")
-    assert result.output == Fruit(name="fig", seeds=900)
-    (request,) = call.requests
-    assert (request["tool_choice"], request["tools"][0]["function"]["name"]) == ("required", "final_result")
-    assert "response_format" not in request
 
 
 async def test_prompted_output_puts_the_schema_in_the_prompt() -> None:
@@ -260,12 +234,6 @@ async def test_an_answer_that_stays_empty_gives_up_the_episode() -> None:
         await ask(model(call))
 
 
-async def test_a_backend_that_stays_down_stops_the_run() -> None:
-    call = Scripted(*[OSError("no route")] * 3)
-    with pytest.raises(RunStopped, match=r"no route.*after 3 attempts.*stays down"):
-        await ask(model(call, BACKEND.model_copy(update={"retries": 2})))
-
-
 def test_a_server_that_goes_away_later_is_waited_for() -> None:
     async def away_for_a_while() -> str:
         answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 20))
@@ -304,18 +272,6 @@ def test_one_that_is_longer_than_an_outage_stops_the_run_and_says_why() -> None:
     assert in_virtual_time(lambda: ask(LiteLLMModel(patient, call=Scripted(AsksToWait(3600))))) == "hello"
 
 
-def test_a_server_that_stays_away_stops_the_run() -> None:
-    async def away_for_good() -> float:
-        answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 999))
-        await ask(answering)
-        began = anyio.current_time()
-        with pytest.raises(RunStopped, match=r"cannot be reached \(x\); it stays down, try again later\.$"):
-            await ask(answering)
-        return anyio.current_time() - began
-
-    assert in_virtual_time(away_for_good) == BACKEND.outage
-
-
 @pytest.mark.parametrize(
     "errors",
     [
@@ -340,11 +296,6 @@ async def test_words_that_may_be_the_prompts_own_give_up_one_episode() -> None:
         assert await ask(answering) == "hello"
         with pytest.raises(EpisodeAbandoned, match="insufficient funds"):
             await ask(answering)
-
-
-async def test_words_stop_a_run_without_an_answer() -> None:
-    with pytest.raises(RunStopped, match="no credit left"):
-        await ask(model(Scripted(ECHO)))
 
 
 async def test_words_that_come_again_and_again_are_no_echo() -> None:
@@ -374,15 +325,6 @@ async def test_a_request_that_fails_while_others_are_answered_gives_up_its_episo
     with pytest.raises(EpisodeLost, match="after 2 attempts"):
         await ask(answering)
     assert len(call.requests) == 3
-
-
-async def test_rejecting_the_first_requests_one_after_another_stops_the_run() -> None:
-    answering = model(Scripted(*[Refused(400, "bad schema")] * 5))
-    for _ in range(4):
-        with pytest.raises(EpisodeAbandoned, match="HTTP 400"):
-            await ask(answering)
-    with pytest.raises(RunStopped, match="settings must be wrong"):
-        await ask(answering)
 
 
 @pytest.mark.parametrize(
@@ -426,11 +368,6 @@ async def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
     answering = LiteLLMModel(BACKEND.model_copy(update={"timeout": 0.02}), call=slow, sleep=Waits())
     assert await ask(answering) == "hello"
     assert calls == 2
-
-
-async def test_errors_reach_the_caller_of_an_agent_unwrapped() -> None:
-    with pytest.raises(EpisodeAbandoned):
-        await Agent(model(Scripted(Refused(400)))).run("hi")
 
 
 async def test_no_key_is_anywhere_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

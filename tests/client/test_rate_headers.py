@@ -106,8 +106,3 @@ class Carrying:
 )
 def test_headers_are_found_wherever_clients_keep_them(source: Carrying) -> None:
     assert headers_of(source) == {"retry-after": "7"}
-
-
-@pytest.mark.parametrize("source", [{}, OSError(), Carrying(headers="x"), Carrying(_hidden_params=None)])
-def test_what_carries_no_headers_has_none(source: object) -> None:
-    assert headers_of(source) == {}
