@@ -303,7 +303,7 @@ class LiteLLMModel(Model):
             with anyio.fail_after(request["timeout"]):
                 # Made for each call: no frame of a traceback holds the key then.
                 raw = await self._call(**request, **_key(self.backend))
-            answer = self._counted(read_answer(raw), request)
+            answer = self._counted(raw if isinstance(raw, Answer) else read_answer(raw), request)
         except RefinesynthError:
             raise
         except Exception as error:
