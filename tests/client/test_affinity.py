@@ -5,7 +5,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth import Backend, synthesize
+from refinesynth import Backend
 from refinesynth.backends import Role
 from refinesynth.backends.backend import SESSION_PRESETS
 from refinesynth.cli.tuning import tuned_backend
@@ -23,8 +22,7 @@ from refinesynth.client import litellm_sdk, open_model
 from refinesynth.client.affinity import CacheWatch, affinity_of
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
-from refinesynth.errors import ConfigurationError, RunStopped
-from refinesynth.rehearsal import Rehearsal
+from refinesynth.errors import ConfigurationError
 
 ROLES = (Role.SCRIPT_WRITER, Role.PLAYER, Role.DUNGEON_MASTER)
 CONVERSATION: list[ModelMessage] = [
@@ -128,37 +126,6 @@ def test_what_a_router_was_told_is_taken_with_a_warning(retired: str) -> None:
 def test_what_is_no_preset_is_refused(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="session_headers"):
         tuned_backend("gpt-4o", [f"session_headers={wrong}"])
-
-
-class Breaking:
-    """The rehearsal, which stops the run after so many answers."""
-
-    def __init__(self, until: float) -> None:
-        self.until, self.asked = until, 0
-        self._rehearsal = Rehearsal()
-
-    async def __call__(self, **request: Any) -> object:
-        if self.asked >= self.until:
-            raise RunStopped("broken off")
-        self.asked += 1
-        return await self._rehearsal(**request)
-
-
-@pytest.mark.parametrize("later", SESSION_PRESETS)
-async def test_a_run_continued_with_other_keys_pays_for_nothing_twice(later: str, tmp_path: Path) -> None:
-    people = ["a night nurse", "a baker"]
-
-    async def run(call: Breaking, kind: str, folder: str) -> bytes:
-        backend = Backend(model="openai/any", session_headers=kind)
-        result = await synthesize(people, 2, backend, output=tmp_path / folder, call=call, concurrency=1)
-        return (result.path / "trajectories.jsonl").read_bytes()
-
-    whole, first, second = Breaking(float("inf")), Breaking(9), Breaking(float("inf"))
-    expected = await run(whole, "none", "whole")
-    with pytest.raises(RunStopped):
-        await run(first, "none", "parts")
-    assert await run(second, later, "parts") == expected
-    assert first.asked + second.asked == whole.asked
 
 
 MANY = Backend(model="gpt-4o")

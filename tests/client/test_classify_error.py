@@ -292,20 +292,6 @@ def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() 
 
 
 @pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        *(({"Retry-After": value}, float(value)) for value in ("7", "0.5")),
-        *(({"Retry-After": value}, None) for value in ("-1", "nan", "inf", "Sat, 21 Nov 2026", "soon")),
-        ({"retry-after-ms": "6000"}, 6.0),
-        ({"retry-after": "9", "Retry-After-Ms": "1500"}, 1.5),
-        ({"Retry-After": "Sat, 21 Nov 2020 12:00:00 GMT"}, 0.0),
-    ],
-)
-def test_what_headers_ask_to_wait_is_kept_to(headers: dict[str, str], seconds: float | None) -> None:
-    assert classify_error(StatusError(429, headers=headers), BACKEND).after == seconds
-
-
-@pytest.mark.parametrize(
     ("words", "seconds"),
     [
         ("Rate limit reached. Please try again in 1.5s. Visit", 1.5),
@@ -325,16 +311,6 @@ def test_a_rate_limits_words_may_say_how_long_to_wait(words: str, seconds: float
     assert classify_error(StatusError(429, words, {"retry-after": "3"}), BACKEND).after == 3.0
     # What a server says that is down may be an echo.
     assert classify_error(StatusError(500, words), BACKEND).after is None
-
-
-def test_who_will_not_retry_does_not_wait() -> None:
-    assert classify_error(StatusError(401, headers={"retry-after": "3"}), BACKEND).after is None
-
-
-def test_a_wrong_key_names_its_variable() -> None:
-    assert "OPENAI_API_KEY" in classify_error(StatusError(401), Backend(model="gpt-4o")).message
-    assert "api_key_env" in classify_error(StatusError(401), BACKEND).message
-    assert "api_key_env" in classify_error(StatusError(401), Backend(model="hosted_vllm/m")).message
 
 
 def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
