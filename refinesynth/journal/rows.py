@@ -1,4 +1,7 @@
-"""Values of a journal as rows of its tables, and back; rows are checked when they are read."""
+"""Values of a journal as rows of its tables, and back.
+
+Rows are checked when they are made and when they are read; a ValueError says what is wrong.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from refinesynth.journal.values import (
     DIGEST_SIZE,
+    LARGEST,
     MOST,
     Blob,
     Committed,
@@ -33,19 +37,16 @@ SUMS_COLUMNS = (
     "role, model, requests, input_tokens, cached_tokens, cache_write_tokens, output_tokens, cost_usd, unpriced"
 )
 
-LARGEST = 256 * 1024 * 1024
-"""Longest answer, line or records that are kept, in bytes."""
-
 _MOST_TOKENS = 2**32
 _MOST_USD = 1e12
 
 
 def paid_to_row(paid: Paid) -> Row:
     """Return the row of a completion. Impossible token counts are cut, and a cost that is no number is unknown."""
-    _check_positions(paid.index, paid.attempt, paid.step)
-    if len(paid.digest) != DIGEST_SIZE:
-        raise ValueError(f"a digest has {DIGEST_SIZE} bytes, not {len(paid.digest)}")
-    _check_size(paid.answer)
+    # Not by reading the row, as below: this is done for every completion.
+    places = (paid.index, paid.attempt, paid.step)
+    if min(places) < 0 or max(places) > MOST or len(paid.digest) != DIGEST_SIZE or len(paid.answer) > LARGEST:
+        raise ValueError(f"a completion at {places}, with a digest of {len(paid.digest)} bytes, cannot be kept")
     cost = paid.cost_usd
     return (
         paid.index,
@@ -71,19 +72,18 @@ def committed_to_row(entry: Entry) -> Row:
     ends = entry.trajectories_end, entry.rejected_end
     if None in ends:
         raise ValueError(f"episode {entry.index} has one end and not the other: {ends}")
-    _check_positions(entry.index, *(end or 0 for end in ends))
-    _check_size(entry.line)
-    return (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), *ends, entry.line)
+    row = (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), *ends, entry.line)
+    committed_from_row(row)
+    return row
 
 
 def held_to_row(entry: Entry) -> Row:
     """Return the row of a held episode, with its records uncompressed."""
     if entry.held is None or entry.rejected_end is not None:
         raise ValueError(f"episode {entry.index} is not in the files, and has no records of its own")
-    _check_positions(entry.index)
-    _check_size(entry.line)
-    _check_size(entry.held)
-    return (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), entry.line, entry.held)
+    row = (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), entry.line, entry.held)
+    _packed_from_row(row)
+    return row
 
 
 def pack(records: bytes) -> bytes:
@@ -108,17 +108,6 @@ def unpack(packed: bytes) -> bytes:
 
 def _tokens(count: int) -> int:
     return min(max(count, 0), _MOST_TOKENS)
-
-
-def _check_positions(*positions: int) -> None:
-    for position in positions:
-        if not 0 <= position <= MOST:
-            raise ValueError(f"a position is between 0 and {MOST}, not {position}")
-
-
-def _check_size(value: bytes) -> None:
-    if len(value) > LARGEST:
-        raise ValueError(f"{len(value):,} bytes are too many to be kept; {LARGEST:,} are the most")
 
 
 _Value = TypeVar("_Value")
