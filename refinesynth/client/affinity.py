@@ -3,7 +3,6 @@
 They are added after the journal's digest is computed, so they do not change which answers are recalled.
 """
 
-import logging
 from typing import Any, TypeAlias
 
 from pydantic_ai.usage import RequestUsage
@@ -13,9 +12,8 @@ from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import listed
 from refinesynth.client.http.dialects import is_openais
+from refinesynth.client.reporting import report
 from refinesynth.client.session import Account
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles whose requests in an episode extend each other. Other roles' prompts begin alike in all episodes."""
@@ -94,8 +92,7 @@ class CacheWatch:
             f"more: the prompts are paid for in full, or it does not say (SGLang does with --enable-cache-report, vLLM with "
             f"--enable-prompt-tokens-details)"
         )
-        facts = {"event": "nothing_cached", "backend": self._backend.label, "text": text}
-        _LOG.warning("%s", text, extra={"facts": facts})
+        report("nothing_cached", self._backend, text)
 
 
 def _caches(backend: Backend) -> bool:

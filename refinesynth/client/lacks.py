@@ -3,7 +3,6 @@
 A lack counts once a request without the feature is answered: a refusal may also be about the prompt.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -12,10 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import server_of
+from refinesynth.client.reporting import report
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 
 class Lack(StrEnum):
@@ -89,8 +87,7 @@ class Lacks:
         self._found[_name(backend)] = known | lacks
         for lack in sorted(lacks - known):
             text = f"{backend.label} does not take {lack}; {_THEN[lack]}"
-            facts = {"event": "goes_without", "backend": backend.label, "lacks": lack.value, "text": text}
-            _LOG.warning("%s", text, extra={"facts": facts})
+            report("goes_without", backend, text, lacks=lack.value)
         if self._journal is not None:
             await self._journal.keep_note(_NOTE, self.to_json())
 

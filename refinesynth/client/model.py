@@ -1,6 +1,5 @@
 """The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` by default."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -28,12 +27,11 @@ from refinesynth.client.lacks import Lack, Lacks, carried
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rates import TokenBuckets, headers_of
 from refinesynth.client.limits import bound_of
+from refinesynth.client.reporting import report
 from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
 from refinesynth.errors import NoTools, RefinesynthError
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
@@ -101,12 +99,8 @@ class LiteLLMModel(Model):
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
         """Prepared parameters; a role has one parameters object for all its requests."""
         self._policy = FailurePolicy(backend, self.limiter)
-        own: dict[str, Any] = {
-            "temperature": backend.temperature,
-            "top_p": backend.top_p,
-            "max_tokens": backend.max_tokens,
-        }
-        settings = {name: value for name, value in own.items() if value is not None}
+        names = ("temperature", "top_p", "max_tokens")
+        settings = {name: value for name in names if (value := getattr(backend, name)) is not None}
         super().__init__(settings=cast("ModelSettings", settings) or None, profile=profile_of(backend))
 
     @property
@@ -327,8 +321,7 @@ class LiteLLMModel(Model):
                 f"{self.backend.label} reports no usage with its answers, or none that can be right; tokens are estimated "
                 f"from the text, and costs and budget follow the estimate"
             )
-            facts = {"event": "usage_estimated", "backend": self.backend.label, "text": text}
-            _LOG.warning("%s", text, extra={"facts": facts})
+            report("usage_estimated", self.backend, text)
         return replace(answer, usage=usage)
 
     def _request(

@@ -156,15 +156,9 @@ async def close_models(models: "Iterable[Model]") -> None:
 
 
 def _require_key(backend: Backend) -> None:
-    names = key_variables(backend)
-    if key_of(backend) is None and backend.api_key_env is not None:
+    # Self-hosted servers mostly need no key, and have no variable then; one that does answers 401, which stops the run.
+    if (names := key_variables(backend)) and key_of(backend) is None:
         raise ConfigurationError(
-            f"api_key_env of {backend.label} is {names[0]!r}, and no environment variable of this name holds a key: set it, or "
-            f"leave api_key_env out where the server needs none"
-        )
-    # Self-hosted servers mostly need no key; one that does answers 401, which stops the run.
-    if names and backend.base_url is None and key_of(backend) is None:
-        raise ConfigurationError(
-            f"{backend.label} needs a key: set the environment variable {names[0]}, or choose another backend "
-            "(`refinesynth backends` lists them; `rehearsal` needs none)"
+            f"{backend.label} needs a key: set the environment variable {names[0]}, leave api_key_env out where the server "
+            "needs none, or choose another backend (`refinesynth backends` lists them; `rehearsal` needs none)"
         )

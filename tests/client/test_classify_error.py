@@ -328,12 +328,9 @@ def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.
         assert "check the key in DEEPSEEK_API_KEY" in said(status, model="deepseek/deepseek-chat")
     assert "check the key in GOOGLE_API_KEY" in said(model="gemini/gemini-3-flash")
     assert "check the key in MY_LOGIN" in said(model="gpt-4o", base_url="http://h/v1", api_key_env="MY_LOGIN")
-    # A key for one provider is not sent to another server, which is told where it would be looked for.
-    elsewhere = said(model="deepseek/deepseek-chat", base_url="http://h/v1")
-    assert "none was sent to this server" in elsewhere
-    assert "api_key_env=DEEPSEEK_API_KEY" in elsewhere
+    # A key for one provider is not sent to another server.
+    assert "none was sent to this server" in said(model="deepseek/deepseek-chat", base_url="http://h/v1")
     # Where litellm looks itself.
-    assert "mostly from DEEPINFRA_API_KEY" in said(model="deepinfra/any")
     assert "the credentials that litellm reads for bedrock" in said(model="bedrock/any")
 
 

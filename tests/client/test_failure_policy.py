@@ -106,9 +106,7 @@ async def test_each_retry_is_a_line_in_the_log_without_keys(
 
 @pytest.mark.process
 def test_the_log_is_silent_until_someone_configures_it() -> None:
-    program = (
-        "import logging, refinesynth.client.failure_policy; logging.getLogger('refinesynth.backends').warning('x')"
-    )
+    program = "import logging, refinesynth.client.reporting; logging.getLogger('refinesynth.backends').warning('x')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
     assert (done.stdout, done.stderr) == ("", "")
 

@@ -26,11 +26,10 @@ from refinesynth.client.batch.api import BatchApi, Body, Ended, Outcome, missing
 from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.http.choosing import why_not_direct
+from refinesynth.client.reporting import LOG, report
 from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.extras import check_installed
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 QUIET = 2.0
 """Seconds without another request after which the collected ones are sent."""
@@ -261,7 +260,7 @@ class BatchedCompletion:
                     raise
             if anyio.current_time() > gives_up_at:
                 raise RunStopped(f"{fault.message}; it stays down, try again later.")
-            _LOG.warning("%s; the batch is asked for again", fault.message)
+            LOG.warning("%s; the batch is asked for again", fault.message)
             await anyio.sleep(min(max(POLL[0], fault.after or 0.0), self._backend.longest_wait))
 
     def _fail(self, names: Iterable[str], error: Exception) -> None:
@@ -271,8 +270,7 @@ class BatchedCompletion:
 
     def _say(self, event: str, number: int, what: str) -> None:
         text = f"batch {number + 1}, requests: {what}"
-        facts = {"event": event, "batch": self._record[number].id, "backend": self._backend.label, "text": text}
-        _LOG.info("%s", text, extra={"facts": facts})
+        report(event, self._backend, text, level=logging.INFO, batch=self._record[number].id)
 
 
 def _api_of(backend: Backend) -> BatchApi:

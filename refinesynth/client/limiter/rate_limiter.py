@@ -1,7 +1,6 @@
 """Permits for requests to a backend: one limiter for all requests to one server with one key."""
 
 import asyncio
-import logging
 import random
 from collections.abc import AsyncGenerator, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,10 +16,10 @@ from refinesynth.client.classify_error import Fault, FaultKind
 from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.rates import RateHeaders, TokenBuckets, read_rate_headers
+from refinesynth.client.reporting import LOG
 from refinesynth.client.session import Deadline, current_deadline
 from refinesynth.errors import RunStopped
 
-_LOG = logging.getLogger("refinesynth.backends")
 _UNANSWERED = DOWN | {FaultKind.RATE_LIMIT}
 """Faults that count against the server's capacity; with any other, it took the request."""
 
@@ -358,7 +357,7 @@ class RateLimiter:
 
     def _went_down(self, fault: Fault) -> None:
         then = "the run waits" if self._breaker.waits else "others are asked"
-        _LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
+        LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for permit in self._queue:
             if permit.deadline is not None:
                 permit.deadline.stop(permit)
@@ -367,7 +366,7 @@ class RateLimiter:
         since, first = self._breaker.down_since, self._breaker.trials <= 1
         if not self._breaker.answered():
             return
-        _LOG.warning("%s is back after %.0f s", self.name, self._now() - (since or 0.0))
+        LOG.warning("%s is back after %.0f s", self.name, self._now() - (since or 0.0))
         if not first:
             # What is back at the first trial was not gone.
             self._limit.restart()

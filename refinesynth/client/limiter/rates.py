@@ -65,8 +65,6 @@ class RateHeaders:
     """Of several kinds of tokens, the one that runs out first if spent evenly."""
 
 
-NOTHING = RateHeaders()
-
 _REQUESTS = (
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
@@ -92,13 +90,10 @@ def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], 
     `clock` gives the present time, for headers with a time of day.
     """
     if not headers:
-        return NOTHING
+        return RateHeaders()
     requests = min(_quotas(headers, _REQUESTS, clock), key=_rate, default=None)
     tokens = min(_quotas(headers, _TOKENS, clock), key=_rate, default=None)
-    after = _retry_after(headers, clock)
-    if after is None and requests is None and tokens is None:
-        return NOTHING
-    return RateHeaders(retry_after=after, requests=requests, tokens=tokens)
+    return RateHeaders(retry_after=_retry_after(headers, clock), requests=requests, tokens=tokens)
 
 
 def headers_of(source: object) -> Mapping[str, str]:
