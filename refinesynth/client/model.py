@@ -16,7 +16,7 @@ from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.backends.role import Role
 from refinesynth.client import wire
-from refinesynth.client.affinity import CacheWatch, with_affinity
+from refinesynth.client.affinity import with_affinity
 from refinesynth.client.answers import Answer, ParserFault, read_answer
 from refinesynth.client.bills import ESTIMATED, completed
 from refinesynth.client.budget.price_table import unknown
@@ -88,7 +88,6 @@ class LiteLLMModel(Model):
             tokens_per_minute=backend.tokens_per_minute,
             longest_wait=backend.longest_wait,
         )
-        self._cache = CacheWatch(backend)
         self._estimates = False
         """True if an answer came without its usage."""
         self._thinks = False
@@ -287,7 +286,6 @@ class LiteLLMModel(Model):
                 reservation.release()
                 raise
         reservation.settle(answer.usage, cost)
-        self._cache.note(account.role, answer.usage)
         await account.keep(answer, cost, model=self.backend.model)
         return answer, cost
 
