@@ -56,9 +56,9 @@ def open_model(
     elif call is None:
         _require_key(backend)
         if backend.path == "direct":
-            from refinesynth.client.http.completion import direct_completion
+            from refinesynth.client.http.completion import DirectCompletion
 
-            call = direct_completion(backend)
+            call = DirectCompletion(backend)
         else:
             from refinesynth.client import litellm_sdk
 

@@ -11,7 +11,7 @@ from refinesynth.backends import Backend, Completion
 from refinesynth.client import litellm_sdk
 from refinesynth.client.answers import read_answer
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.completion import DirectCompletion, direct_completion
+from refinesynth.client.http.completion import DirectCompletion
 from refinesynth.client.http.reply import HttpError, read_reply
 
 pytestmark = pytest.mark.process
@@ -161,7 +161,7 @@ READ = {
 
 
 def opened(backend: Backend) -> aclosing[DirectCompletion]:
-    completion = direct_completion(backend)
+    completion = DirectCompletion(backend)
     return aclosing(completion)
 
 

@@ -13,7 +13,7 @@ from refinesynth.backends.backend import Mixed
 from refinesynth.client import describe
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
 from refinesynth.client.http.choosing import MANY, path_of, routed, why_not_direct
-from refinesynth.client.http.completion import DirectCompletion, direct_completion
+from refinesynth.client.http.completion import DirectCompletion
 from refinesynth.client.http.reply import UnsupportedParamsError
 from refinesynth.errors import ConfigurationError
 
@@ -43,7 +43,7 @@ def backend(model: str = "hosted_vllm/m", **settings: Any) -> Backend:
 
 @pytest.mark.parametrize("model", DIRECT)
 def test_openai_compatible_servers_are_asked_straight(model: str) -> None:
-    assert isinstance(direct_completion(backend(model)), DirectCompletion)
+    assert isinstance(DirectCompletion(backend(model)), DirectCompletion)
     assert path_of(backend(model), in_flight=MANY).path == "direct"
 
 
@@ -76,7 +76,7 @@ def test_each_of_a_mixture_takes_its_own_path() -> None:
 def test_all_others_through_litellm(model: str) -> None:
     assert path_of(backend(model), in_flight=MANY).path == "litellm"
     with pytest.raises(ConfigurationError, match="path=direct"):
-        direct_completion(backend(model, path="direct"))
+        DirectCompletion(backend(model, path="direct"))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_so_are_variables(variable: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_so_is_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "socks5://proxy.invalid:1080")
     with pytest.raises(ConfigurationError, match="proxy"):
-        direct_completion(backend(base_url="http://far.invalid/v1", path="direct"))
+        DirectCompletion(backend(base_url="http://far.invalid/v1", path="direct"))
 
 
 def test_tools_of_recent_openai_models_need_the_other_endpoint() -> None:
@@ -140,7 +140,7 @@ def test_requests_go_where_litellm_sends_them(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert f"'{address}/chat/completions'" in repr(direct_completion(backend(model, **settings)))
+    assert f"'{address}/chat/completions'" in repr(DirectCompletion(backend(model, **settings)))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ async def test_a_key_goes_to_nobody_whom_it_is_not_meant_for(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    completion = direct_completion(backend(base_url=server.url, **settings))
+    completion = DirectCompletion(backend(base_url=server.url, **settings))
     async with aclosing(completion):
         await completion(messages=[])
     assert [headers["authorization"] for headers in server.headers] == [f"Bearer {sent}"]
@@ -167,14 +167,14 @@ async def test_a_server_named_by_the_providers_variable_gets_the_providers_key(
 ) -> None:
     monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.url)
     monkeypatch.setenv("HOSTED_VLLM_API_KEY", "k-3")
-    completion = direct_completion(backend())
+    completion = DirectCompletion(backend())
     async with aclosing(completion):
         await completion(messages=[])
     assert server.headers[0]["authorization"] == "Bearer k-3"
 
 
 async def test_an_argument_that_is_not_taken_is_a_setting_at_fault() -> None:
-    completion = direct_completion(backend("gpt-5.1"))
+    completion = DirectCompletion(backend("gpt-5.1"))
     for argument in ({"stop": ["x"]}, {"temperature": 0.5, "reasoning_effort": "high"}, {"unheard_of": 1}):
         with pytest.raises(UnsupportedParamsError) as caught:
             await completion(messages=[], **argument)

@@ -14,7 +14,7 @@ from refinesynth.backends import Backend, providers
 from refinesynth.client import litellm_sdk
 from refinesynth.client.http import dialects as listing
 from refinesynth.client.http.choosing import why_not_direct
-from refinesynth.client.http.completion import direct_completion
+from refinesynth.client.http.completion import DirectCompletion
 from refinesynth.client.http.dialects import COMMON, body_of, taken
 from refinesynth.client.http.reply import UnsupportedParamsError
 
@@ -116,7 +116,7 @@ async def posted_lean(
 ) -> tuple[Any, ...] | None:
     ready(server)
     monkeypatch.setenv("MINE", "k-12345678")
-    lean = direct_completion(Backend(model=model, base_url=server.url, api_key_env="MINE", path="direct"))
+    lean = DirectCompletion(Backend(model=model, base_url=server.url, api_key_env="MINE", path="direct"))
     try:
         await lean(**request(model, shape))
     except UnsupportedParamsError:

@@ -9,7 +9,7 @@ import pytest
 from backend_doubles import Refused, Scripted, Waits
 from chat_server import calls_tool, completion
 from pydantic import BaseModel
-from pydantic_ai import Agent, NativeOutput
+from pydantic_ai import Agent
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ImageUrl, ModelRequest, TextPart, ToolCallPart, UserPromptPart
@@ -18,8 +18,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from virtual_time import in_virtual_time
 
-from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve, resolve_roles
-from refinesynth.client import open_model, open_models
+from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve
+from refinesynth.client import open_model
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
@@ -148,19 +148,6 @@ def test_what_makes_a_request_cannot_be_taken_out(name: str) -> None:
         Backend(model="m", extra={name: None})
 
 
-async def test_prompted_output_puts_the_schema_in_the_prompt() -> None:
-    call = Scripted(completion('Here you are: {"name": "fig", "seeds": 900}'))
-    backend = BACKEND.model_copy(update={"output_mode": OutputMode.PROMPTED})
-    result = await Agent(model(call, backend), output_type=Fruit, instructions="Be brief.").run("hi")
-    assert result.output == Fruit(name="fig", seeds=900)
-    system = call.requests[0]["messages"][0]
-    assert system["role"] == "system"
-    assert system["content"].startswith("Be brief.")
-    assert '"seeds"' in system["content"]
-    assert "tools" not in call.requests[0]
-    assert "response_format" not in call.requests[0]
-
-
 async def test_a_response_format_of_the_user_is_sent_as_it_stands() -> None:
     call = Scripted(completion('{"name": "fig", "seeds": 900}'))
     backend = BACKEND.model_copy(update={"extra": {"response_format": {"type": "json_object"}}})
@@ -195,14 +182,6 @@ async def test_open_schemas_take_the_mode_that_can_express_them() -> None:
         assert result.output == Basket(by_colour={"red": "cherry"})
     assert "tools" in claude.requests[0]
     assert not gemini.requests[0].keys() & {"tools", "response_format"}
-
-
-async def test_closed_schemas_and_explicit_modes_are_left_alone() -> None:
-    call = Scripted(completion('{"name": "fig", "seeds": 900}'), completion('{"by_colour": {}}'))
-    answering = open_model(PRESETS["claude"].backend, call=call)
-    await Agent(answering, output_type=Fruit).run("hi")
-    await Agent(answering, output_type=NativeOutput(Basket)).run("hi")
-    assert all(request["response_format"]["type"] == "json_schema" for request in call.requests)
 
 
 async def test_parallel_tool_calls_are_a_setting_of_tools() -> None:
@@ -405,13 +384,6 @@ def test_a_model_says_what_it_asks() -> None:
         "http://localhost:8000/v1",
     )
     assert model(Scripted(), Backend(model="unheard-of")).system == "litellm"
-
-
-def test_roles_with_equal_backends_share_a_model() -> None:
-    opened = open_models(resolve_roles({"default": "gpt-4o", "player": "vllm"}), call=Scripted())
-    assert opened[Role.SCRIPT_WRITER] is opened[Role.DUNGEON_MASTER] is opened[Role.JUDGE]
-    assert opened[Role.PLAYER] is not opened[Role.JUDGE]
-    assert list(opened) == list(Role)
 
 
 async def test_the_rehearsal_opens_with_its_faults_and_costs_nothing() -> None:

@@ -66,38 +66,6 @@ async def go_down(limiter: RateLimiter) -> None:
             permit.failed(DOWN)
 
 
-@pytest.mark.long
-def test_it_finds_the_capacity_of_a_server_that_only_slows_down() -> None:
-    for capacity in (24, 150):
-
-        async def crowd(capacity: int = capacity) -> tuple[list[int], float]:
-            limiter, server, limits = RateLimiter("m"), Server(capacity), list[int]()
-            began = anyio.current_time()
-            await keep_asking(
-                limiter, server, callers=400, seconds=480, every=lambda: limits.append(limiter.state.limit or 0)
-            )
-            return limits[120:], server.worked(began + 120, began + 480)
-
-        limits, worked = in_virtual_time(crowd)
-        inside = [limit for limit in limits if 0.7 * capacity <= limit <= 1.3 * capacity]
-        # The rest is when another limit is tried, a quarter above.
-        assert len(inside) >= 0.9 * len(limits)
-        assert worked >= 0.9 * capacity
-
-
-@pytest.mark.long
-def test_it_stays_below_the_number_that_a_server_refuses() -> None:
-    async def crowd() -> tuple[float, Server]:
-        limiter, server = RateLimiter("m"), Server(most=40)
-        began = anyio.current_time()
-        await keep_asking(limiter, server, callers=200, seconds=900)
-        return server.worked(began + 120, began + 900), server
-
-    worked, server = in_virtual_time(crowd)
-    assert worked >= 0.9 * 40
-    assert server.refused <= 0.03 * len(server.answers)
-
-
 SEEDS = range(2)
 
 

@@ -43,18 +43,6 @@ class TestRulebookWriter:
         assert await RulebookWriter(model.model, bare, wanted=WANTED).write(PERSONA) == SHED_GROUNDED
         assert "<example>" not in str(model.asked[0].instructions)
 
-    async def test_a_refused_script_goes_back_with_its_violations(self) -> None:
-        model = Scripted([SHED_GROUNDED.model_dump_json()])
-        await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(
-            PERSONA, violations=[WRONG], previous=SHED_GROUNDED
-        )
-        assert model.asked[0].blocks == {
-            "persona": "a joiner",
-            "wanted": {"step": "all", **WANTED},
-            "previous": JSON,
-            "violations": ["Mend <this>."],
-        }
-
     async def test_a_script_without_a_rulebook_goes_back(self) -> None:
         model = Scripted([SHED_GROUNDED.imagined().model_dump_json(), SHED_GROUNDED.model_dump_json()])
         assert await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA) == SHED_GROUNDED
@@ -251,11 +239,6 @@ class TestWording:
             SHED_GROUNDED, (), "x", self.RULING
         )
         assert words == ("t", "o")
-
-    async def test_blank_words_go_back(self) -> None:
-        model = Scripted(['{"thought": "t", "observation": " "}', '{"thought": "t", "observation": "o"}'])
-        assert (await DungeonMaster(model.model, PROMPTS).word(SHED_GROUNDED, (), "x", self.RULING)).observation == "o"
-        assert "it is blank" in model.asked[1].chat[-1][1]
 
 
 async def test_a_dungeon_master_that_imagines_cannot_set_what_only_a_world_can() -> None:

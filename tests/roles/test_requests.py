@@ -250,13 +250,6 @@ class TestReading:
 
         assert await Actor(FunctionModel(answer), PROMPTS, answers=0).ask(FORMS["tool"], "?") == orjson.loads(RULED)
 
-    @pytest.mark.parametrize("around", ["```json\n{}\n```", "Sure!\n{}", "{},"])
-    async def test_json_is_found_in_what_surrounds_it(self, around: str) -> None:
-        def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-            return ModelResponse(parts=[TextPart(around.replace("{}", RULED))])
-
-        assert await Actor(FunctionModel(answer), PROMPTS, answers=0).ask(FORMS["prompted"], "?")
-
     @pytest.mark.parametrize("text", ["", '{"thought": "t', RULED])
     async def test_what_was_cut_off_is_neither_taken_nor_asked_again(self, text: str) -> None:
         def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:

@@ -127,11 +127,6 @@ class TestDungeonMaster:
         assert await DungeonMaster(model.model, PROMPTS).narrate(SHED, (), "take key") == dm("o")
         assert "it is blank" in model.asked[1].chat[-1][1]
 
-    async def test_missing_flags_go_back(self) -> None:
-        model = Scripted(['{"thought": "t", "observation": "o"}', said(dm("o"))])
-        assert await DungeonMaster(model.model, PROMPTS).narrate(SHED, (), "take key") == dm("o")
-        assert "parameter_error: Field required" in model.asked[1].chat[-1][1]
-
 
 class TestPlayer:
     async def test_its_chat_is_what_training_sees_and_nothing_else(self) -> None:
