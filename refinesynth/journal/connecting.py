@@ -160,15 +160,11 @@ def _make(path: Path) -> None:
     unborn.replace(path)
     # Not on every system; there, a power cut in the next seconds may take the new name away.
     with suppress(OSError):
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -203,14 +203,6 @@ def test_seeds_are_sent_where_litellm_takes_them() -> None:
     assert not litellm_sdk.accepts("no-such-model", "seed")
 
 
-def test_a_model_that_litellm_cannot_place_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot(_model: str) -> list[str]:
-        raise ValueError("LLM Provider NOT provided")
-
-    monkeypatch.setattr(litellm_sdk.litellm(), "get_supported_openai_params", cannot)
-    assert not litellm_sdk.accepts("gpt-4o", "seed")
-
-
 async def test_pydantic_ais_switch_against_real_requests_is_obeyed(server: ChatServer, waits: Waits) -> None:
     with (
         models.override_allow_model_requests(allow_model_requests=False),
