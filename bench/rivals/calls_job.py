@@ -34,7 +34,7 @@ async def main(base_url: str, folder: Path, count: int) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(CONCURRENCY):
             group.create_task(work())
-    print(journal.paid_count())
+    print(sum(row.requests for row in journal.spent()))
     journal.close()
 
 

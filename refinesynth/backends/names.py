@@ -88,11 +88,7 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
 
 
 def resolve_mixture(role: str, spec: object) -> Backend:
-    """Return a mapping's backend for a role: of a name, a backend, or a list of these, which take turns.
-
-    Raises:
-        ConfigurationError: It is none of these, or a name is unknown.
-    """
+    """Return a mapping's backend for a role: of a name, a backend, or a list of these, which take turns."""
     if role == Role.REPAIRER and _is_planner(spec):
         return Backend(name=PLANNER, model=PLANNER)
     if isinstance(spec, str | Backend):

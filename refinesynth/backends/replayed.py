@@ -35,11 +35,7 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
 
     @classmethod
     def read(cls, folder: Path) -> "ReplayedRun":
-        """Read the configuration of the run in `folder`.
-
-        Raises:
-            ConfigurationError: There is no such run, or it has no journal.
-        """
+        """Read the configuration of the run in `folder`."""
         try:
             run = cls.model_validate_json((folder / "config.json").read_bytes())
         except OSError as error:
@@ -53,11 +49,7 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
         return run
 
     def backend(self, role: Role) -> Backend:
-        """Return the backend that played `role`, as far as it decides the form of requests.
-
-        Raises:
-            ConfigurationError: The role was not played, or the run is of another version.
-        """
+        """Return the backend that played `role`, as far as it decides the form of requests."""
         if role.value not in self.models:
             raise ConfigurationError(
                 f"the replayed run has no answers of the {role.value}, only of {', '.join(self.models)}; replay with the "
@@ -86,7 +78,7 @@ def replayed_folder(backend: Backend) -> Path | None:
 
 
 def resolve_replay(name: str) -> Backend:
-    """Return the backend of `replay:FOLDER`. Raises ConfigurationError: there is no such run."""
+    """Return the backend of `replay:FOLDER`."""
     folder = name.partition(":")[2].strip()
     if not folder:
         raise ConfigurationError(f"{name!r}: name the folder of the run to replay, as in {REPLAY}:runs/first")
@@ -95,11 +87,7 @@ def resolve_replay(name: str) -> Backend:
 
 
 def recorded_run(folder: Path, role: Role) -> ReplayedRun:
-    """Return the run in `folder`, or if it replayed the role itself, the run behind it.
-
-    Raises:
-        ConfigurationError: There is no such run, or it did not play the role.
-    """
+    """Return the run in `folder`, or if it replayed the role itself, the run behind it."""
     for _ in range(_LINKS):
         run = ReplayedRun.read(folder)
         further = replayed_folder(run.backend(role))

@@ -11,7 +11,6 @@ _SAID = frozenset(
     {
         "goes_without",
         "loading",
-        "nothing_cached",
         "batch_sent",
         "batch_ended",
         "store",

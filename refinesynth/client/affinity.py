@@ -3,19 +3,13 @@
 They are added after the journal's digest is computed, so they do not change which answers are recalled.
 """
 
-import logging
 from typing import Any, TypeAlias
-
-from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
-from refinesynth.client.budget.price_table import listed
 from refinesynth.client.http.dialects import is_openais
 from refinesynth.client.session import Account
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles whose requests in an episode extend each other. Other roles' prompts begin alike in all episodes."""
@@ -25,10 +19,11 @@ _Request: TypeAlias = dict[str, Any]
 
 def with_affinity(request: _Request, backend: Backend, account: Account) -> _Request:
     """Return the request with the marks of its episode and role; unchanged if it belongs to no episode."""
-    role, kind = account.role, affinity_of(backend) if account.episode else "none"
+    role, episode = account.role, account.session.id
+    kind = affinity_of(backend) if episode else "none"
     if kind == "openai" and role in CONVERSING:
         # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
-        body = {"prompt_cache_key": f"{account.episode}-{role}", **request.get("extra_body", {})}
+        body = {"prompt_cache_key": f"{episode}-{role}", **request.get("extra_body", {})}
         return {**request, "extra_body": body}
     return _for_anthropic(request, role) if kind == "anthropic" else request
 
@@ -62,43 +57,3 @@ def _marked(message: dict[str, Any]) -> dict[str, Any]:
         return {**message, **mark}
     # Blocks without a word are refused.
     return {**message, "content": [{"type": "text", "text": text, **mark}]} if text else message
-
-
-_LONG = 2048
-"""Prompt tokens from which a cached part is expected; most caches begin at 1,024."""
-_ENOUGH = 100
-"""Long requests of conversations, of which about one in ten begins one."""
-
-
-class CacheWatch:
-    """Warns once if a provider that should read prompts from its cache reports no cached tokens."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._uncached = 0
-        self._settled = False
-
-    def note(self, role: str, usage: RequestUsage) -> None:
-        """Note the usage of a request of this role."""
-        if self._settled or role not in CONVERSING or usage.input_tokens < _LONG:
-            return
-        self._uncached += 1
-        if not usage.cache_read_tokens and self._uncached < _ENOUGH:
-            return
-        self._settled = True
-        if usage.cache_read_tokens or not _caches(self._backend):
-            return
-        text = (
-            f"{self._backend.label} reports no cached tokens in {_ENOUGH} requests of conversations, each of {_LONG:,} tokens or "
-            f"more: the prompts are paid for in full, or it does not say (SGLang does with --enable-cache-report, vLLM with "
-            f"--enable-prompt-tokens-details)"
-        )
-        facts = {"event": "nothing_cached", "backend": self._backend.label, "text": text}
-        _LOG.warning("%s", text, extra={"facts": facts})
-
-
-def _caches(backend: Backend) -> bool:
-    if affinity_of(backend) != "none":
-        return True
-    rates = listed(backend.model) if backend.base_url is None else None
-    return rates is not None and rates.cached < rates.input

@@ -3,12 +3,13 @@
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, cast
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
@@ -142,15 +143,15 @@ class _Completion(_Wire):
 class Answer:
     """A completion, as far as it could be read."""
 
-    text: str
-    thinking: str
-    calls: tuple[tuple[str, str, str | None], ...]
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[tuple[str, str, str | None], ...] = ()
     """Tool name, arguments as JSON text, call id."""
-    finish_reason: str | None
-    refusal: str | None
-    usage: RequestUsage
-    model: str | None
-    id: str | None
+    finish_reason: str | None = None
+    refusal: str | None = None
+    usage: RequestUsage = field(default_factory=RequestUsage)
+    model: str | None = None
+    id: str | None = None
     mark: str | None = None
     """End mark of thoughts that the server left in the text; not kept in the journal."""
 
@@ -162,9 +163,9 @@ class Answer:
 
     @classmethod
     def from_paid(cls, paid: Paid) -> "Answer":
-        """Read what `to_json` wrote, with its usage. Raises StorageError: it is damaged."""
+        """Read what `to_json` wrote, with its usage."""
         try:
-            return cls(**_Kept.model_validate_json(paid.answer).model_dump(), usage=usage_of(paid))
+            return replace(_kept().validate_json(paid.answer), usage=usage_of(paid))
         except ValidationError as error:
             raise StorageError(
                 f"the journal's answer {paid.step} of {paid.role} in episode {paid.episode} is damaged; "
@@ -209,11 +210,7 @@ class Answer:
         return f"cut its answer off at {limit}; raise max_tokens"
 
     def settled(self, parameters: ModelRequestParameters) -> tuple["Answer", str | None]:
-        """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any.
-
-        Raises:
-            AnswerFault: It is unclear what was called.
-        """
+        """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any."""
         tools = {
             tool.name: tool.parameters_json_schema.get("properties", {})
             for tool in (*parameters.function_tools, *parameters.output_tools)
@@ -272,14 +269,9 @@ def _broken(message: str) -> AnswerFault:
     return AnswerFault(FaultStep.RETRY, FaultKind.SERVER, message)
 
 
-class _Kept(BaseModel):
-    text: str = ""
-    thinking: str = ""
-    calls: tuple[tuple[str, str, str | None], ...] = ()
-    finish_reason: str | None = None
-    refusal: str | None = None
-    model: str | None = None
-    id: str | None = None
+@cache
+def _kept() -> TypeAdapter[Answer]:
+    return TypeAdapter(Answer)
 
 
 def usage_of(paid: Paid) -> RequestUsage:

@@ -16,7 +16,7 @@ from pathlib import Path
 from socket import gaierror
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import key_of, key_variables, provider_of, server_of, split
+from refinesynth.backends.providers import key_of, key_variables, server_of, split
 from refinesynth.client.limiter.rates import headers_of, read_rate_headers, wait_in_words
 from refinesynth.client.redaction import redact
 
@@ -444,14 +444,9 @@ def _key_advice(backend: Backend) -> str:
     if names:
         read = next((name for name in names if os.environ.get(name)), None)
         return f"check the key in {read}" if read else f"{names[0]} holds none: set it"
-    provider, known = split(backend.model)[0], provider_of(backend)
     if server_of(backend) is not None:
-        usual = known.keys[0] if known is not None and known.keys else "MY_KEY"
-        return f"none was sent to this server: name the variable that holds one, such as api_key_env={usual}"
-    if known is not None and known.base_url_env is None:
-        return f"check the credentials that litellm reads for {provider}"
-    usual = f"{provider.upper()}_API_KEY" if provider.isidentifier() else "a variable of the provider's"
-    return f"check the key that litellm reads, mostly from {usual}, or name another variable in api_key_env"
+        return "none was sent to this server: name the variable that holds one in api_key_env"
+    return f"check the credentials that litellm reads for {split(backend.model)[0]}, or name a variable in api_key_env"
 
 
 def _causes_of(error: BaseException) -> Iterator[BaseException]:

@@ -1,6 +1,5 @@
 """The failure policy: a failed request is retried, or its episode is given up, or the run is stopped."""
 
-import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from random import uniform
 from typing import Any
@@ -10,12 +9,9 @@ from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
 from refinesynth.client.lacks import Lack, carried
 from refinesynth.client.limiter.rate_limiter import RateLimiter
+from refinesynth.client.reporting import LOG, report
 from refinesynth.client.watch import Call
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
-
-_LOG = logging.getLogger("refinesynth.backends")
-# As libraries do: silent until someone configures logging. Without this Python prints warnings to stderr.
-_LOG.addHandler(logging.NullHandler())
 
 _AT_FIRST = 3
 """Retries of a server that was never reached: a wrong address is reported after 5 to 9 seconds."""
@@ -83,16 +79,14 @@ class FailurePolicy:
         if not self._worth_another(fault, call):
             return None
         wait = self._backoff(fault, call.failed)
-        _LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, call.failed, wait)
+        LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, call.failed, wait)
         return wait
 
     def _while_loading(self, fault: Fault, call: Call) -> float | None:
         """Wait without spending a retry, for `patience` seconds in all."""
         if not call.loading:
             text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
-            _LOG.warning(
-                "%s", text, extra={"facts": {"event": "loading", "backend": self._backend.label, "text": text}}
-            )
+            report("loading", self._backend, text)
         wait = max(_LOADING, fault.after or 0.0)
         call.loading += wait
         return wait if call.loading <= self.patience else None
@@ -118,7 +112,8 @@ class FailurePolicy:
         if fault.kind is FaultKind.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
             return False
         # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
-        anew = not call.attempt and not call.account.ended
+        memory = call.account.session.memory
+        anew = not call.attempt and not (memory is not None and memory.ended)
         if fault.kind is FaultKind.CONTENT and faults[fault.kind] > backend.content_retries and anew:
             faults.clear()
             return True
@@ -141,8 +136,7 @@ class FailurePolicy:
                 f"{self._backend.label} gives calls that its server's tool parser did not read right ({artefact}), each "
                 "time so far; what is clear is put right, the rest is asked for again; check the server's tool parser"
             )
-            facts = {"event": "tool_parser", "backend": self._backend.label, "text": text}
-            _LOG.warning("%s", text, extra={"facts": facts})
+            report("tool_parser", self._backend, text)
 
     @property
     def patience(self) -> float:

@@ -3,7 +3,6 @@
 A lack counts once a request without the feature is answered: a refusal may also be about the prompt.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -12,10 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import server_of
+from refinesynth.client.reporting import report
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 
 class Lack(StrEnum):
@@ -49,16 +47,12 @@ class Lacks:
         self._journal: Journal | None = None
 
     def open(self, journal: Journal, elsewhere: Sequence[JournalReader] = ()) -> None:
-        """Take over the lacks that earlier processes of the run found, and keep new ones in `journal`.
-
-        Raises:
-            StorageError: A journal cannot be read.
-        """
+        """Take over the lacks that earlier processes of the run found, and keep new ones in `journal`."""
         self.read((journal, *elsewhere))
         self._journal = journal
 
     def read(self, journals: Sequence[JournalReader]) -> None:
-        """Take over the lacks in these journals. Raises StorageError: a journal cannot be read."""
+        """Take over the lacks in these journals."""
         for one in journals:
             try:
                 known = _FOUND.validate_json(one.note(_NOTE) or b"{}")
@@ -71,11 +65,7 @@ class Lacks:
         return _FOUND.dump_json(self._found)
 
     async def learn(self, known: bytes) -> None:
-        """Take over the lacks that another process has found; committed when this returns.
-
-        Raises:
-            StorageError: They could not be committed.
-        """
+        """Take over the lacks that another process has found; committed when this returns."""
         before = dict(self._found)
         self._take_over(_FOUND.validate_json(known))
         if self._journal is not None and self._found != before:
@@ -90,19 +80,14 @@ class Lacks:
         return self._found.get(_name(backend), frozenset())
 
     async def add(self, backend: Backend, lacks: frozenset[Lack]) -> None:
-        """Record lacks of this backend's server and log new ones; committed when this returns.
-
-        Raises:
-            StorageError: They could not be committed.
-        """
+        """Record lacks of this backend's server and log new ones; committed when this returns."""
         known = self.of(backend)
         if lacks <= known:
             return
         self._found[_name(backend)] = known | lacks
         for lack in sorted(lacks - known):
             text = f"{backend.label} does not take {lack}; {_THEN[lack]}"
-            facts = {"event": "goes_without", "backend": backend.label, "lacks": lack.value, "text": text}
-            _LOG.warning("%s", text, extra={"facts": facts})
+            report("goes_without", backend, text, lacks=lack.value)
         if self._journal is not None:
             await self._journal.keep_note(_NOTE, self.to_json())
 

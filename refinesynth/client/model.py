@@ -1,6 +1,5 @@
 """The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` by default."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,8 +14,9 @@ from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.backends.role import Role
 from refinesynth.client import wire
-from refinesynth.client.affinity import CacheWatch, with_affinity
+from refinesynth.client.affinity import with_affinity
 from refinesynth.client.answers import Answer, ParserFault, read_answer
 from refinesynth.client.bills import ESTIMATED, completed
 from refinesynth.client.budget.price_table import unknown
@@ -27,12 +27,11 @@ from refinesynth.client.lacks import Lack, Lacks, carried
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rates import TokenBuckets, headers_of
 from refinesynth.client.limits import bound_of
+from refinesynth.client.reporting import report
 from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
 from refinesynth.errors import NoTools, RefinesynthError
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
@@ -89,7 +88,6 @@ class LiteLLMModel(Model):
             tokens_per_minute=backend.tokens_per_minute,
             longest_wait=backend.longest_wait,
         )
-        self._cache = CacheWatch(backend)
         self._estimates = False
         """True if an answer came without its usage."""
         self._thinks = False
@@ -100,12 +98,8 @@ class LiteLLMModel(Model):
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
         """Prepared parameters; a role has one parameters object for all its requests."""
         self._policy = FailurePolicy(backend, self.limiter)
-        own: dict[str, Any] = {
-            "temperature": backend.temperature,
-            "top_p": backend.top_p,
-            "max_tokens": backend.max_tokens,
-        }
-        settings = {name: value for name, value in own.items() if value is not None}
+        names = ("temperature", "top_p", "max_tokens")
+        settings = {name: value for name in names if (value := getattr(backend, name)) is not None}
         super().__init__(settings=cast("ModelSettings", settings) or None, profile=profile_of(backend))
 
     @property
@@ -228,9 +222,9 @@ class LiteLLMModel(Model):
         merged, parameters = self._prepare(settings, asked, lacks)
         request = self._request(messages, merged or {}, parameters, lacks)
         call.timeout = request["timeout"]
-        role, known = call.account.bounded, not _BOUNDS.isdisjoint(request)
-        free = known or self._thinks or call.unbounded or not self._takes_bounds
-        bound = None if role is None or free else bound_of(role, self.backend)
+        role, session = call.account.role, call.account.session
+        free = self._thinks or call.unbounded or not self._takes_bounds or not _BOUNDS.isdisjoint(request)
+        bound = bound_of(Role(role), self.backend) if role in session.bounded and not free else None
         call.bounded = bound is not None
         if bound is not None:
             request["max_tokens"] = bound
@@ -275,12 +269,12 @@ class LiteLLMModel(Model):
         account, prompt_tokens, max_tokens = call.account, _rough_tokens(request), request.get("max_tokens")
         call.enter(CallStage.TURN)
         async with self.limiter.permit(
-            priority=account.priority,
+            priority=account.session.index,
             buckets=self._buckets,
             tokens=prompt_tokens,
             kind=(self.backend.model, account.role),
         ) as permit:
-            reservation = await account.tracker.reserve(
+            reservation = await account.session.tracker.reserve(
                 prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price
             )
             call.attempt += 1
@@ -292,7 +286,6 @@ class LiteLLMModel(Model):
                 reservation.release()
                 raise
         reservation.settle(answer.usage, cost)
-        self._cache.note(account.role, answer.usage)
         await account.keep(answer, cost, model=self.backend.model)
         return answer, cost
 
@@ -302,7 +295,7 @@ class LiteLLMModel(Model):
             with anyio.fail_after(request["timeout"]):
                 # Made for each call: no frame of a traceback holds the key then.
                 raw = await self._call(**request, **_key(self.backend))
-            answer = self._counted(read_answer(raw), request)
+            answer = self._counted(raw if isinstance(raw, Answer) else read_answer(raw), request)
         except RefinesynthError:
             raise
         except Exception as error:
@@ -326,8 +319,7 @@ class LiteLLMModel(Model):
                 f"{self.backend.label} reports no usage with its answers, or none that can be right; tokens are estimated "
                 f"from the text, and costs and budget follow the estimate"
             )
-            facts = {"event": "usage_estimated", "backend": self.backend.label, "text": text}
-            _LOG.warning("%s", text, extra={"facts": facts})
+            report("usage_estimated", self.backend, text)
         return replace(answer, usage=usage)
 
     def _request(

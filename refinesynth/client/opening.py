@@ -56,9 +56,9 @@ def open_model(
     elif call is None:
         _require_key(backend)
         if backend.path == "direct":
-            from refinesynth.client.http.completion import direct_completion
+            from refinesynth.client.http.completion import DirectCompletion
 
-            call = direct_completion(backend)
+            call = DirectCompletion(backend)
         else:
             from refinesynth.client import litellm_sdk
 
@@ -80,7 +80,7 @@ def _rehearsal(backend: Backend) -> Completion:
 
     async def call(**request: Any) -> dict[str, Any]:
         session = current_account().session
-        if session is None:
+        if not session.id:
             return await rehearsal(**request)
         if session not in remembered:
             remembered[session] = scenes()
@@ -156,15 +156,9 @@ async def close_models(models: "Iterable[Model]") -> None:
 
 
 def _require_key(backend: Backend) -> None:
-    names = key_variables(backend)
-    if key_of(backend) is None and backend.api_key_env is not None:
+    # Self-hosted servers mostly need no key, and have no variable then; one that does answers 401, which stops the run.
+    if (names := key_variables(backend)) and key_of(backend) is None:
         raise ConfigurationError(
-            f"api_key_env of {backend.label} is {names[0]!r}, and no environment variable of this name holds a key: set it, or "
-            f"leave api_key_env out where the server needs none"
-        )
-    # Self-hosted servers mostly need no key; one that does answers 401, which stops the run.
-    if names and backend.base_url is None and key_of(backend) is None:
-        raise ConfigurationError(
-            f"{backend.label} needs a key: set the environment variable {names[0]}, or choose another backend "
-            "(`refinesynth backends` lists them; `rehearsal` needs none)"
+            f"{backend.label} needs a key: set the environment variable {names[0]}, leave api_key_env out where the server "
+            "needs none, or choose another backend (`refinesynth backends` lists them; `rehearsal` needs none)"
         )

@@ -1,8 +1,8 @@
 """Answers from a run's journal: the same requests get the answers that were paid for then, for free."""
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic_ai.models import Model
 
@@ -16,7 +16,7 @@ from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session, current_account
 from refinesynth.client.several import mixture
 from refinesynth.errors import EpisodeAbandoned, RunStopped
-from refinesynth.journal import JournalReader, Paid, Recorded
+from refinesynth.journal import JournalReader, Recorded
 from refinesynth.journal.values import model_of
 
 _STRANGERS = 3
@@ -32,12 +32,7 @@ class Replay:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the journals of the run in `folder`, which may be in progress.
-
-        Raises:
-            ConfigurationError: There is no such run.
-            StorageError: A journal cannot be read.
-        """
+        """Open the journals of the run in `folder`, which may be in progress."""
         self._folder = folder
         self._seed = ReplayedRun.read(folder).seed
         self._journals = [JournalReader.read(path) for path in journals(folder)]
@@ -48,8 +43,8 @@ class Replay:
         self._strangers: set[str] | None = set()
         """Episodes without a record; None once one was found."""
 
-    async def __call__(self, **_: object) -> dict[str, Any]:
-        """Return the recorded answer to the current account's request, as an OpenAI chat completion.
+    async def __call__(self, **_: object) -> Answer:
+        """Return the recorded answer to the current account's request.
 
         Raises:
             EpisodeAbandoned: There is none.
@@ -57,7 +52,7 @@ class Replay:
         """
         account = current_account()
         session, role = account.session, account.role
-        if session is None:
+        if not session.id:
             raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
         recorded = self._recorded(session)
         paid = recorded.take(role, session.step(role), account.digest)
@@ -66,7 +61,8 @@ class Replay:
                 f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role} in "
                 f"episode {session.id}: it was not asked then, because rules, prompts or bounds are others or that run ended"
             )
-        return as_completion(paid)
+        answer = Answer.from_paid(paid)
+        return replace(answer, model=answer.model or model_of(paid.model))
 
     def lacks(self) -> Lacks:
         """Return the lacks of the servers that were used then."""
@@ -99,10 +95,6 @@ class Replay:
 def open_replay(folder: Path, role: Role) -> Model:
     """Return the model that answers `role` from the journal of the run in `folder`; a mixture if that run mixed
     several.
-
-    Raises:
-        ConfigurationError: There is no such run, or it did not play the role.
-        StorageError: Its journal cannot be read.
     """
     backend, replay = recorded_run(folder, role).backend(role), Replay(folder)
     # No request is sent, so there is no limit to respect.
@@ -111,34 +103,3 @@ def open_replay(folder: Path, role: Role) -> Model:
     return mixture(
         [LiteLLMModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
     )
-
-
-def as_completion(paid: Paid) -> dict[str, Any]:
-    """Return a recorded answer as a server would send it, with its usage."""
-    answer = Answer.from_paid(paid)
-    calls = [
-        {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        for name, arguments, call_id in answer.calls
-    ]
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": answer.text or None,
-        "reasoning_content": answer.thinking or None,
-        "refusal": answer.refusal,
-        "tool_calls": calls or None,
-    }
-    return {
-        "id": answer.id,
-        "object": "chat.completion",
-        "model": answer.model or model_of(paid.model),
-        "choices": [{"index": 0, "finish_reason": answer.finish_reason, "message": message}],
-        "usage": {
-            "prompt_tokens": paid.input_tokens,
-            "completion_tokens": paid.output_tokens,
-            "total_tokens": paid.input_tokens + paid.output_tokens,
-            "prompt_tokens_details": {
-                "cached_tokens": paid.cached_tokens,
-                "cache_creation_tokens": paid.cache_write_tokens,
-            },
-        },
-    }

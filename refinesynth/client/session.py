@@ -68,8 +68,9 @@ class Session:
     seeds whatever else runs.
     """
 
-    id: str
-    seed: int
+    id: str = ""
+    """Empty for requests of no episode, which are not kept."""
+    seed: int = 0
     index: int = 0
     """Position of the persona; requests of smaller ones go first."""
     memory: Memory | None = None
@@ -143,9 +144,8 @@ class SessionModel(WrapperModel):
         settings["seed"] = self.session.next_seed(self.role)
         settings["extra_headers"] = {**settings.get("extra_headers", {}), SESSION_HEADER: self.session.id}
         digest = digest_of(messages, model_request_parameters)
-        account = Account(self.session, self.role.value, digest, self.session.tracker)
         before = self.session.step(self.role)
-        with charged_to(account):
+        with charged_to(Account(self.session, self.role.value, digest)):
             try:
                 response = await self.wrapped.request(messages, settings, model_request_parameters)
             except NoTools:
@@ -163,39 +163,15 @@ class SessionModel(WrapperModel):
 class Account:
     """One request of one role of one episode; all its completions are counted, thrown-away ones included."""
 
-    session: Session | None = None
-    """None for a request that belongs to no episode and is not kept."""
+    session: Session = field(default_factory=Session)
     role: str = ""
     digest: bytes = b""
     """See `digest_of`."""
-    tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
-    """Budget that pays for it."""
-
-    @property
-    def priority(self) -> float:
-        """Position of the episode: earlier ones are finished first."""
-        return 0.0 if self.session is None else self.session.index
-
-    @property
-    def bounded(self) -> Role | None:
-        """Role whose default bound the answer has; None without one."""
-        known = frozenset[Role]() if self.session is None else self.session.bounded
-        return Role(self.role) if self.role in known else None
-
-    @property
-    def episode(self) -> str:
-        """Id of the session; empty if there is none."""
-        return "" if self.session is None else self.session.id
-
-    @property
-    def ended(self) -> bool:
-        """True if the episode had ended, and is made again from its paid completions alone."""
-        return self.session is not None and self.session.memory is not None and self.session.memory.ended
 
     def recall(self) -> Paid | None:
         """Return the next completion of this request if it was paid for before, and count it."""
         session, role = self.session, self.role
-        if session is None or session.memory is None:
+        if session.memory is None:
             return None
         paid = session.memory.recall(role, session.step(role), self.digest)
         if paid is not None:
@@ -206,8 +182,6 @@ class Account:
     async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
         """Count and commit a completion, also if the caller is cancelled meanwhile."""
         session, role, usage = self.session, self.role, answer.usage
-        if session is None:
-            return
         step = session.step(role)
         session.enter(role, usage, cost_usd)
         session.credit(role, model)
@@ -307,30 +281,31 @@ _deadline: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
 
 
 class Deadline:
-    """Cancel scope whose clock can be stopped, also by several at once until the last of them resumes it."""
+    """Cancel scope whose clock stands still while anything holds it."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
         self._left = 0.0
-        self._stops = 0
+        self._holders = set[object]()
 
     @property
     def passed(self) -> bool:
         """True if the time was up and the work was cancelled."""
         return self._scope.cancelled_caught
 
-    def stop(self) -> None:
-        """Stop the clock."""
-        if not self._stops:
+    def stop(self, holder: object) -> None:
+        """Stop the clock for `holder`."""
+        if not self._holders:
             self._left = self._scope.deadline - anyio.current_time()
             self._scope.deadline = float("inf")
-        self._stops += 1
+        self._holders.add(holder)
 
-    def go_on(self) -> None:
-        """Undo one `stop`."""
-        self._stops -= 1
-        if not self._stops:
-            self._scope.deadline = anyio.current_time() + self._left
+    def go_on(self, holder: object) -> None:
+        """Undo `stop`; without effect for what does not hold the clock."""
+        if holder in self._holders:
+            self._holders.remove(holder)
+            if not self._holders:
+                self._scope.deadline = anyio.current_time() + self._left
 
 
 @contextmanager
@@ -354,11 +329,11 @@ def current_deadline() -> Deadline | None:
 @contextmanager
 def stopped_clock() -> Generator[None]:
     """Stop the clock of this task's deadline while the context lasts."""
-    clock = current_deadline()
+    clock, holder = current_deadline(), object()
     if clock is not None:
-        clock.stop()
+        clock.stop(holder)
     try:
         yield
     finally:
         if clock is not None:
-            clock.go_on()
+            clock.go_on(holder)

@@ -1,6 +1,5 @@
 """Models made of several: a mixture that takes turns, and a fallback for an unusable model."""
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -11,6 +10,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 from refinesynth.client.limiter.rate_limiter import RateLimiter
+from refinesynth.client.reporting import LOG
 from refinesynth.errors import BudgetSpent, RunStopped
 
 
@@ -33,7 +33,6 @@ def in_turn(model: Model, number: int) -> Model:
     return model.models[number % len(model.models)] if isinstance(model, MixedModel) else model
 
 
-_LOG = logging.getLogger("refinesynth.backends")
 _AGAIN = 300.0
 """Seconds after which a model that stopped for another reason than an outage is tried again."""
 
@@ -92,12 +91,12 @@ class FallbackModel(WrapperModel):
             self._left_alone_until = anyio.current_time() + _AGAIN
         if not self._away:
             self._away = True
-            _LOG.warning("%s Requests go to %s meanwhile", why, self.fallback.model_name)
+            LOG.warning("%s Requests go to %s meanwhile", why, self.fallback.model_name)
 
     def _return(self) -> None:
         if self._away:
             self._away = False
-            _LOG.warning("%s answers again; requests return to it from %s", self.model_name, self.fallback.model_name)
+            LOG.warning("%s answers again; requests return to it from %s", self.model_name, self.fallback.model_name)
 
 
 def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:

@@ -1,6 +1,5 @@
 """Requests in flight, and a watchdog that warns when none is answered."""
 
-import logging
 from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -11,9 +10,8 @@ import anyio
 
 from refinesynth.client.classify_error import FaultKind
 from refinesynth.client.lacks import Lack
+from refinesynth.client.reporting import LOG
 from refinesynth.client.session import Account
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 _OVERDUE = 3.0
 """Multiple of its timeout after which a call is reported, time for turns left out."""
@@ -144,7 +142,7 @@ def _warn(reason: str, calls: Iterable[Call], in_flight: int, now: float) -> Non
         {
             "model": call.model,
             "role": call.account.role,
-            "episode": call.account.episode,
+            "episode": call.account.session.id,
             "stage": call.stage,
             "stage_seconds": now - call.stage_since,
             "seconds": now - call.since,
@@ -153,4 +151,4 @@ def _warn(reason: str, calls: Iterable[Call], in_flight: int, now: float) -> Non
         for call in sorted(calls, key=lambda call: call.since)[:_SHOWN]
     ]
     facts = {"event": "stuck", "in_flight": in_flight, "calls": rows}
-    _LOG.warning("%s; %d in flight", reason, in_flight, extra={"facts": facts})
+    LOG.warning("%s; %d in flight", reason, in_flight, extra={"facts": facts})

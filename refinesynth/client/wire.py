@@ -77,11 +77,7 @@ def tools(parameters: ModelRequestParameters, *, strict: bool) -> list[dict[str,
 
 
 def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, forced: bool) -> str:
-    """Return the tool choice: `required` if no text is allowed and calls can be `forced`.
-
-    Raises:
-        UserError: The choice names single tools, which no role needs and not every provider knows.
-    """
+    """Return the tool choice: `required` if no text is allowed and calls can be `forced`."""
     choice = settings.get("tool_choice")
     if choice not in (None, "auto", "none", "required"):
         raise UserError(f"tool_choice={choice!r} cannot be sent; give 'auto', 'none' or 'required'")

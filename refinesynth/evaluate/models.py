@@ -36,7 +36,7 @@ from refinesynth.client.budget.price_table import price_of
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.opening import open_model as open_client
-from refinesynth.client.session import Account, charged_to
+from refinesynth.client.session import Account, Session, charged_to
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent
 from refinesynth.evaluate.pool import MOST
@@ -111,7 +111,7 @@ class OwnBackend(ModelAPI):
         if self._model is None or self._tracker is None:
             self._model = open_client(self.backend)
             self._tracker = BudgetTracker(self.budget, prices=[price_of(self.backend)])
-        return self._model, Account(role="player", tracker=self._tracker)
+        return self._model, Account(Session(tracker=self._tracker), "player")
 
     async def aclose(self) -> None:
         if self._model is not None:

@@ -75,7 +75,7 @@ class Batch:
         self._raise()
 
     def wait(self) -> None:
-        """Block this thread until the batch is committed. Raises StorageError: it could not be committed."""
+        """Block this thread until the batch is committed."""
         self._ended.wait()
         self._raise()
 
@@ -139,11 +139,7 @@ class Commits:
         self._since_checkpoint += batch.size
 
     def check_log(self, log: Path) -> None:
-        """Refuse a `log` that is no longer the file that this connection writes to.
-
-        Raises:
-            StorageError: It was deleted; all commits have been copied into the journal by then.
-        """
+        """Refuse a `log` that is no longer the file that this connection writes to; all commits are in the journal then."""
         found = log.stat().st_ino if log.exists() else None
         if found is None or self._log not in {None, found}:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -197,11 +193,7 @@ all from the first of them on."""
 
 @contextmanager
 def restoring(path: Path) -> Generator[Restore]:
-    """Open the journal at `path` for exclusive writing; it is made if it is missing.
-
-    Raises:
-        StorageError: It cannot be made or written.
-    """
+    """Open the journal at `path` for exclusive writing; it is made if it is missing."""
     commits = Commits(connect_to_write(path))
 
     def restore(paid: Sequence[Paid], entries: Sequence[Entry], notes: Mapping[str, bytes | None]) -> None:
@@ -249,12 +241,7 @@ class Writer:
         self._thread: threading.Thread | None = None
 
     def put(self, fill: Callable[[Batch], None]) -> Batch:
-        """Add to the next batch with `fill`, which must be quick; await the batch to know it committed.
-
-        Raises:
-            StorageError: Something before it could not be committed.
-            RuntimeError: The writer is closed, or belongs to the process that this one was forked from.
-        """
+        """Add to the next batch with `fill`, which must be quick; await the batch to know it committed."""
         if self._process != os.getpid():
             # Before the lock, which no one in this process may be there to give back.
             raise RuntimeError(
@@ -277,11 +264,7 @@ class Writer:
             return batch
 
     def close(self) -> None:
-        """Commit everything, end the thread and release the file; idempotent, and without effect in a fork.
-
-        Raises:
-            StorageError: Something could not be committed, and that was not reported before.
-        """
+        """Commit everything, end the thread and release the file; idempotent, and without effect in a fork."""
         if self._process != os.getpid():
             return
         with self._changed:

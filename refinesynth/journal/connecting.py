@@ -58,11 +58,7 @@ def damaged(path: Path, what: str) -> StorageError:
 
 
 def refuse_if_gone(path: Path) -> None:
-    """Refuse to go on with a file that is no longer where it was.
-
-    Raises:
-        StorageError: What is written now would not be found.
-    """
+    """Refuse to go on with a file that is no longer where it was."""
     if not path.exists():
         raise StorageError(
             f"{str(path)!r} is gone: its folder was moved or deleted while the run went on. Move it back, or give its new place as "
@@ -99,11 +95,7 @@ def wal_of(path: Path) -> Path:
 
 
 def connect_to_write(path: Path) -> sqlite3.Connection:
-    """Open the journal for writing; it is made if it is missing.
-
-    Raises:
-        StorageError: It cannot be made, opened or written, or is no journal of this version.
-    """
+    """Open the journal for writing; it is made if it is missing."""
     with in_plain_words(path):
         if not path.exists():
             _make(path)
@@ -119,11 +111,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open the journal for reading; others may write meanwhile.
-
-    Raises:
-        StorageError: There is no journal, it cannot be read, or is none of this version.
-    """
+    """Open the journal for reading; others may write meanwhile."""
     with in_plain_words(path):
         if not path.exists():
             raise StorageError(f"there is no journal at {str(path)!r}")
@@ -172,15 +160,11 @@ def _make(path: Path) -> None:
     unborn.replace(path)
     # Not on every system; there, a power cut in the next seconds may take the new name away.
     with suppress(OSError):
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -258,12 +242,7 @@ def set_up(connection: sqlite3.Connection) -> None:
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is no journal, or one that this version cannot use.
-
-    Raises:
-        StorageError: It is another program's file, of a newer version, or damaged.
-        sqlite3.Error: It cannot be read.
-    """
+    """Refuse a file that is no journal, or one that this version cannot use."""
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
     )

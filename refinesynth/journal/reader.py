@@ -165,10 +165,6 @@ class JournalReader:
         sql = "SELECT name, value FROM notes WHERE name <> ?"
         return dict(self._values(note_from_row, sql, TOTALS))
 
-    def paid_count(self) -> int:
-        """Return the number of paid completions."""
-        return self._values(whole_from_row, "SELECT coalesce(sum(requests), 0) FROM sums")[0][0]
-
     def outstanding(self, *, start: int | None = None) -> list[Outstanding]:
         """Return the episodes that were begun and have not ended, by index; takes time with what is in flight, not with
         the run.

@@ -1,4 +1,7 @@
-"""Values of a journal as rows of its tables, and back; rows are checked when they are read."""
+"""Values of a journal as rows of its tables, and back.
+
+Rows are checked when they are made and when they are read; a ValueError says what is wrong.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from refinesynth.journal.values import (
     DIGEST_SIZE,
+    LARGEST,
     MOST,
     Blob,
     Committed,
@@ -33,23 +37,16 @@ SUMS_COLUMNS = (
     "role, model, requests, input_tokens, cached_tokens, cache_write_tokens, output_tokens, cost_usd, unpriced"
 )
 
-LARGEST = 256 * 1024 * 1024
-"""Longest answer, line or records that are kept, in bytes."""
-
 _MOST_TOKENS = 2**32
 _MOST_USD = 1e12
 
 
 def paid_to_row(paid: Paid) -> Row:
-    """Return the row of a completion. Impossible token counts are cut, and a cost that is no number is unknown.
-
-    Raises:
-        ValueError: A position is negative, the digest has not 16 bytes, or the answer is too long.
-    """
-    _check_positions(paid.index, paid.attempt, paid.step)
-    if len(paid.digest) != DIGEST_SIZE:
-        raise ValueError(f"a digest has {DIGEST_SIZE} bytes, not {len(paid.digest)}")
-    _check_size(paid.answer)
+    """Return the row of a completion. Impossible token counts are cut, and a cost that is no number is unknown."""
+    # Not by reading the row, as below: this is done for every completion.
+    places = (paid.index, paid.attempt, paid.step)
+    if min(places) < 0 or max(places) > MOST or len(paid.digest) != DIGEST_SIZE or len(paid.answer) > LARGEST:
+        raise ValueError(f"a completion at {places}, with a digest of {len(paid.digest)} bytes, cannot be kept")
     cost = paid.cost_usd
     return (
         paid.index,
@@ -71,31 +68,22 @@ def paid_to_row(paid: Paid) -> Row:
 
 
 def committed_to_row(entry: Entry) -> Row:
-    """Return the row of an episode whose records are in the files.
-
-    Raises:
-        ValueError: A position or an end is missing or negative, or the line is too long.
-    """
+    """Return the row of an episode whose records are in the files."""
     ends = entry.trajectories_end, entry.rejected_end
     if None in ends:
         raise ValueError(f"episode {entry.index} has one end and not the other: {ends}")
-    _check_positions(entry.index, *(end or 0 for end in ends))
-    _check_size(entry.line)
-    return (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), *ends, entry.line)
+    row = (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), *ends, entry.line)
+    committed_from_row(row)
+    return row
 
 
 def held_to_row(entry: Entry) -> Row:
-    """Return the row of a held episode, with its records uncompressed.
-
-    Raises:
-        ValueError: It has no records, or is too long.
-    """
+    """Return the row of a held episode, with its records uncompressed."""
     if entry.held is None or entry.rejected_end is not None:
         raise ValueError(f"episode {entry.index} is not in the files, and has no records of its own")
-    _check_positions(entry.index)
-    _check_size(entry.line)
-    _check_size(entry.held)
-    return (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), entry.line, entry.held)
+    row = (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), entry.line, entry.held)
+    _packed_from_row(row)
+    return row
 
 
 def pack(records: bytes) -> bytes:
@@ -104,7 +92,7 @@ def pack(records: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """Return what `pack` was given. Raises ValueError: `packed` is damaged."""
+    """Return what `pack` was given."""
     try:
         size = zstandard.frame_content_size(packed)
         # A damaged length is not believed.
@@ -120,17 +108,6 @@ def unpack(packed: bytes) -> bytes:
 
 def _tokens(count: int) -> int:
     return min(max(count, 0), _MOST_TOKENS)
-
-
-def _check_positions(*positions: int) -> None:
-    for position in positions:
-        if not 0 <= position <= MOST:
-            raise ValueError(f"a position is between 0 and {MOST}, not {position}")
-
-
-def _check_size(value: bytes) -> None:
-    if len(value) > LARGEST:
-        raise ValueError(f"{len(value):,} bytes are too many to be kept; {LARGEST:,} are the most")
 
 
 _Value = TypeVar("_Value")
@@ -163,11 +140,7 @@ _packed_from_row = _reader(Entry, HELD_COLUMNS)
 
 
 def held_from_row(row: Row) -> Entry:
-    """Return the entry of a row of `held`; its records are None where they were not read.
-
-    Raises:
-        ValueError: No such row was written.
-    """
+    """Return the entry of a row of `held`; its records are None where they were not read."""
     entry = _packed_from_row(row)
     return entry if entry.held is None else replace(entry, held=unpack(entry.held))
 
@@ -176,11 +149,7 @@ _ENDS = TypeAdapter(tuple[Count, Count, Count])
 
 
 def end_from_row(row: Row) -> Committed:
-    """Return how far the files count, from the last entry's index and ends.
-
-    Raises:
-        ValueError: No such row was written.
-    """
+    """Return how far the files count, from the last entry's index and ends."""
     last, *ends = _ENDS.validate_python(row)
     return Committed(last + 1, *ends)
 

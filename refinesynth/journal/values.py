@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
@@ -24,10 +24,13 @@ DIGEST_SIZE = 16
 MOST = 2**62
 """Largest number that is kept."""
 
+LARGEST = 256 * 1024 * 1024
+"""Longest answer, line or records that are kept, in bytes."""
+
 # What a journal may hold; values that come from elsewhere are checked when their rows are made.
 Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST)]
 Text: TypeAlias = Annotated[str, Field(strict=True)]
-Blob: TypeAlias = Annotated[bytes, Field(strict=True)]
+Blob: TypeAlias = Annotated[bytes, Field(strict=True, max_length=LARGEST)]
 Usd: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
@@ -60,16 +63,8 @@ class SpentRow:
     """Requests whose price is unknown."""
 
     def __add__(self, other: "SpentRow") -> "SpentRow":
-        return replace(
-            self,
-            requests=self.requests + other.requests,
-            input_tokens=self.input_tokens + other.input_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cost_usd=self.cost_usd + other.cost_usd,
-            unpriced=self.unpriced + other.unpriced,
-        )
+        sums = [one.name for one in fields(self) if one.name not in {"role", "model"}]
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in sums})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,10 +43,9 @@ class AnswerForm(Generic[_Answer]):
 
     parameters: ModelRequestParameters
     """One object for all requests, so that a model may keep what it derives from it."""
-    text: Callable[[str], _Answer]
-    """Reads an answer that came as text; raises ValueError, TypeError or RecursionError if it cannot be used."""
-    tool: Callable[[str | dict[str, Any] | None], _Answer] | None = None
-    """Reads an answer that came as a tool's arguments, in the same way; None where no tool is offered."""
+    load: Callable[[Any], _Answer]
+    """Reads an answer's text, or the arguments of the tool that stands for one: text, an object or None. Raises
+    ValueError, TypeError or RecursionError if it cannot be used."""
     instructions: str | None = None
     settings: ModelSettings = field(default_factory=ModelSettings)
     """Settings of the request beside the model's own."""
@@ -61,7 +60,6 @@ class AnswerForm(Generic[_Answer]):
         return self.parameters.output_mode == "text"
 
     def request(self, parts: Sequence[ModelRequestPart]) -> ModelRequest:
-        """A message to the model."""
         return ModelRequest(parts=parts, instructions=self.instructions)
 
     def read(self, response: ModelResponse) -> _Answer:
@@ -70,13 +68,18 @@ class AnswerForm(Generic[_Answer]):
         Raises:
             ValueError, TypeError, RecursionError: It cannot be used. What is wrong goes back to the model.
         """
-        if calls := called(response):
-            return self._from_calls(calls)
+        problems: list[Exception] = []
+        for call in called(response):
+            try:
+                return self._from_call(call)
+            except (ValueError, TypeError, RecursionError) as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
         if text := said(response):
-            return self.text(text)
-        raise ValueError(
-            f"Please return text{'' if self.tool is None else ' or include your response in a tool call'}."
-        )
+            return self.load(text)
+        or_call = " or include your response in a tool call" if self.parameters.output_tools else ""
+        raise ValueError(f"Please return text{or_call}.")
 
     def again(self, response: ModelResponse) -> Self:
         """Return the form in which an answer is asked for again after this one, which could not be read."""
@@ -87,19 +90,11 @@ class AnswerForm(Generic[_Answer]):
         """Return the kind of repair that a response needed before it could be read; None for none."""
         return CALL_IN_TEXT if (response.provider_details or {}).get("call_artefact") == LEFT_IN_TEXT else None
 
-    def _from_calls(self, calls: Sequence[ToolCallPart]) -> _Answer:
-        problems: list[Exception] = []
-        for call in calls:
-            try:
-                return self._from_call(call)
-            except (ValueError, TypeError, RecursionError) as error:
-                problems.append(error)
-        raise problems[0]
-
     def _from_call(self, call: ToolCallPart) -> _Answer:
-        if self.tool is not None and call.tool_name == _TOOL:
-            return self.tool(call.args)
-        offered = "No tools available." if self.tool is None else f"Available tools: {_TOOL!r}"
+        tools = self.parameters.output_tools
+        if tools and call.tool_name == _TOOL:
+            return self.load(call.args)
+        offered = f"Available tools: {_TOOL!r}" if tools else "No tools available."
         raise ValueError(f"Unknown tool name: {call.tool_name!r}. {offered}")
 
 
@@ -129,7 +124,8 @@ def object_form(
     described = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
     description = described.pop("description", None)
 
-    def object_read(answer: dict[str, Any]) -> _Answer:
+    def load(given: str | dict[str, Any] | None) -> _Answer:
+        answer = _object_of(given, listed)
         orjson.dumps(answer)  # what cannot be written could not be kept: too deep, an integer beyond 64 bits
         return read(answer)
 
@@ -140,24 +136,17 @@ def object_form(
         output_tools=[tool],
         instruction_parts=None if instructions is None else [InstructionPart(content=instructions)],
     )
-    return AnswerForm(
-        parameters=parameters,
-        text=lambda text: object_read(_in_text(text, listed)),
-        tool=lambda given: object_read(_in_arguments(given, listed)),
-        instructions=instructions,
-    )
+    return AnswerForm(parameters=parameters, load=load, instructions=instructions)
 
 
-def _in_arguments(given: str | dict[str, Any] | None, listed: str | None) -> dict[str, Any]:
-    return _in_text(given or "{}", listed) if isinstance(given, str) else _object(given or {}, listed)
-
-
-def _in_text(text: str, listed: str | None) -> dict[str, Any]:
+def _object_of(given: str | dict[str, Any] | None, listed: str | None) -> dict[str, Any]:
+    if not isinstance(given, str):
+        return _object(given or {}, listed)
     try:
-        return _OBJECT.validate_json(text)
+        return _OBJECT.validate_json(given or "{}")
     except ValidationError:
         try:
-            return _object(read_json(text), listed)
+            return _object(read_json(given), listed)
         except BrokenOff:
             raise
         except ValueError:

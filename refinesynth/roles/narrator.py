@@ -1,9 +1,8 @@
 """Writes a whole trajectory, both voices, in one answer (paper, section 3.2 and Algorithm 1; narrated play)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeVar
 
 from refinesynth.prompts import Kind, drawn
 from refinesynth.roles.answers import TURNS, with_least
@@ -11,8 +10,6 @@ from refinesynth.roles.asking import Actor, InvalidAnswer
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Answer, Draft, DungeonMasterTurn, PlayerTurn, Script, read_answer
-
-_Given = TypeVar("_Given")
 
 
 @dataclass
@@ -61,14 +58,9 @@ class Narrator(Actor):
 @cache
 def _form(least: int) -> AnswerForm[Answer]:
     form = object_form(with_least(TURNS, "turns", least), name="turns", read=read_answer, listed="turns")
-    return replace(form, text=_as_it_came(form.text), tool=form.tool and _as_it_came(form.tool))
 
-
-def _as_it_came(read: Callable[[_Given], Answer]) -> Callable[[_Given], Answer]:
-    """`read`, and what is to be said of the text, if that is what came."""
-
-    def remembering(given: _Given) -> Answer:
-        answer = read(given)
+    def load(given: object) -> Answer:
+        answer = form.load(given)
         return answer.written_as(given) if isinstance(given, str) else answer
 
-    return remembering
+    return replace(form, load=load)

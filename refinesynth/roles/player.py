@@ -104,7 +104,7 @@ class ReactForm(AnswerForm[PlayerTurn]):
         return "text after the action" if goes_on(said(response)) else None
 
 
-_FORM = ReactForm(parameters=ModelRequestParameters(), text=_read, settings=ModelSettings(stop_sequences=[*STOPS]))
+_FORM = ReactForm(parameters=ModelRequestParameters(), load=_read, settings=ModelSettings(stop_sequences=[*STOPS]))
 
 
 def _as_message(message: Message) -> ModelMessage:
@@ -166,7 +166,7 @@ class CallForm(AnswerForm[PlayerTurn]):
             for one in functions
         ]
         return cls(
-            parameters=ModelRequestParameters(function_tools=tools), text=partial(_in_words, script), script=script
+            parameters=ModelRequestParameters(function_tools=tools), load=partial(_in_words, script), script=script
         )
 
     def read(self, response: ModelResponse) -> PlayerTurn:
@@ -177,7 +177,7 @@ class CallForm(AnswerForm[PlayerTurn]):
         """
         calls = called(response)
         if not calls:
-            return self.text(said(response))
+            return self.load(said(response))
         if len(calls) > 1:
             raise ValueError(f"there are {len(calls)} calls; take one action at a time, by one call")
         thought = said(response).strip() or _thinking(response) or self.thought

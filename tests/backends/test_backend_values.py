@@ -109,15 +109,6 @@ def test_presets_name_models_that_litellm_prices(name: str) -> None:
     assert (model in known or f"{provider}/{model}" in known) is (name not in LOCAL)
 
 
-def test_the_table_says_what_became_of_the_papers_second_model() -> None:
-    assert "V2.5" in PRESETS["deepseek"].note
-    assert "retired" in PRESETS["deepseek"].note
-
-
-def test_presets_carry_their_own_names() -> None:
-    assert {name: preset.backend.name for name, preset in PRESETS.items()} == {name: name for name in PRESETS}
-
-
 def test_the_listing_tells_which_keys_are_set_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPSEEK_API_KEY", CANARY)
     rows = {row.name: row for row in describe()}

@@ -13,12 +13,15 @@ def lazy(_draft: str) -> Iterator[str]:
     yield "found"
 
 
-def test_a_slow_rule_what_a_server_lacks_and_an_idle_cache_are_said_once_and_nothing_else(
+def test_a_slow_rule_what_a_server_lacks_and_a_tool_parser_are_said_once_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(failing, "SECONDS", -1.0)
     said = list[str]()
-    known = [{"event": "goes_without", "text": "m does not take seed\x1b"}, {"event": "nothing_cached", "text": "none"}]
+    known = [
+        {"event": "goes_without", "text": "m does not take seed\x1b"},
+        {"event": "tool_parser", "text": "none"},
+    ]
     with remarks(said.append):
         for _ in range(2):
             assert list(failing.timed(lazy, "draft")) == ["found"]

@@ -2,10 +2,7 @@
 it."""
 
 import json
-import logging
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,18 +10,16 @@ from backend_doubles import Scripted
 from chat_server import ChatServer, Reply
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
-from pydantic_ai.usage import RequestUsage
 
-from refinesynth import Backend, synthesize
+from refinesynth import Backend
 from refinesynth.backends import Role
 from refinesynth.backends.backend import SESSION_PRESETS
 from refinesynth.cli.tuning import tuned_backend
 from refinesynth.client import litellm_sdk, open_model
-from refinesynth.client.affinity import CacheWatch, affinity_of
+from refinesynth.client.affinity import affinity_of
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
-from refinesynth.errors import ConfigurationError, RunStopped
-from refinesynth.rehearsal import Rehearsal
+from refinesynth.errors import ConfigurationError
 
 ROLES = (Role.SCRIPT_WRITER, Role.PLAYER, Role.DUNGEON_MASTER)
 CONVERSATION: list[ModelMessage] = [
@@ -128,77 +123,3 @@ def test_what_a_router_was_told_is_taken_with_a_warning(retired: str) -> None:
 def test_what_is_no_preset_is_refused(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="session_headers"):
         tuned_backend("gpt-4o", [f"session_headers={wrong}"])
-
-
-class Breaking:
-    """The rehearsal, which stops the run after so many answers."""
-
-    def __init__(self, until: float) -> None:
-        self.until, self.asked = until, 0
-        self._rehearsal = Rehearsal()
-
-    async def __call__(self, **request: Any) -> object:
-        if self.asked >= self.until:
-            raise RunStopped("broken off")
-        self.asked += 1
-        return await self._rehearsal(**request)
-
-
-@pytest.mark.parametrize("later", SESSION_PRESETS)
-async def test_a_run_continued_with_other_keys_pays_for_nothing_twice(later: str, tmp_path: Path) -> None:
-    people = ["a night nurse", "a baker"]
-
-    async def run(call: Breaking, kind: str, folder: str) -> bytes:
-        backend = Backend(model="openai/any", session_headers=kind)
-        result = await synthesize(people, 2, backend, output=tmp_path / folder, call=call, concurrency=1)
-        return (result.path / "trajectories.jsonl").read_bytes()
-
-    whole, first, second = Breaking(float("inf")), Breaking(9), Breaking(float("inf"))
-    expected = await run(whole, "none", "whole")
-    with pytest.raises(RunStopped):
-        await run(first, "none", "parts")
-    assert await run(second, later, "parts") == expected
-    assert first.asked + second.asked == whole.asked
-
-
-MANY = Backend(model="gpt-4o")
-Asked = tuple[Role, int, int]
-"""Role, tokens of the prompt, of them cached."""
-
-
-def warnings_after(backend: Backend, requests: Sequence[Asked], caplog: pytest.LogCaptureFixture) -> int:
-    caplog.clear()
-    watch = CacheWatch(backend)
-    with caplog.at_level(logging.WARNING, "refinesynth"):
-        for role, prompt, cached in requests:
-            watch.note(role, RequestUsage(input_tokens=prompt, cache_read_tokens=cached))
-    return len(caplog.records)
-
-
-LONG: Asked = (Role.PLAYER, 3000, 0)
-NOT_EXPECTED = [(Role.PLAYER, 500, 0), (Role.SCRIPT_WRITER, 9000, 0)]
-
-
-@pytest.mark.parametrize("long", [0, 99, 100, 300])
-@pytest.mark.parametrize("others", [[], NOT_EXPECTED * 70])
-def test_a_cache_that_serves_nothing_is_said_once(
-    caplog: pytest.LogCaptureFixture, others: list[Asked], long: int
-) -> None:
-    assert warnings_after(MANY, [*others, *[LONG] * long], caplog) == int(long >= 100)
-
-
-@pytest.mark.parametrize("before", [0, 50, 99])
-def test_a_cache_that_served_once_is_not_complained_of(caplog: pytest.LogCaptureFixture, before: int) -> None:
-    requests = [*[LONG] * before, (Role.PLAYER, 3000, 1), *[LONG] * 200]
-    assert warnings_after(MANY, requests, caplog) == 0
-
-
-def test_who_is_expected_to_cache(caplog: pytest.LogCaptureFixture) -> None:
-    expected = {
-        "anthropic/claude-sonnet-5-5": "auto",
-        "deepseek/deepseek-flash": "auto",
-        "hosted_vllm/a": "openai",
-    }
-    for model, kind in expected.items():
-        assert warnings_after(Backend(model=model, session_headers=kind), [LONG] * 100, caplog) == 1
-    assert warnings_after(Backend(model="hosted_vllm/c"), [LONG] * 100, caplog) == 0

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.budget.price_table import listed
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
 from refinesynth.client.limiter.rate_limiter import limiter_of
-from refinesynth.client.session import deadline
 from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped, StorageError
 from refinesynth.journal import BATCHES, Journal
 from refinesynth.run import RunFolder
@@ -331,12 +330,3 @@ async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: P
         await journal.keep_note(BATCHES, b"3")
         with pytest.raises(StorageError, match="damaged"):
             BatchRecord().open(journal)
-
-
-async def test_the_time_that_a_batch_takes_does_not_count() -> None:
-    with deadline(0.2) as limit, collecting.clock_stopped():
-        await anyio.sleep(0.3)
-    assert not limit.passed
-    with deadline(0.01) as limit, suppress(TimeoutError):
-        await anyio.sleep(0.3)
-    assert limit.passed

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from limited_servers import BROKEN, DOWN, LATE
 
 from refinesynth.client.classify_error import Fault
-from refinesynth.client.limiter.circuit_breaker import CircuitBreaker, CircuitState
+from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 
 
 def longest(_least: float, most: float) -> float:
@@ -28,9 +28,9 @@ def fail(breaker: CircuitBreaker, *faults: Fault, now: float = 0.0) -> None:
 def test_five_faults_in_a_row_among_several_episodes_open_it(fault: Fault) -> None:
     breaker = met()
     fail(breaker, *[fault] * 4)
-    assert breaker.closed
+    assert breaker.down_since is None
     assert breaker.failed(fault, episode=9, now=3.0)
-    assert (breaker.position, breaker.down_since, breaker.gives_up_at) == (CircuitState.OPEN, 3.0, 603.0)
+    assert (breaker.trying, breaker.down_since, breaker.gives_up_at) == (False, 3.0, 603.0)
 
 
 @given(st.lists(st.sampled_from([DOWN, BROKEN, LATE, None]), max_size=60))
@@ -44,15 +44,15 @@ def test_no_five_in_a_row_no_outage(events: list[Fault | None]) -> None:
             assert not breaker.answered()
         else:
             assert not breaker.failed(fault, episode=index, now=0.0)
-        assert breaker.closed
+        assert breaker.down_since is None
 
 
 def test_one_episode_alone_opens_it_only_where_no_prompt_can_be_at_fault() -> None:
-    for fault, position in ((BROKEN, CircuitState.CLOSED), (LATE, CircuitState.CLOSED), (DOWN, CircuitState.OPEN)):
+    for fault, down in ((BROKEN, False), (LATE, False), (DOWN, True)):
         breaker = met()
         for _ in range(20):
             breaker.failed(fault, episode=1, now=0.0)
-        assert breaker.position is position
+        assert (breaker.down_since is not None) == down
 
 
 def test_between_trials_it_waits_twice_as_long_each_time_up_to_the_longest_wait() -> None:
@@ -63,7 +63,7 @@ def test_between_trials_it_waits_twice_as_long_each_time_up_to_the_longest_wait(
         now = breaker.next_trial
         assert not breaker.may_try(now - 0.001)
         assert breaker.may_try(now)
-        breaker.start_trial()
+        breaker.trying = True
         assert not breaker.may_try(now + 999)
         assert not breaker.failed(DOWN, episode=1, now=now, trial=True)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
@@ -86,14 +86,6 @@ def test_those_that_were_under_way_when_it_opened_change_nothing() -> None:
     expected = breaker.next_trial
     fail(breaker, *[DOWN] * 50, now=0.5)
     assert breaker.next_trial == expected
-    breaker.start_trial()
+    breaker.trying = True
     fail(breaker, DOWN, now=0.5)
-    assert breaker.position is CircuitState.HALF_OPEN
-
-
-def test_a_trial_that_was_cancelled_is_made_again() -> None:
-    breaker = met()
-    fail(breaker, *[DOWN] * 5)
-    breaker.start_trial()
-    breaker.drop_trial()
-    assert breaker.may_try(breaker.next_trial)
+    assert breaker.trying

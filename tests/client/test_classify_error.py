@@ -292,20 +292,6 @@ def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() 
 
 
 @pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        *(({"Retry-After": value}, float(value)) for value in ("7", "0.5")),
-        *(({"Retry-After": value}, None) for value in ("-1", "nan", "inf", "Sat, 21 Nov 2026", "soon")),
-        ({"retry-after-ms": "6000"}, 6.0),
-        ({"retry-after": "9", "Retry-After-Ms": "1500"}, 1.5),
-        ({"Retry-After": "Sat, 21 Nov 2020 12:00:00 GMT"}, 0.0),
-    ],
-)
-def test_what_headers_ask_to_wait_is_kept_to(headers: dict[str, str], seconds: float | None) -> None:
-    assert classify_error(StatusError(429, headers=headers), BACKEND).after == seconds
-
-
-@pytest.mark.parametrize(
     ("words", "seconds"),
     [
         ("Rate limit reached. Please try again in 1.5s. Visit", 1.5),
@@ -327,16 +313,6 @@ def test_a_rate_limits_words_may_say_how_long_to_wait(words: str, seconds: float
     assert classify_error(StatusError(500, words), BACKEND).after is None
 
 
-def test_who_will_not_retry_does_not_wait() -> None:
-    assert classify_error(StatusError(401, headers={"retry-after": "3"}), BACKEND).after is None
-
-
-def test_a_wrong_key_names_its_variable() -> None:
-    assert "OPENAI_API_KEY" in classify_error(StatusError(401), Backend(model="gpt-4o")).message
-    assert "api_key_env" in classify_error(StatusError(401), BACKEND).message
-    assert "api_key_env" in classify_error(StatusError(401), Backend(model="hosted_vllm/m")).message
-
-
 def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DEEPSEEK_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MY_LOGIN"):
         monkeypatch.delenv(name, raising=False)
@@ -352,12 +328,9 @@ def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.
         assert "check the key in DEEPSEEK_API_KEY" in said(status, model="deepseek/deepseek-chat")
     assert "check the key in GOOGLE_API_KEY" in said(model="gemini/gemini-3-flash")
     assert "check the key in MY_LOGIN" in said(model="gpt-4o", base_url="http://h/v1", api_key_env="MY_LOGIN")
-    # A key for one provider is not sent to another server, which is told where it would be looked for.
-    elsewhere = said(model="deepseek/deepseek-chat", base_url="http://h/v1")
-    assert "none was sent to this server" in elsewhere
-    assert "api_key_env=DEEPSEEK_API_KEY" in elsewhere
+    # A key for one provider is not sent to another server.
+    assert "none was sent to this server" in said(model="deepseek/deepseek-chat", base_url="http://h/v1")
     # Where litellm looks itself.
-    assert "mostly from DEEPINFRA_API_KEY" in said(model="deepinfra/any")
     assert "the credentials that litellm reads for bedrock" in said(model="bedrock/any")
 
 
@@ -395,18 +368,6 @@ def test_a_page_with_404_is_a_gateways_and_no_word_about_the_model() -> None:
     fault = classify_error(StatusError(404, PAGE), BACKEND)
     assert (fault.step, fault.kind) == (FaultStep.RETRY, FaultKind.SERVER)
     assert fault.message == "mine sent something that is no completion (a web page: 'Sign in')"
-
-
-def test_an_unknown_model_names_model_and_server() -> None:
-    message = classify_error(StatusError(404), BACKEND).message
-    assert "'gpt-4o'" in message
-    assert "http://h/v1" in message
-
-
-def test_no_key_is_in_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CANARY_API_KEY", "canary-0123456789")
-    for status in (None, 200, 400, 401, 404, 429, 500):
-        assert "canary" not in classify_error(StatusError(status, "got canary-0123456789"), BACKEND).message
 
 
 def test_the_backends_own_key_is_in_no_message_whatever_its_variable_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,9 +38,9 @@ def test_time_that_is_stopped_does_not_count(stops: list[tuple[float, float]]) -
 
         async def one(start: float, length: float) -> None:
             await anyio.sleep(start)
-            limit.stop()
+            limit.stop(holder := object())
             await anyio.sleep(length)
-            limit.go_on()
+            limit.go_on(holder)
 
         async with anyio.create_task_group() as group:
             with deadline(20) as limit:

@@ -11,7 +11,7 @@ from refinesynth.backends import Backend, Completion
 from refinesynth.client import litellm_sdk
 from refinesynth.client.answers import read_answer
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.completion import DirectCompletion, direct_completion
+from refinesynth.client.http.completion import DirectCompletion
 from refinesynth.client.http.reply import HttpError, read_reply
 
 pytestmark = pytest.mark.process
@@ -161,7 +161,7 @@ READ = {
 
 
 def opened(backend: Backend) -> aclosing[DirectCompletion]:
-    completion = direct_completion(backend)
+    completion = DirectCompletion(backend)
     return aclosing(completion)
 
 
@@ -241,11 +241,6 @@ async def test_some_answers_are_read_that_litellm_refuses(reply: Reply, text: st
 async def test_a_bill_over_which_litellm_trips_costs_no_answer(usage: object, server: ChatServer) -> None:
     for answer in await outcomes(server, "openai/served", says(usage=usage)):
         assert answer[0] == "hello"
-
-
-def test_a_reply_has_its_headers() -> None:
-    reply = read_reply(json.dumps(completion()).encode(), {"retry-after": "1"})
-    assert reply.headers == {"retry-after": "1"}
 
 
 def test_an_error_has_its_headers_and_what_the_server_said() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from chat_server import ChatServer
 
-from refinesynth.backends import PRESETS, Backend
+from refinesynth.backends import Backend
 from refinesynth.backends.backend import Mixed
-from refinesynth.client import describe, open_model
+from refinesynth.client import describe
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
 from refinesynth.client.http.choosing import MANY, path_of, routed, why_not_direct
-from refinesynth.client.http.completion import DirectCompletion, direct_completion
+from refinesynth.client.http.completion import DirectCompletion
 from refinesynth.client.http.reply import UnsupportedParamsError
 from refinesynth.errors import ConfigurationError
 
@@ -43,7 +43,7 @@ def backend(model: str = "hosted_vllm/m", **settings: Any) -> Backend:
 
 @pytest.mark.parametrize("model", DIRECT)
 def test_openai_compatible_servers_are_asked_straight(model: str) -> None:
-    assert isinstance(direct_completion(backend(model)), DirectCompletion)
+    assert isinstance(DirectCompletion(backend(model)), DirectCompletion)
     assert path_of(backend(model), in_flight=MANY).path == "direct"
 
 
@@ -76,7 +76,7 @@ def test_each_of_a_mixture_takes_its_own_path() -> None:
 def test_all_others_through_litellm(model: str) -> None:
     assert path_of(backend(model), in_flight=MANY).path == "litellm"
     with pytest.raises(ConfigurationError, match="path=direct"):
-        direct_completion(backend(model, path="direct"))
+        DirectCompletion(backend(model, path="direct"))
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,13 @@ def test_so_are_variables(variable: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_so_is_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "socks5://proxy.invalid:1080")
     with pytest.raises(ConfigurationError, match="proxy"):
-        direct_completion(backend(base_url="http://far.invalid/v1", path="direct"))
+        DirectCompletion(backend(base_url="http://far.invalid/v1", path="direct"))
 
 
 def test_tools_of_recent_openai_models_need_the_other_endpoint() -> None:
     assert why_not_direct(backend("gpt-5.4")) is None
     assert why_not_direct(backend("gpt-5.4", output_mode="tool")) is not None
     assert why_not_direct(backend("gpt-5.4", output_mode="tool", base_url="http://localhost/v1")) is None
-
-
-@pytest.mark.parametrize("preset", ["gpt-4o", "vllm", "gpt-4o-mini"])
-def test_presets_can_be_asked_directly(preset: str) -> None:
-    assert why_not_direct(PRESETS[preset].backend) is None
 
 
 def test_the_listing_says_which_path_is_taken() -> None:
@@ -145,7 +140,7 @@ def test_requests_go_where_litellm_sends_them(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert f"'{address}/chat/completions'" in repr(direct_completion(backend(model, **settings)))
+    assert f"'{address}/chat/completions'" in repr(DirectCompletion(backend(model, **settings)))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +156,7 @@ async def test_a_key_goes_to_nobody_whom_it_is_not_meant_for(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    completion = direct_completion(backend(base_url=server.url, **settings))
+    completion = DirectCompletion(backend(base_url=server.url, **settings))
     async with aclosing(completion):
         await completion(messages=[])
     assert [headers["authorization"] for headers in server.headers] == [f"Bearer {sent}"]
@@ -172,14 +167,14 @@ async def test_a_server_named_by_the_providers_variable_gets_the_providers_key(
 ) -> None:
     monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.url)
     monkeypatch.setenv("HOSTED_VLLM_API_KEY", "k-3")
-    completion = direct_completion(backend())
+    completion = DirectCompletion(backend())
     async with aclosing(completion):
         await completion(messages=[])
     assert server.headers[0]["authorization"] == "Bearer k-3"
 
 
 async def test_an_argument_that_is_not_taken_is_a_setting_at_fault() -> None:
-    completion = direct_completion(backend("gpt-5.1"))
+    completion = DirectCompletion(backend("gpt-5.1"))
     for argument in ({"stop": ["x"]}, {"temperature": 0.5, "reasoning_effort": "high"}, {"unheard_of": 1}):
         with pytest.raises(UnsupportedParamsError) as caught:
             await completion(messages=[], **argument)
@@ -202,9 +197,3 @@ print("litellm" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\nTrue\n"
-
-
-@pytest.mark.process
-def test_a_model_is_opened_on_the_path_that_is_asked_for() -> None:
-    assert isinstance(open_model(backend(path="direct"))._call, DirectCompletion)  # pyright: ignore[reportPrivateUsage]
-    assert not isinstance(open_model(backend(path="litellm"))._call, DirectCompletion)  # pyright: ignore[reportPrivateUsage]

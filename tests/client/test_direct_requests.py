@@ -5,22 +5,18 @@ import json
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_server import ChatServer, Reply, completion
 
-from refinesynth import synthesize
-from refinesynth.backends import PRESETS, Backend, providers
-from refinesynth.backends.backend import REHEARSAL
+from refinesynth.backends import Backend, providers
 from refinesynth.client import litellm_sdk
 from refinesynth.client.http import dialects as listing
 from refinesynth.client.http.choosing import why_not_direct
-from refinesynth.client.http.completion import direct_completion
+from refinesynth.client.http.completion import DirectCompletion
 from refinesynth.client.http.dialects import COMMON, body_of, taken
 from refinesynth.client.http.reply import UnsupportedParamsError
-from refinesynth.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.process
 
@@ -120,7 +116,7 @@ async def posted_lean(
 ) -> tuple[Any, ...] | None:
     ready(server)
     monkeypatch.setenv("MINE", "k-12345678")
-    lean = direct_completion(Backend(model=model, base_url=server.url, api_key_env="MINE", path="direct"))
+    lean = DirectCompletion(Backend(model=model, base_url=server.url, api_key_env="MINE", path="direct"))
     try:
         await lean(**request(model, shape))
     except UnsupportedParamsError:
@@ -146,41 +142,6 @@ async def test_the_same_is_posted_on_both_paths(
             continue
         through_litellm = await posted_by_litellm(server, model, shape)
         assert lean == through_litellm, (model, shape)
-
-
-DIRECT_PRESETS = [
-    name for name, preset in PRESETS.items() if name != REHEARSAL and why_not_direct(preset.backend) is None
-]
-
-
-@pytest.mark.parametrize("play", ["live", "narrated", "grounded"])
-@pytest.mark.parametrize("name", DIRECT_PRESETS)
-async def test_what_the_roles_of_a_preset_ask_is_posted_alike_on_both_paths(
-    name: str, play: str, server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[dict[str, Any]] = []
-    rehearsal = Rehearsal()
-
-    async def call(**request: Any) -> object:
-        asked.append(deepcopy(request))
-        return await rehearsal(**request)
-
-    backend = PRESETS[name].backend
-    await synthesize(["a night nurse"], 1, backend, play=play, output=tmp_path / "run", call=call)
-    monkeypatch.setenv("MINE", "k-12345678")
-    lean = direct_completion(
-        backend.model_copy(update={"base_url": server.url, "api_key_env": "MINE", "path": "direct"})
-    )
-    try:
-        for request in asked[:8]:
-            ready(server)
-            await lean(**deepcopy(request))
-            direct = posted(server)
-            ready(server)
-            await litellm_sdk.completion(**deepcopy(request) | {"api_base": server.url, "api_key": "k-12345678"})
-            assert posted(server) == direct
-    finally:
-        await lean.aclose()
 
 
 def listed_models(provider: str) -> list[str]:

@@ -38,7 +38,6 @@ class Loading(Exception):
 
 
 EMPTY = AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer")
-REFUSED = AnswerFault(FaultStep.ABANDON, FaultKind.POLICY, "refuses")
 ODD = AnswerFault(FaultStep.RETRY, FaultKind.DEFECT, "odd")
 
 
@@ -107,20 +106,9 @@ async def test_each_retry_is_a_line_in_the_log_without_keys(
 
 @pytest.mark.process
 def test_the_log_is_silent_until_someone_configures_it() -> None:
-    program = (
-        "import logging, refinesynth.client.failure_policy; logging.getLogger('refinesynth.backends').warning('x')"
-    )
+    program = "import logging, refinesynth.client.reporting; logging.getLogger('refinesynth.backends').warning('x')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_content_faults_are_counted_and_not_waited_for() -> None:
-    waited = waits(EMPTY, OSError(), EMPTY)
-    assert waited[0] == waited[2] == 0
-
-
-def test_what_no_retry_mends_is_not_retried() -> None:
-    assert waits(REFUSED) == []
 
 
 def test_no_wait_is_shorter_than_retry_after_nor_of_itself_longer_than_the_longest() -> None:

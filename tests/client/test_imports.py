@@ -37,29 +37,6 @@ def test_importing_resolving_and_listing_loads_no_heavy_library() -> None:
     assert run(program) == "[]"
 
 
-def test_an_injected_completion_function_never_loads_litellm() -> None:
-    program = """
-    import anyio
-    from pydantic_ai import Agent
-    from refinesynth.backends import PRESETS
-    from refinesynth.client import open_model
-    async def call(**request):
-        if request["messages"][-1]["content"] == "fail":
-            raise OSError("down")
-        return {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
-    async def main():
-        model = open_model(PRESETS["gpt-4o"].backend.model_copy(update={"retries": 0}), call=call)
-        print((await Agent(model).run("hi")).output)
-        try:
-            await Agent(model).run("fail")
-        except Exception as error:
-            print(type(error).__name__)
-    anyio.run(main)
-    print(loaded("litellm"))
-    """
-    assert run(program) == "hello\nRunStopped\n[]"
-
-
 def test_importing_litellm_prints_nothing_reads_no_env_file_and_fetches_nothing() -> None:
     program = """
     import os, socket, tempfile

@@ -9,7 +9,7 @@ import pytest
 from backend_doubles import Refused, Scripted, Waits
 from chat_server import calls_tool, completion
 from pydantic import BaseModel
-from pydantic_ai import Agent, NativeOutput
+from pydantic_ai import Agent
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ImageUrl, ModelRequest, TextPart, ToolCallPart, UserPromptPart
@@ -18,8 +18,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from virtual_time import in_virtual_time
 
-from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve, resolve_roles
-from refinesynth.client import open_model, open_models
+from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve
+from refinesynth.client import open_model
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
@@ -113,12 +113,6 @@ async def test_a_request_carries_the_backends_settings(monkeypatch: pytest.Monke
     }
 
 
-async def test_the_rehearsal_is_asked_without_server_or_key() -> None:
-    call = Scripted()
-    await ask(model(call))
-    assert set(call.requests[0]) == {"model", "messages", "timeout"}
-
-
 async def test_settings_of_one_request_come_before_the_backends() -> None:
     call = Scripted()
     backend = BACKEND.model_copy(update={"temperature": 0.5})
@@ -152,39 +146,6 @@ async def test_null_takes_an_argument_out_of_the_request() -> None:
 def test_what_makes_a_request_cannot_be_taken_out(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"without {name} there is no request"):
         Backend(model="m", extra={name: None})
-
-
-async def test_native_output_sends_the_schema_and_reads_broken_json() -> None:
-    call = Scripted(completion("```json\n{'name': 'fig', 'seeds': 900,}\n```"))
-    result = await Agent(model(call), output_type=Fruit).run("hi")
-    assert result.output == Fruit(name="fig", seeds=900)
-    (request,) = call.requests
-    assert request["response_format"]["json_schema"]["schema"]["required"] == ["name", "seeds"]
-    assert "tools" not in request
-
-
-async def test_tool_output_demands_the_tool_and_reads_its_arguments() -> None:
-    call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 900,}'))
-    result = await Agent(
-        model(call, BACKEND.model_copy(update={"output_mode": OutputMode.TOOL})), output_type=Fruit
-    ).run("hi")
-    assert result.output == Fruit(name="fig", seeds=900)
-    (request,) = call.requests
-    assert (request["tool_choice"], request["tools"][0]["function"]["name"]) == ("required", "final_result")
-    assert "response_format" not in request
-
-
-async def test_prompted_output_puts_the_schema_in_the_prompt() -> None:
-    call = Scripted(completion('Here you are: {"name": "fig", "seeds": 900}'))
-    backend = BACKEND.model_copy(update={"output_mode": OutputMode.PROMPTED})
-    result = await Agent(model(call, backend), output_type=Fruit, instructions="Be brief.").run("hi")
-    assert result.output == Fruit(name="fig", seeds=900)
-    system = call.requests[0]["messages"][0]
-    assert system["role"] == "system"
-    assert system["content"].startswith("Be brief.")
-    assert '"seeds"' in system["content"]
-    assert "tools" not in call.requests[0]
-    assert "response_format" not in call.requests[0]
 
 
 async def test_a_response_format_of_the_user_is_sent_as_it_stands() -> None:
@@ -223,14 +184,6 @@ async def test_open_schemas_take_the_mode_that_can_express_them() -> None:
     assert not gemini.requests[0].keys() & {"tools", "response_format"}
 
 
-async def test_closed_schemas_and_explicit_modes_are_left_alone() -> None:
-    call = Scripted(completion('{"name": "fig", "seeds": 900}'), completion('{"by_colour": {}}'))
-    answering = open_model(PRESETS["claude"].backend, call=call)
-    await Agent(answering, output_type=Fruit).run("hi")
-    await Agent(answering, output_type=NativeOutput(Basket)).run("hi")
-    assert all(request["response_format"]["type"] == "json_schema" for request in call.requests)
-
-
 async def test_parallel_tool_calls_are_a_setting_of_tools() -> None:
     call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 1}'))
     answering = model(call, BACKEND.model_copy(update={"output_mode": OutputMode.TOOL}))
@@ -258,12 +211,6 @@ async def test_an_answer_that_stays_empty_gives_up_the_episode() -> None:
     call = Scripted(*[completion("")] * 3)
     with pytest.raises(EpisodeAbandoned, match=r"mine gave an empty answer \(after 3 attempts\)"):
         await ask(model(call))
-
-
-async def test_a_backend_that_stays_down_stops_the_run() -> None:
-    call = Scripted(*[OSError("no route")] * 3)
-    with pytest.raises(RunStopped, match=r"no route.*after 3 attempts.*stays down"):
-        await ask(model(call, BACKEND.model_copy(update={"retries": 2})))
 
 
 def test_a_server_that_goes_away_later_is_waited_for() -> None:
@@ -304,18 +251,6 @@ def test_one_that_is_longer_than_an_outage_stops_the_run_and_says_why() -> None:
     assert in_virtual_time(lambda: ask(LiteLLMModel(patient, call=Scripted(AsksToWait(3600))))) == "hello"
 
 
-def test_a_server_that_stays_away_stops_the_run() -> None:
-    async def away_for_good() -> float:
-        answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 999))
-        await ask(answering)
-        began = anyio.current_time()
-        with pytest.raises(RunStopped, match=r"cannot be reached \(x\); it stays down, try again later\.$"):
-            await ask(answering)
-        return anyio.current_time() - began
-
-    assert in_virtual_time(away_for_good) == BACKEND.outage
-
-
 @pytest.mark.parametrize(
     "errors",
     [
@@ -340,11 +275,6 @@ async def test_words_that_may_be_the_prompts_own_give_up_one_episode() -> None:
         assert await ask(answering) == "hello"
         with pytest.raises(EpisodeAbandoned, match="insufficient funds"):
             await ask(answering)
-
-
-async def test_words_stop_a_run_without_an_answer() -> None:
-    with pytest.raises(RunStopped, match="no credit left"):
-        await ask(model(Scripted(ECHO)))
 
 
 async def test_words_that_come_again_and_again_are_no_echo() -> None:
@@ -374,15 +304,6 @@ async def test_a_request_that_fails_while_others_are_answered_gives_up_its_episo
     with pytest.raises(EpisodeLost, match="after 2 attempts"):
         await ask(answering)
     assert len(call.requests) == 3
-
-
-async def test_rejecting_the_first_requests_one_after_another_stops_the_run() -> None:
-    answering = model(Scripted(*[Refused(400, "bad schema")] * 5))
-    for _ in range(4):
-        with pytest.raises(EpisodeAbandoned, match="HTTP 400"):
-            await ask(answering)
-    with pytest.raises(RunStopped, match="settings must be wrong"):
-        await ask(answering)
 
 
 @pytest.mark.parametrize(
@@ -428,11 +349,6 @@ async def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
     assert calls == 2
 
 
-async def test_errors_reach_the_caller_of_an_agent_unwrapped() -> None:
-    with pytest.raises(EpisodeAbandoned):
-        await Agent(model(Scripted(Refused(400)))).run("hi")
-
-
 async def test_no_key_is_anywhere_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_API_KEY", "canary-0123456789")
     with pytest.raises(RunStopped) as stopped:
@@ -468,13 +384,6 @@ def test_a_model_says_what_it_asks() -> None:
         "http://localhost:8000/v1",
     )
     assert model(Scripted(), Backend(model="unheard-of")).system == "litellm"
-
-
-def test_roles_with_equal_backends_share_a_model() -> None:
-    opened = open_models(resolve_roles({"default": "gpt-4o", "player": "vllm"}), call=Scripted())
-    assert opened[Role.SCRIPT_WRITER] is opened[Role.DUNGEON_MASTER] is opened[Role.JUDGE]
-    assert opened[Role.PLAYER] is not opened[Role.JUDGE]
-    assert list(opened) == list(Role)
 
 
 async def test_the_rehearsal_opens_with_its_faults_and_costs_nothing() -> None:

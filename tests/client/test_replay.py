@@ -6,13 +6,11 @@ from typing import Any
 
 import orjson
 import pytest
-from samples import paid
 
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
 from refinesynth.backends.replayed import recorded_run
 from refinesynth.client import open_models
-from refinesynth.client.answers import read_answer
-from refinesynth.client.replay import Replay, as_completion
+from refinesynth.client.replay import Replay
 from refinesynth.client.session import Session
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.personas import shipped
@@ -168,25 +166,6 @@ def test_replays_that_go_round_in_circles_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(orjson.dumps(config))
     with pytest.raises(ConfigurationError, match="backend cannot be read"):
         recorded_run(tmp_path, Role.PLAYER)
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {"text": "Thought: x\nAction: take pot", "finish_reason": "stop", "model": "gpt-4o-2024", "id": "chatcmpl-1"},
-        {"calls": [["answer", '{"a": 1}', "call_1"], ["answer", "{}", None]], "finish_reason": "tool_calls"},
-        {"text": "cut off", "thinking": "hm", "finish_reason": "length"},
-        {"refusal": "I will not", "finish_reason": "content_filter"},
-    ],
-)
-def test_a_recorded_answer_is_read_as_it_was_read_then(kept: dict[str, Any]) -> None:
-    from refinesynth.client.answers import Answer
-
-    one = paid(answer=orjson.dumps(kept), cache_write_tokens=5)
-    again, before = read_answer(as_completion(one)), Answer.from_paid(one)
-    assert (again.text, again.thinking, again.calls) == (before.text, before.thinking, before.calls)
-    assert (again.finish_reason, again.refusal, again.id) == (before.finish_reason, before.refusal, before.id)
-    assert again.usage == before.usage
 
 
 def test_what_is_remembered_goes_with_the_episode(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends import Role
 from refinesynth.client.session import Account, Session, charged_to, current_account
 from refinesynth.cost import Cost
-from refinesynth.errors import EpisodeAbandoned
 from refinesynth.trajectory import Usage
 
 ONE = Usage(requests=1, input_tokens=10, cached_tokens=4, output_tokens=2)
@@ -69,24 +68,6 @@ async def test_a_session_knows_the_cost_of_all_its_roles() -> None:
     assert session.spent == Cost(usage=ONE + ONE + ONE, cost_usd=1.5)
 
 
-async def test_answers_that_were_thrown_away_are_paid_for() -> None:
-    empty = completion("", usage=USAGE)
-    model, _ = answering(empty, completion(usage=USAGE), empty, empty, empty)
-    session = Session("e1", seed=7)
-    await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.spent.usage == ONE + ONE
-    with pytest.raises(EpisodeAbandoned):
-        await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.spent.usage.requests == 5
-
-
-async def test_requests_that_were_not_answered_cost_nothing() -> None:
-    model, _ = answering(OSError(), completion(usage=USAGE))
-    session = Session("e1", seed=7)
-    await Agent(session.model(Role.PLAYER, model)).run("hi")
-    assert session.spent.usage == ONE
-
-
 async def test_one_unknown_price_makes_the_whole_unknown() -> None:
     known, _ = answering()
     unknown, _ = answering(price=lambda _usage: None)
@@ -106,10 +87,6 @@ async def test_a_model_that_is_not_ours_is_taken_at_its_word(cost: Decimal | Non
     await Agent(session.model(Role.PLAYER, FunctionModel(answer))).run("hi")
     assert session.spent.usage == Usage(requests=1, input_tokens=3, output_tokens=1)
     assert session.spent.cost_usd == expected
-
-
-def test_an_empty_session_cost_nothing() -> None:
-    assert Session("e1", seed=7).spent == Cost(usage=Usage(), cost_usd=0.0)
 
 
 def test_accounts_nest_and_end() -> None:

@@ -81,7 +81,7 @@ def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
             seen.extend(calls)
 
     in_virtual_time(run)
-    assert [one.account.episode for one in seen] == ["e1", "e1"]
+    assert [one.account.session.id for one in seen] == ["e1", "e1"]
     assert (len(calls), calls.finished) == (0, 2)
 
 
@@ -125,7 +125,7 @@ def test_a_model_lists_its_requests_with_what_they_wait_for() -> None:
     calls, seen = Calls(), list[tuple[str, str, CallStage, int]]()
 
     def look() -> None:
-        seen.extend((one.account.role, one.account.episode, one.stage, one.attempt) for one in calls)
+        seen.extend((one.account.role, one.account.session.id, one.stage, one.attempt) for one in calls)
 
     async def run() -> None:
         class Slow(Scripted):

@@ -105,11 +105,6 @@ def test_every_text_can_be_encoded(text: str) -> None:
     assert json.dumps(wire.chat_messages(messages, NONE), ensure_ascii=False).encode()
 
 
-def test_lone_surrogates_do_not_go_out() -> None:
-    (message,) = wire.chat_messages([ModelRequest(parts=[UserPromptPart("a\ud800b")])], NONE)
-    assert message["content"] == "a\ufffdb"
-
-
 def test_the_strict_flag_is_sent_only_where_it_is_known_and_holds() -> None:
     (known,) = wire.tools(ASKS_TOOL, strict=True)
     (unknown,) = wire.tools(ASKS_TOOL, strict=False)
@@ -150,12 +145,6 @@ def test_a_native_answer_is_held_to_its_schema(strict: bool | None) -> None:
         {"strict": True} if strict else {}
     )
     assert form == {"type": "json_schema", "json_schema": schema}
-
-
-def test_prompted_output_is_asked_for_in_words_alone() -> None:
-    answer = OutputObjectDefinition(json_schema={"type": "object"})
-    prompted = ModelRequestParameters(output_mode="prompted", output_object=answer)
-    assert wire.response_format(prompted, strict=False) is None
 
 
 def test_settings_go_out_under_litellms_names() -> None:

@@ -1,12 +1,11 @@
 """Things to put into a journal, and one journal with some of everything in it."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import samples
 
-from refinesynth.journal import Entry, Journal, Paid
+from refinesynth.journal import Entry, Journal, JournalReader, Paid
 
 
 def episode(index: int) -> str:
@@ -55,5 +54,5 @@ async def fill(path: Path, *, episodes: int = 12, steps: int = 4) -> list[Paid]:
     return kept
 
 
-def requests(kept: Sequence[Paid]) -> int:
-    return len({(one.episode, one.role, one.step, one.digest) for one in kept})
+def count_paid(reader: JournalReader) -> int:
+    return sum(row.requests for row in reader.spent())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journal_records import committed, episode, fill, held, paid
+from journal_records import committed, count_paid, episode, fill, held, paid
 
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
@@ -98,7 +98,6 @@ def read_all(reader: JournalReader) -> None:
         lambda: reader.totals,
         reader.started,
         reader.spent,
-        reader.paid_count,
         reader.outstanding,
     ]
     for question in questions:
@@ -150,5 +149,5 @@ def test_undamaged_ones_are_read_whole() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Damage(killed=is_killed, log=False, cut=None, changed=[], copied=None).do(Path(folder))
             with JournalReader.read(path) as reader:
-                assert reader.paid_count() == count
+                assert count_paid(reader) == count
                 assert reader.entry(9) == (held(9) if is_killed else None)

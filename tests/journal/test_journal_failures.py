@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from journal_records import committed, episode, fill, held, paid
+from journal_records import committed, count_paid, episode, fill, held, paid
 
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
@@ -90,10 +90,10 @@ class TestFullDisk:
             with pytest.raises(StorageError, match="disk is full"):
                 await journal.enter([])
             # Reading goes on.
-            assert journal.paid_count() == count
+            assert count_paid(journal) == count
             assert len(journal.recorded(episode(0))) == 1
         with JournalReader.read(path) as reader:
-            assert reader.paid_count() == count
+            assert count_paid(reader) == count
             assert reader.committed.count == 0
 
     @pytest.mark.usefixtures("full_disk")
@@ -111,7 +111,7 @@ class TestFullDisk:
                 for index in range(50):
                     group.start_soon(caller, index)
             assert len(told) > 1
-            assert len({id(error) for error in told}) == len(told) == 50 - journal.paid_count()
+            assert len({id(error) for error in told}) == len(told) == 50 - count_paid(journal)
 
     @pytest.mark.usefixtures("full_disk")
     def test_a_failure_that_nobody_was_told_of_is_told_at_the_end(self, path: Path) -> None:
@@ -128,7 +128,7 @@ class TestFullDisk:
                 count, _ = await keep_until_it_fails(journal)
         with Journal.open(path) as journal:
             await journal.keep(paid(count, answer=b"x" * 1_000))
-            assert journal.paid_count() == count + 1
+            assert count_paid(journal) == count + 1
 
 
 @pytest.mark.parametrize("moved", [True, False])
@@ -148,7 +148,7 @@ async def test_a_journal_whose_folder_goes_away_takes_no_more_money(tmp_path: Pa
     if moved:
         with JournalReader.read(tmp_path / "elsewhere" / "journal.sqlite") as reader:
             # The one that could no longer be told of is there too: it was paid for.
-            assert reader.paid_count() == 2
+            assert count_paid(reader) == 2
 
 
 async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeyp
         assert isinstance(caught.value.__cause__, MemoryError)
         with pytest.raises(StorageError, match="MemoryError"):
             await journal.keep(paid(2))
-        assert journal.paid_count() == 1
+        assert count_paid(journal) == 1
 
 
 HERE = [str(folder) for folder in Path(__file__).parents[:2]]
@@ -200,7 +200,7 @@ def test_a_file_that_may_not_grow_loses_nothing(path: Path) -> None:
     assert int(count) > 0
     assert message.startswith(repr(str(path)))
     with JournalReader.read(path) as reader:
-        assert reader.paid_count() == int(count)
+        assert count_paid(reader) == int(count)
 
 
 class TestPermissions:
@@ -224,7 +224,7 @@ class TestPermissions:
         kept = asyncio.run(fill(path))
         open_folder.chmod(0o555)
         with unprivileged(), JournalReader.read(path) as reader:
-            assert reader.paid_count() == len(kept)
+            assert count_paid(reader) == len(kept)
         open_folder.chmod(0o755)
 
     def test_a_journal_that_was_not_closed_says_so_where_nothing_can_be_written(self, open_folder: Path) -> None:
@@ -241,7 +241,7 @@ class TestPermissions:
                 JournalReader.read(Path(folder) / path.name)
             Path(folder).chmod(0o755)
             with JournalReader.read(Path(folder) / path.name) as reader:
-                assert reader.paid_count() == 1
+                assert count_paid(reader) == 1
 
     def test_there_is_nothing_to_read_where_nothing_is(self, path: Path) -> None:
         with pytest.raises(StorageError, match="no journal"):
@@ -303,7 +303,7 @@ class TestOtherFiles:
         path.with_name("journal.sqlite.new").write_bytes(b"half a jour")
         Journal.open(path).close()
         with JournalReader.read(path) as reader:
-            assert reader.paid_count() == 0
+            assert count_paid(reader) == 0
         assert [entry.name for entry in path.parent.iterdir()] == ["journal.sqlite"]
 
 
@@ -334,13 +334,13 @@ def test_whoever_looks_at_a_journal_takes_nothing_from_its_writer(tmp_path: Path
             elsewhere(code, path)
             # A status that is asked for in the same process, such as a notebook.
             with JournalReader.read(path) as reader:
-                assert reader.paid_count() == 2 * step + 1
+                assert count_paid(reader) == 2 * step + 1
             elsewhere(code, path)
             asyncio.run(journal.keep(paid(0, 2 * step + 1)))
             # What a killed process would leave.
             elsewhere(COPY, path.parent, tmp_path / "copies" / name)
             with JournalReader.read(tmp_path / "copies" / name / path.name) as reader:
-                assert reader.paid_count() == 2 * step + 2, name
+                assert count_paid(reader) == 2 * step + 2, name
 
 
 @pytest.mark.process
@@ -355,7 +355,7 @@ def test_a_log_that_was_taken_away_stops_the_run_and_loses_nothing(path: Path) -
         asyncio.run(journal.keep(paid(1)))
     journal.close()
     with Journal.open(path) as again:
-        assert again.paid_count() == 2
+        assert count_paid(again) == 2
 
 
 async def test_a_writer_that_another_one_blocks_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,5 +385,5 @@ def test_a_forked_process_is_refused_and_harms_nothing(path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         asyncio.run(journal.keep(paid(1)))
     with JournalReader.read(path) as reader:
-        assert reader.paid_count() == 2
+        assert count_paid(reader) == 2
         assert reader.committed.count == 0

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from journal_records import episode
+from journal_records import count_paid, episode
 
 from refinesynth.journal import JournalReader
 
@@ -81,4 +81,4 @@ def test_nothing_is_lost_that_was_committed(tmp_path: Path) -> None:
                 for one in reader.recorded(episode(index))
             }
             assert paid >= {(index, step) for kind, index, step in told if kind == "paid"}
-            assert reader.paid_count() == len(paid)
+            assert count_paid(reader) == len(paid)

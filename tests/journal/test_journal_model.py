@@ -10,7 +10,7 @@ from typing import TypeAlias
 import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journal_records import committed, episode, held, paid
+from journal_records import committed, count_paid, episode, held, paid
 
 from refinesynth.journal import Entry, Journal, JournalReader, Paid
 
@@ -101,7 +101,7 @@ def agree(reader: JournalReader, model: Model) -> None:
     assert reader.held() == [entry.index for entry in everything if entry.is_held]
     assert reader.committed.count == model.count
     assert reader.totals == model.totals
-    assert reader.paid_count() == len(model.paid)
+    assert count_paid(reader) == len(model.paid)
     assert {row.role: row.requests for row in reader.spent()} == Counter(one.role for one in model.paid.values())
     for index in range(7):
         recorded = {(one.episode, one.role, one.step): one for one in reader.recorded(episode(index))}

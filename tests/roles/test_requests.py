@@ -56,7 +56,7 @@ def _shouted(text: str) -> str:
 
 
 FORMS: dict[str, AnswerForm[Any]] = {
-    mode: AnswerForm(parameters=ModelRequestParameters(), text=_shouted)
+    mode: AnswerForm(parameters=ModelRequestParameters(), load=_shouted)
     if mode == "text"
     else object_form(RULING, name="ruling", instructions=INSTRUCTIONS, read=_ruling)
     for mode in MODES
@@ -249,13 +249,6 @@ class TestReading:
             return ModelResponse(parts=[TextPart("Here it is."), *calls])
 
         assert await Actor(FunctionModel(answer), PROMPTS, answers=0).ask(FORMS["tool"], "?") == orjson.loads(RULED)
-
-    @pytest.mark.parametrize("around", ["```json\n{}\n```", "Sure!\n{}", "{},"])
-    async def test_json_is_found_in_what_surrounds_it(self, around: str) -> None:
-        def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-            return ModelResponse(parts=[TextPart(around.replace("{}", RULED))])
-
-        assert await Actor(FunctionModel(answer), PROMPTS, answers=0).ask(FORMS["prompted"], "?")
 
     @pytest.mark.parametrize("text", ["", '{"thought": "t', RULED])
     async def test_what_was_cut_off_is_neither_taken_nor_asked_again(self, text: str) -> None:

@@ -5,8 +5,6 @@ from typing import Any
 import orjson
 import pytest
 from pydantic_ai.exceptions import ContentFilterError
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 from samples import SHED, dm, player
 from scripted import PROMPTS, Asked, Scripted, as_json, said
 
@@ -46,26 +44,6 @@ class TestScriptWriter:
         paper = {**SHED.to_paper(), "Difficulty": "easy"}
         assert await ScriptWriter(Scripted([as_json(paper)]).model, PROMPTS).write(PERSONA) == SHED
 
-    @pytest.mark.parametrize("mode", ["native", "tool", "prompted"])
-    async def test_the_schema_describes_a_script_in_every_mode(self, mode: str) -> None:
-        model = Scripted([SHED.model_dump_json()], mode=mode)
-        assert await ScriptWriter(model.model, PROMPTS).write(PERSONA) == SHED
-        parameters = model.asked[0].info.model_request_parameters
-        assert parameters.output_mode == mode
-        if mode == "tool":
-            schema: Any = parameters.output_tools[0].parameters_json_schema
-        else:
-            assert parameters.output_object is not None
-            schema = parameters.output_object.json_schema
-        assert set(schema["properties"]) == {"introduction", "environment", "goal", "completion_conditions", "actions"}
-        assert set(schema["properties"]["actions"]["items"]["properties"]) == {
-            "name",
-            "description",
-            "pattern",
-            "parameters",
-            "types",
-        }
-
     async def test_a_refused_script_goes_back_with_its_violations(self) -> None:
         model = Scripted([SHED.model_dump_json()])
         await ScriptWriter(model.model, PROMPTS).write(PERSONA, violations=[WRONG], previous=SHED)
@@ -80,28 +58,6 @@ class TestScriptWriter:
         assert await ScriptWriter(model.model, PROMPTS, answers=2).write(PERSONA) == SHED
         assert [role for role, _ in model.asked[2].chat] == ["user", "assistant", "user", "assistant", "user"]
         assert "environment: Field required" in model.asked[2].chat[-1][1]
-
-    async def test_feedback_is_one_sentence_in_every_mode(self) -> None:
-        """No frame, no note about frames, no copy of the answer."""
-        said = "This answer cannot be used: answer: Invalid JSON: expected value at line 1 column 1"
-        for mode in ("native", "prompted"):
-            model = Scripted(["Once upon a time", SHED.model_dump_json()], mode=mode)
-            await ScriptWriter(model.model, PROMPTS).write(PERSONA)
-            assert [role for role, _ in model.asked[1].chat] == ["user", "assistant", "user"]
-            assert model.asked[1].chat[-1] == ("user", said)
-
-    async def test_a_refused_tool_call_is_answered_in_one_sentence(self) -> None:
-        told: list[str] = []
-
-        def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            parts = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
-            told.extend(part.model_response_str(wrap_if_error=False) for part in parts)
-            arguments = SHED.model_dump(mode="json") if parts else {"goal": "x"}
-            return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, arguments)])
-
-        assert await ScriptWriter(FunctionModel(answer), PROMPTS).write(PERSONA) == SHED
-        missing = "environment: Field required; completion_conditions: Field required; actions: Field required"
-        assert told == [f"This answer cannot be used: {missing}"]
 
     async def test_answers_that_stay_invalid_are_an_error_that_says_why(self) -> None:
         model = Scripted(['{"goal": "x"}'])
@@ -170,11 +126,6 @@ class TestDungeonMaster:
         model = Scripted([said(dm(" ")), said(dm("o"))])
         assert await DungeonMaster(model.model, PROMPTS).narrate(SHED, (), "take key") == dm("o")
         assert "it is blank" in model.asked[1].chat[-1][1]
-
-    async def test_missing_flags_go_back(self) -> None:
-        model = Scripted(['{"thought": "t", "observation": "o"}', said(dm("o"))])
-        assert await DungeonMaster(model.model, PROMPTS).narrate(SHED, (), "take key") == dm("o")
-        assert "parameter_error: Field required" in model.asked[1].chat[-1][1]
 
 
 class TestPlayer:
@@ -246,10 +197,6 @@ class TestPlayer:
         await Player(model.model, PROMPTS).act(render_turns(SHED, ()))
         sent = [(asked.info.model_settings or {}).get("stop_sequences") for asked in model.asked]
         assert sent == [["\nObservation:", "\nAfter action:", "\nAfter Action:"], None]
-
-    async def test_an_empty_answer_is_asked_again(self) -> None:
-        model = Scripted(["", said(player("take key"))])
-        assert await Player(model.model, PROMPTS).act(render_turns(SHED, ())) == player("take key")
 
 
 class TestNarrator:
@@ -343,12 +290,6 @@ async def test_calls_are_shared_and_bounded() -> None:
     assert calls.spent
     with pytest.raises(CallsSpent, match="the 3 completions that an episode may ask for are used up"):
         await master.narrate(SHED, (), "take key")
-
-
-async def test_a_retry_counts_as_a_call() -> None:
-    actor = Player(Scripted(["nothing"]).model, PROMPTS, calls=Calls(most=1))
-    with pytest.raises(CallsSpent):
-        await actor.act(render_turns(SHED, ()))
 
 
 async def test_roles_ask_anew_each_time() -> None:

@@ -68,19 +68,6 @@ def test_every_fault_is_survived_by_the_server_and_counted() -> None:
         assert stats["in_flight"] == 0
 
 
-def met(seed: int) -> list[tuple[int, str | None]]:
-    with running(faulty_app(tiny, {429: 0.3, "busy": 0.2, 500: 0.2}, seed=seed)) as address, httpx.Client() as client:
-        answers = [client.post(f"{address}{URL}", json=BODY) for _ in range(25)]
-    return [(answer.status_code, answer.headers.get("retry-after")) for answer in answers]
-
-
-def test_the_same_seed_fails_the_same_requests() -> None:
-    first = met(seed=1)
-    assert met(seed=1) == first
-    assert met(seed=2) != first
-    assert set(first) == {(200, None), (429, "1"), (429, None), (500, None)}
-
-
 def test_the_log_says_whose_what_and_whether_it_was_paid_for(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     with running(faulty_app(tiny, {500: 0.3, "middle": 0.3}, log=log)) as address, httpx.Client() as client:

@@ -196,11 +196,6 @@ def test_an_invalid_request_is_refused_as_openai_does(address: str) -> None:
         assert error["message"], case
 
 
-def test_openai_client_raises_its_own_error_for_a_refused_request(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="temperature"):
-        client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}], temperature=5)
-
-
 def test_what_is_no_json_is_refused(address: str) -> None:
     for content, kind, says in (
         (b"{", "application/json", "no JSON"),

@@ -1,11 +1,10 @@
 """The rehearsal over HTTP: the same answers as in process, for any OpenAI client."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import openai
 import pytest
-from pydantic import BaseModel
 
 from refinesynth import rules
 from refinesynth.chat import parse_player, render_task
@@ -52,30 +51,3 @@ def test_a_script_and_a_first_turn_come_through_openais_client(client: openai.Op
     assert rules.verify(Draft(script=script), rules.script()).accepted
     acted = complete(client, messages=[{"role": "user", "content": render_task(script)}], seed=3)
     assert parse_player(content(acted)).action
-
-
-class Order(BaseModel):
-    dish: str
-    size: Literal["small", "large"]
-    guests: int
-
-
-def test_any_schema_is_answered_in_its_form(client: openai.OpenAI) -> None:
-    parsed = client.chat.completions.parse(
-        model="rehearsal", messages=[{"role": "user", "content": "What would you like?"}], response_format=Order
-    )
-    assert isinstance(parsed.choices[0].message.parsed, Order)
-
-
-def test_a_tool_is_called_in_its_form(client: openai.OpenAI) -> None:
-    tool = openai.pydantic_function_tool(Order, name="order")
-    called = client.chat.completions.parse(
-        model="rehearsal",
-        messages=[{"role": "user", "content": "Order something."}],
-        tools=[tool],
-        tool_choice={"type": "function", "function": {"name": "order"}},
-    )
-    calls = called.choices[0].message.tool_calls
-    assert calls is not None
-    assert calls[0].function.name == "order"
-    assert isinstance(calls[0].function.parsed_arguments, Order)

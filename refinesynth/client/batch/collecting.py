@@ -6,8 +6,8 @@ is sent. After a crash the same request waits for the batch that has it.
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -26,11 +26,10 @@ from refinesynth.client.batch.api import BatchApi, Body, Ended, Outcome, missing
 from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.http.choosing import why_not_direct
-from refinesynth.client.session import current_account, current_deadline
+from refinesynth.client.reporting import LOG, report
+from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.extras import check_installed
-
-_LOG = logging.getLogger("refinesynth.backends")
 
 QUIET = 2.0
 """Seconds without another request after which the collected ones are sent."""
@@ -52,11 +51,7 @@ _Result = TypeVar("_Result")
 
 
 def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
-    """Refuse batches for backends that cannot use them.
-
-    Raises:
-        ConfigurationError: No role uses batches, a provider has none here, or its SDK is not installed.
-    """
+    """Refuse batches for backends that cannot use them."""
     asked = {role: backend for role, backend in backends.items() if role in BATCHED}
     if not asked:
         raise ConfigurationError(
@@ -135,12 +130,7 @@ class BatchedCompletion:
         await self._api.aclose()
 
     async def __call__(self, **request: Any) -> object:
-        """Return one completion, hours later.
-
-        Raises:
-            EpisodeAbandoned: The request belongs to no episode.
-            Exception: As for a single request.
-        """
+        """Return one completion, hours later."""
         check_allow_model_requests()
         return await self._api.ask(request, partial(self._outcome, _id_of_current_request()))
 
@@ -155,7 +145,7 @@ class BatchedCompletion:
             self._followed.add(number)
             self._batches.start(self._follow, number)
         try:
-            with clock_stopped():
+            with stopped_clock():
                 await waiting.done.wait()
         finally:
             del self._waiting[name]
@@ -259,12 +249,7 @@ class BatchedCompletion:
         return ended
 
     async def _patiently(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return the result of `ask`, which may be called again.
-
-        Raises:
-            RunStopped: The server stays down.
-            Exception: It refuses the request.
-        """
+        """Return the result of `ask`, which may be called again."""
         gives_up_at = anyio.current_time() + self._backend.outage
         while True:
             try:
@@ -275,7 +260,7 @@ class BatchedCompletion:
                     raise
             if anyio.current_time() > gives_up_at:
                 raise RunStopped(f"{fault.message}; it stays down, try again later.")
-            _LOG.warning("%s; the batch is asked for again", fault.message)
+            LOG.warning("%s; the batch is asked for again", fault.message)
             await anyio.sleep(min(max(POLL[0], fault.after or 0.0), self._backend.longest_wait))
 
     def _fail(self, names: Iterable[str], error: Exception) -> None:
@@ -285,8 +270,7 @@ class BatchedCompletion:
 
     def _say(self, event: str, number: int, what: str) -> None:
         text = f"batch {number + 1}, requests: {what}"
-        facts = {"event": event, "batch": self._record[number].id, "backend": self._backend.label, "text": text}
-        _LOG.info("%s", text, extra={"facts": facts})
+        report(event, self._backend, text, level=logging.INFO, batch=self._record[number].id)
 
 
 def _api_of(backend: Backend) -> BatchApi:
@@ -302,19 +286,7 @@ def _api_of(backend: Backend) -> BatchApi:
 def _id_of_current_request() -> str:
     account = current_account()
     session, role = account.session, account.role
-    if session is None:
+    if not session.id:
         raise EpisodeAbandoned("a batch takes requests of episodes only, and this one belongs to none")
     known = f"{session.id}/{role}/{session.step(role)}/".encode() + account.digest
     return blake2b(known, digest_size=16).hexdigest()
-
-
-@contextmanager
-def clock_stopped() -> Generator[None]:
-    """Stop the episode's deadline while a batch is processed."""
-    if (limit := current_deadline()) is not None:
-        limit.stop()
-    try:
-        yield
-    finally:
-        if limit is not None:
-            limit.go_on()

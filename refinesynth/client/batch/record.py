@@ -29,11 +29,7 @@ class BatchRecord:
         self._sent_in: dict[str, int] = {}
 
     def open(self, journal: Journal) -> None:
-        """Read the batches of earlier processes of the run.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+        """Read the batches of earlier processes of the run."""
         self._journal = journal
         try:
             for number in range(int(journal.note(BATCHES) or 0)):
@@ -54,13 +50,13 @@ class BatchRecord:
         return self._sent_in.get(request)
 
     async def begin(self, key: str, requests: Sequence[str]) -> int:
-        """Record a batch that is sent now; return its number. Raises StorageError: it could not be committed."""
+        """Record a batch that is sent now; return its number."""
         number = len(self._batches)
         await self.change(number, Batch(key=key, made=datetime.now(UTC), requests=tuple(requests)))
         return number
 
     async def change(self, number: int, batch: Batch) -> None:
-        """Record a change of a batch. Raises StorageError: it could not be committed."""
+        """Record a change of a batch."""
         self._learn(number, batch)
         if self._journal is not None:
             await self._journal.keep_note(_name(number), batch.model_dump_json().encode())

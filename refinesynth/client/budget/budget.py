@@ -54,7 +54,7 @@ class Budget:
 
     @classmethod
     def of(cls, given: "Budget | str | None") -> "Budget | None":
-        """Return a budget from an argument. Raises InputError: it is none."""
+        """Return a budget from an argument."""
         if given is None or isinstance(given, Budget):
             return given
         if not isinstance(cast("object", given), str):
@@ -107,6 +107,8 @@ class BudgetLimit:
     """Expected cost of an episode before the first has ended; afterwards it counts as one of them."""
     spent: float = 0.0
     """Settled amount, earlier processes included."""
+    of_tokens: bool = False
+    """True if the unit is a token; else it is the US dollar."""
     at_worst: float = 0.0
     """Reserved amount in the worst case."""
     expected: float = 0.0

@@ -1,6 +1,6 @@
 """Tracker of a run's budget: reserves before every request and settles after it."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -184,8 +184,8 @@ class BudgetTracker:
         self.budget = budget or Budget()
         self._before = spent or Cost()
         self._paid = Count()
-        self._limits: list[tuple[BudgetLimit, bool]] = []
-        """Each with True if it counts tokens, False for US dollars."""
+        self.limits: list[BudgetLimit] = []
+        """US dollars first."""
         self._estimates: dict[object, Estimates] = {}
         self._waiting: list[tuple[float, int, BudgetReservation]] = []
         self._order = count()
@@ -198,21 +198,16 @@ class BudgetTracker:
             guess = max((price(_AN_EPISODE) or 0.0 for price in prices), default=0.0)
             limit = BudgetLimit(self.budget.usd, guess, spent=before.cost_usd or 0.0)
             limit.episode.know(known.cost_usd or 0.0, episodes)
-            self._limits.append((limit, False))
+            self.limits.append(limit)
         if self.budget.tokens is not None:
-            limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=before.tokens)
+            limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=before.tokens, of_tokens=True)
             limit.episode.know(known.tokens, episodes)
-            self._limits.append((limit, True))
+            self.limits.append(limit)
 
     @property
     def spent(self) -> Cost:
         """Cost of this process and earlier ones, episodes in flight included."""
         return self._before + self._paid.spent()
-
-    @property
-    def limits(self) -> list[BudgetLimit]:
-        """Limits of the budget, US dollars first."""
-        return [limit for limit, _ in self._limits]
 
     @property
     def refused(self) -> bool:
@@ -221,22 +216,22 @@ class BudgetTracker:
 
     def may_start(self, in_flight: int) -> bool:
         """Return True if one more episode beside so many in flight is expected to be paid to its end."""
-        return not self.refused and all(limit.covers_another(in_flight) for limit, _ in self._limits)
+        return not self.refused and all(limit.covers_another(in_flight) for limit in self.limits)
 
     @contextmanager
     def episode(self, index: int) -> Generator["EpisodeTracker"]:
         """Yield this tracker for one episode; those with a smaller index go first."""
-        episode = EpisodeTracker(self, index, [0.0] * len(self._limits))
+        episode = EpisodeTracker(self, index, [0.0] * len(self.limits))
         try:
             yield episode
         finally:
-            for (limit, _), spent in zip(self._limits, episode.spent, strict=True):
+            for limit, spent in zip(self.limits, episode.spent, strict=True):
                 limit.in_flight -= spent
 
     def ended(self, spent: Cost) -> None:
         """Count the whole cost of an ended episode, from which later ones are estimated."""
-        for limit, of_tokens in self._limits:
-            limit.episode.add(spent.tokens if of_tokens else spent.cost_usd or 0.0)
+        for limit in self.limits:
+            limit.episode.add(spent.tokens if limit.of_tokens else spent.cost_usd or 0.0)
 
     async def reserve(
         self,
@@ -252,7 +247,7 @@ class BudgetTracker:
         Raises:
             BudgetSpent: The rest does not pay for it, and nothing in flight could turn out cheaper.
         """
-        if not self._limits:
+        if not self.limits:
             return self._counts_alone
         reserved = self._priced(prompt_tokens, max_tokens, price, episode)
         if not self._waiting and priority <= self._refused_from and self._admits(reserved):
@@ -281,31 +276,30 @@ class BudgetTracker:
         if reserved.estimates is None:
             return
         reserved.estimates.learn(reserved.prompt_tokens, usage)
-        for at, ((limit, of_tokens), (_, expected)) in enumerate(zip(self._limits, reserved.amounts, strict=True)):
-            # A price that is unknown all of a sudden is taken to be as expected.
-            amount = usage.total_tokens if of_tokens else expected if cost_usd is None else cost_usd
-            limit.spent += amount
-            if reserved.episode is not None:
-                reserved.episode.spent[at] += amount
-                limit.in_flight += amount
+        # A price that is unknown all of a sudden is taken to be as expected.
+        self._enter(usage, cost_usd, [expected for _, expected in reserved.amounts], reserved.episode)
         self.put_back(reserved)
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
         """Count what another process has paid from its share of the budget."""
-        for at, (limit, of_tokens) in enumerate(self._limits):
-            amount = usage.total_tokens if of_tokens else self._about(usage, limit) if cost_usd is None else cost_usd
+        self._enter(usage, cost_usd, [self._about(usage, limit) for limit in self.limits], episode)
+        self._paid.enter(usage, cost_usd)
+
+    def _enter(
+        self, usage: RequestUsage, cost_usd: float | None, unpriced: Sequence[float], episode: "EpisodeTracker | None"
+    ) -> None:
+        """Count a cost against the limits; `unpriced` is the amount for each of them if the price is unknown."""
+        for at, (limit, guess) in enumerate(zip(self.limits, unpriced, strict=True)):
+            amount = usage.total_tokens if limit.of_tokens else guess if cost_usd is None else cost_usd
             limit.spent += amount
             if episode is not None:
                 episode.spent[at] += amount
                 limit.in_flight += amount
-        self._paid.enter(usage, cost_usd)
 
     def _about(self, usage: RequestUsage, limit: BudgetLimit) -> float:
         """Return estimated US dollars of a completion without a price, at the mean price of tokens so far."""
         paid = self._paid
-        if not paid.cost_usd:
-            return limit.mean
-        return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output)
+        return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output) if paid.cost_usd else limit.mean
 
     def refuse(self) -> None:
         """Begin no more episodes: the rest pays for no request of another process."""
@@ -316,7 +310,7 @@ class BudgetTracker:
         if reserved.estimates is None:
             return
         self._holds -= 1
-        for (limit, _), (worst, expected) in zip(self._limits, reserved.amounts, strict=True):
+        for limit, (worst, expected) in zip(self.limits, reserved.amounts, strict=True):
             # With nothing put aside the sums are 0 to the last bit.
             limit.at_worst = limit.at_worst - worst if self._holds else 0.0
             limit.expected = limit.expected - expected if self._holds else 0.0
@@ -324,14 +318,12 @@ class BudgetTracker:
 
     def _put_aside(self, reserved: BudgetReservation) -> None:
         self._holds += 1
-        for (limit, _), (worst, expected) in zip(self._limits, reserved.amounts, strict=True):
+        for limit, (worst, expected) in zip(self.limits, reserved.amounts, strict=True):
             limit.at_worst += worst
             limit.expected += expected
 
     def _admits(self, reserved: BudgetReservation) -> bool:
-        return all(
-            limit.admits(expected) for (limit, _), (_, expected) in zip(self._limits, reserved.amounts, strict=True)
-        )
+        return all(limit.admits(case[1]) for limit, case in zip(self.limits, reserved.amounts, strict=True))
 
     def _decide(self) -> None:
         """Admit the first in line as long as there is money; refuse those that nothing in flight can help."""
@@ -354,11 +346,10 @@ class BudgetTracker:
     ) -> BudgetReservation:
         # Backends are distinguished by what they charge and allow: a price may be a new object for every request.
         key = max_tokens, price(_A_THOUSAND)
-        estimates = self._estimates.get(key)
-        if estimates is None:
+        if (estimates := self._estimates.get(key)) is None:
             estimates = self._estimates[key] = Estimates()
         forecast = estimates.forecast(prompt_tokens, max_tokens)
-        amounts = tuple(forecast.tokens() if of_tokens else forecast.dollars(price) for _, of_tokens in self._limits)
+        amounts = tuple(forecast.tokens() if limit.of_tokens else forecast.dollars(price) for limit in self.limits)
         return BudgetReservation(self, episode, amounts, estimates, prompt_tokens)
 
 

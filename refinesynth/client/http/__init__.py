@@ -1,5 +1,5 @@
 """Direct client for OpenAI-compatible servers: one aiohttp session and orjson, with litellm's knowledge of models.
 
-`completion.direct_completion` opens a backend, `choosing.path_of` decides its path. Nothing is re-exported, so a
+`completion.DirectCompletion` opens a backend, `choosing.path_of` decides its path. Nothing is re-exported, so a
 listing of backends loads neither aiohttp nor pydantic-ai.
 """

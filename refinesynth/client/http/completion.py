@@ -36,9 +36,10 @@ _CONNECTING = 30.0
 """Seconds to connect; the caller limits the time of the whole request."""
 _RESOLVED = 60
 """Seconds that an address is remembered."""
-
-
 _SUCCESSES = range(200, 300)
+_ENDPOINT = "chat/completions"
+_NO_KEY = "none"
+"""Key for servers that need none, as litellm sends it."""
 
 
 class DirectCompletion:
@@ -54,20 +55,28 @@ class DirectCompletion:
     later call, in any loop, opens new ones.
     """
 
-    def __init__(self, provider: str, model: str, url: str, key: str) -> None:
-        """Prepare requests: `provider` in litellm's words, `model` without it, the URL of the chat completions, and the
-        bearer token.
+    def __init__(self, backend: Backend) -> None:
+        """Prepare requests; imports nothing of litellm.
+
+        Raises:
+            ConfigurationError: The backend cannot be used directly.
         """
-        self.model = model
-        self.url = URL(url)
-        proxy = proxy_of(url)
+        if (why_not := why_not_direct(backend)) is not None:
+            raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
+        self._provider, self.model = split(backend.model)
+        address = base_url_of(backend).rstrip("/")
+        self.url = URL(address if address.endswith(_ENDPOINT) else f"{address}/{_ENDPOINT}")
+        key = key_of(backend)
+        if self._provider == "hosted_vllm" and server_of(backend) is None:
+            # A server that a provider's own variable names may be given that provider's own key.
+            key = key or os.environ.get("HOSTED_VLLM_API_KEY")
+        proxy = proxy_of(address)
         self.proxy = None if proxy is None else URL(proxy)
         """From the environment; None without a proxy."""
         self.tls = _trusted() if self.url.scheme == "https" else None
         """Trusts the authorities in the file of SSL_CERT_FILE, else certifi's; None for plain HTTP."""
-        self._provider = provider
         self._headers = {
-            "Authorization": f"Bearer {key}",
+            "Authorization": f"Bearer {key or _NO_KEY}",
             "Content-Type": "application/json",
             "User-Agent": f"refinesynth/{__version__}",
         }
@@ -202,28 +211,3 @@ def _word_for(proxy: URL) -> dict[str, str]:
 def _trusted() -> ssl.SSLContext:
     named = os.environ.get("SSL_CERT_FILE")
     return ssl.create_default_context(cafile=named if named and Path(named).exists() else certifi.where())
-
-
-_ENDPOINT = "chat/completions"
-_NO_KEY = "none"
-"""Key for servers that need none, as litellm sends it."""
-
-
-def direct_completion(backend: Backend) -> DirectCompletion:
-    """Return the completion function of a backend that is used directly. Imports nothing of litellm.
-
-    Raises:
-        ConfigurationError: It cannot be used directly.
-    """
-    why_not = why_not_direct(backend)
-    if why_not is not None:
-        raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
-    provider, model = split(backend.model)
-    address = base_url_of(backend).rstrip("/")
-    if not address.endswith(_ENDPOINT):
-        address = f"{address}/{_ENDPOINT}"
-    key = key_of(backend)
-    if provider == "hosted_vllm" and server_of(backend) is None:
-        # A server that a provider's own variable names may be given that provider's own key.
-        key = key or os.environ.get("HOSTED_VLLM_API_KEY")
-    return DirectCompletion(provider, model, address, key or _NO_KEY)

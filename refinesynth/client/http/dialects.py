@@ -111,8 +111,7 @@ def body_of(request: Mapping[str, Any], *, provider: str, model: str) -> dict[st
         else:
             raise UnsupportedParamsError(f"{model} does not take {name}")
     if provider == "hosted_vllm" and "tools" in body:
-        # vLLM's grammars know neither.
-        body["tools"] = _without(body["tools"], strict=None, additionalProperties=False)
+        body["tools"] = _for_vllm(body["tools"])
     if provider == "openai" and _reasons(model) and "max_tokens" in body:
         body["max_completion_tokens"] = body.pop("max_tokens")
     if provider == "openai" and _is_o_series(model) and not _entry(model).get("supports_system_messages"):
@@ -122,20 +121,15 @@ def body_of(request: Mapping[str, Any], *, provider: str, model: str) -> dict[st
     return {**body, **(given or {}), **extra}
 
 
-def _without(value: Any, **unwanted: object) -> Any:
-    """Return a copy of a JSON value without these keys, at any depth; a key given with a value goes only if it has
-    that.
-    """
-    if isinstance(value, dict):
-        named = cast("dict[str, Any]", value)
-        return {
-            name: _without(item, **unwanted)
-            for name, item in named.items()
-            if name not in unwanted or (unwanted[name] is not None and item is not unwanted[name])
-        }
-    if isinstance(value, list):
-        return [_without(item, **unwanted) for item in cast("list[Any]", value)]
-    return value
+def _for_vllm(schema: Any) -> Any:
+    """Return tools without what vLLM's grammars do not know: `strict`, and a closing `additionalProperties`."""
+    if isinstance(schema, list):
+        return [_for_vllm(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    named = cast("dict[str, Any]", schema)
+    unknown = {"strict"} | ({"additionalProperties"} if named.get("additionalProperties") is False else set())
+    return {name: _for_vllm(item) for name, item in named.items() if name not in unknown}
 
 
 def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

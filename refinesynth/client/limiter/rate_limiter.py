@@ -1,7 +1,6 @@
 """Permits for requests to a backend: one limiter for all requests to one server with one key."""
 
 import asyncio
-import logging
 import random
 from collections.abc import AsyncGenerator, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,13 +13,13 @@ import anyio
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.client.classify_error import Fault, FaultKind
-from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
+from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.rates import RateHeaders, TokenBuckets, read_rate_headers
+from refinesynth.client.reporting import LOG
 from refinesynth.client.session import Deadline, current_deadline
 from refinesynth.errors import RunStopped
 
-_LOG = logging.getLogger("refinesynth.backends")
 _UNANSWERED = DOWN | {FaultKind.RATE_LIMIT}
 """Faults that count against the server's capacity; with any other, it took the request."""
 
@@ -38,20 +37,18 @@ class Permit:
     order: int = 0
     charged: float = 0.0
     number: int = 0
-    """Number among all granted permits."""
+    """Number among all granted permits, from 1; 0 before the grant."""
     since: float = 0.0
     held_until: float = float("-inf")
     """Time until which its place stays empty after its end."""
     trial: bool = False
-    granted: bool = False
     waits: bool = False
     """True while it is in the queue."""
     turn: anyio.Event | None = None
     refusal: str | None = None
     """Reason why it gets no turn."""
     deadline: Deadline | None = None
-    stopped: bool = False
-    """True if it has stopped the deadline's clock."""
+    """The episode's, whose clock stands still while the backend is down."""
 
     def answered(
         self,
@@ -71,18 +68,6 @@ class Permit:
     def failed(self, fault: Fault, *, headers: Mapping[str, str] | None = None) -> None:
         """Report a fault."""
         self.limiter.note_fault(self, fault, read_rate_headers(headers))
-
-    def stop_clock(self) -> None:
-        """Stop the episode's deadline while the backend is down."""
-        if self.deadline is not None and not self.stopped:
-            self.stopped = True
-            self.deadline.stop()
-
-    def let_clock_go_on(self) -> None:
-        """Undo `stop_clock`."""
-        if self.deadline is not None and self.stopped:
-            self.stopped = False
-            self.deadline.go_on()
 
 
 class Queue:
@@ -199,7 +184,7 @@ class RateLimiter:
     @property
     def down(self) -> bool:
         """True if the backend counts as down."""
-        return not self._breaker.closed
+        return self._breaker.down_since is not None
 
     @property
     def state(self) -> RateLimiterState:
@@ -238,7 +223,7 @@ class RateLimiter:
         self._bind()
         self._queue.add(permit)
         self._advance()
-        if not (permit.granted or permit.refusal):
+        if not (permit.number or permit.refusal):
             await self._turn_of(permit)
         if permit.refusal is not None:
             raise RunStopped(permit.refusal)
@@ -288,12 +273,12 @@ class RateLimiter:
     async def _turn_of(self, permit: Permit) -> None:
         permit.turn = anyio.Event()
         permit.deadline = current_deadline()
-        if self.down:
-            permit.stop_clock()
+        if self.down and permit.deadline is not None:
+            permit.deadline.stop(permit)
         try:
             await permit.turn.wait()
         except BaseException:
-            if permit.granted:
+            if permit.number:
                 # The turn came in the moment of the cancellation: pass it on.
                 self._leave(permit)
             elif permit.waits:
@@ -301,21 +286,23 @@ class RateLimiter:
                 self._advance()
             raise
         finally:
-            permit.let_clock_go_on()
+            if permit.deadline is not None:
+                permit.deadline.go_on(permit)
 
     def _leave(self, permit: Permit) -> None:
         self._in_flight -= 1
         if permit.held_until > self._now():
             heappush(self._held, permit.held_until)
         self._limit.ended(permit.number)
-        if permit.trial and self._breaker.position is CircuitState.HALF_OPEN:
-            self._breaker.drop_trial()
+        if permit.trial:
+            # A cancelled one has reported nothing, and the next may go at once.
+            self._breaker.trying = False
         self._advance()
 
     def _advance(self) -> None:
         """Admit the requests that may go now; set a timer where time alone admits more."""
         now = self._now()
-        if not self._breaker.closed:
+        if self.down:
             self._advance_trials(now)
             return
         self._let_go(now)
@@ -332,7 +319,7 @@ class RateLimiter:
     def _advance_trials(self, now: float) -> None:
         breaker = self._breaker
         if self._queue and breaker.may_try(now):
-            breaker.start_trial()
+            breaker.trying = True
             # Any of them: the first may be the one that the server cannot bear.
             permit = random.choice(list(self._queue))
             permit.trial = True
@@ -340,13 +327,11 @@ class RateLimiter:
         if now >= breaker.gives_up_at:
             self._give_up()
         elif self._queue:
-            trial = float("inf") if breaker.position is CircuitState.HALF_OPEN else breaker.next_trial
-            self._wake_at(min(trial, breaker.gives_up_at))
+            self._wake_at(breaker.gives_up_at if breaker.trying else min(breaker.next_trial, breaker.gives_up_at))
 
     def _grant(self, permit: Permit, now: float) -> None:
         self._queue.remove(permit)
         self._in_flight += 1
-        permit.granted = True
         permit.since = now
         permit.number = self._limit.begin()
         permit.charged = permit.buckets.charge(now, permit.tokens)
@@ -372,20 +357,22 @@ class RateLimiter:
 
     def _went_down(self, fault: Fault) -> None:
         then = "the run waits" if self._breaker.waits else "others are asked"
-        _LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
+        LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for permit in self._queue:
-            permit.stop_clock()
+            if permit.deadline is not None:
+                permit.deadline.stop(permit)
 
     def _up(self) -> None:
         since, first = self._breaker.down_since, self._breaker.trials <= 1
         if not self._breaker.answered():
             return
-        _LOG.warning("%s is back after %.0f s", self.name, self._now() - (since or 0.0))
+        LOG.warning("%s is back after %.0f s", self.name, self._now() - (since or 0.0))
         if not first:
             # What is back at the first trial was not gone.
             self._limit.restart()
         for permit in self._queue:
-            permit.let_clock_go_on()
+            if permit.deadline is not None:
+                permit.deadline.go_on(permit)
 
     def _wake_at(self, when: float) -> None:
         if self._loop is None or when == float("inf"):

@@ -65,8 +65,6 @@ class RateHeaders:
     """Of several kinds of tokens, the one that runs out first if spent evenly."""
 
 
-NOTHING = RateHeaders()
-
 _REQUESTS = (
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
@@ -92,13 +90,10 @@ def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], 
     `clock` gives the present time, for headers with a time of day.
     """
     if not headers:
-        return NOTHING
+        return RateHeaders()
     requests = min(_quotas(headers, _REQUESTS, clock), key=_rate, default=None)
     tokens = min(_quotas(headers, _TOKENS, clock), key=_rate, default=None)
-    after = _retry_after(headers, clock)
-    if after is None and requests is None and tokens is None:
-        return NOTHING
-    return RateHeaders(retry_after=after, requests=requests, tokens=tokens)
+    return RateHeaders(retry_after=_retry_after(headers, clock), requests=requests, tokens=tokens)
 
 
 def headers_of(source: object) -> Mapping[str, str]:
@@ -209,7 +204,7 @@ _UNNOTICED = 1e-3
 
 
 class TokenBucket:
-    """Fills at a steady rate up to its size; what is taken beyond that is owed."""
+    """Fills at a steady rate, which may be infinite, up to its size; what is taken beyond that is owed."""
 
     def __init__(self, *, rate: float, size: float) -> None:
         """Begin full. `rate` is per second."""
@@ -266,41 +261,30 @@ class TokenBuckets:
         tokens_per_minute: float | None = None,
         longest_wait: float = _MINUTE,
     ) -> None:
-        self._requests = (
-            None if requests_per_minute is None else TokenBucket(rate=requests_per_minute / _MINUTE, size=1.0)
-        )
-        self._tokens = None
-        if tokens_per_minute is not None:
-            rate = tokens_per_minute / _MINUTE
-            self._tokens = TokenBucket(rate=rate, size=rate * _WINDOW)
+        self._requests = TokenBucket(rate=(requests_per_minute or math.inf) / _MINUTE, size=1.0)
+        rate = (tokens_per_minute or math.inf) / _MINUTE
+        self._tokens = TokenBucket(rate=rate, size=1.0 if tokens_per_minute is None else rate * _WINDOW)
         self._left_requests, self._left_tokens = Allowance(), Allowance()
         self._longest_wait = longest_wait
         self._answer = _FIRST_GUESS
 
     def ready_at(self, prompt_tokens: float) -> float:
         """Return when a request with such a prompt may go; in the past if it may go now."""
-        ready = max(self._left_requests.ready_at, self._left_tokens.ready_at)
-        if self._requests is not None:
-            ready = max(ready, self._requests.ready_at(1.0))
-        if self._tokens is not None:
-            ready = max(ready, self._tokens.ready_at(prompt_tokens + self._answer))
-        return ready
+        own = max(self._requests.ready_at(1.0), self._tokens.ready_at(prompt_tokens + self._answer))
+        return max(own, self._left_requests.ready_at, self._left_tokens.ready_at)
 
     def charge(self, now: float, prompt_tokens: float) -> float:
         """Charge a request; return the charged tokens, for `settle`."""
         charged = prompt_tokens + self._answer
-        for limit in (self._requests, self._left_requests):
-            if limit is not None:
-                limit.take(now, 1.0)
-        for limit in (self._tokens, self._left_tokens):
-            if limit is not None:
-                limit.take(now, charged)
+        for requests in (self._requests, self._left_requests):
+            requests.take(now, 1.0)
+        for tokens in (self._tokens, self._left_tokens):
+            tokens.take(now, charged)
         return charged
 
     def settle(self, now: float, charged: float, *, billed: float, answer: float | None = None) -> None:
         """Correct a charge to the `billed` tokens; `answer` is None without an answer."""
-        if self._tokens is not None:
-            self._tokens.take(now, billed - charged)
+        self._tokens.take(now, billed - charged)
         if answer is not None:
             self._answer += (answer - self._answer) / 8
 
