@@ -15,7 +15,7 @@ from refinesynth.journal import JournalReader
 from refinesynth.journal.commits import Restore, restoring
 from refinesynth.journal.reader import TOTALS
 from refinesynth.run import EpisodeLine, RunConfig, RunStats
-from refinesynth.run.folder import CONFIG, JOURNAL
+from refinesynth.run.folder import CONFIG, JOURNAL, usable
 from refinesynth.run.lines import cannot, cut
 from refinesynth.stores.segment import FILES, Ends, Part, Segment
 from refinesynth.stores.store import Listed, RunStore, first_line, place_of
@@ -62,11 +62,8 @@ def folder_in(place: Path) -> Path:
 
 
 def make(place: Path) -> None:
-    """Make a place if there is none. Raises StorageError: it cannot be made."""
-    try:
+    with usable("make the folder", place):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot("make the folder", place, error) from error
 
 
 async def fetch(url: str) -> Path:
@@ -98,10 +95,8 @@ async def fetch(url: str) -> Path:
 async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence[Listed]) -> Stored:
     """Add segments to the run folder of a place; return its new state, which is to be saved.
 
-    Repeatable after an interruption: adding existing content changes nothing.
-
-    Raises:
-        StorageError: The segments do not continue the folder, or hold what no run has written.
+    Repeatable after an interruption: adding existing content changes nothing. Raises StorageError: the segments do not
+    continue the folder, or hold what no run has written.
     """
     if not listed:
         return stored

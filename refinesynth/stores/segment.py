@@ -63,15 +63,8 @@ class Part:
     full: bool = field(default=False, compare=False)
 
     def __add__(self, later: "Part") -> "Part":
-        return replace(
-            later,
-            paid=self.paid + later.paid,
-            entries=self.entries + later.entries,
-            trajectories=self.trajectories + later.trajectories,
-            rejected=self.rejected + later.rejected,
-            events=self.events + later.events,
-            size=self.size + later.size,
-        )
+        summed = ("paid", "entries", *FILES, "size")
+        return replace(later, **{name: getattr(self, name) + getattr(later, name) for name in summed})
 
 
 class Segment(BaseModel, frozen=True, extra="forbid"):
@@ -152,9 +145,6 @@ def next_part(path: Path, ends: Ends) -> Part:
     """Return what the run in `path` has beyond `ends`, up to a few megabytes; a `full` part has more behind it.
 
     No finished episode comes in an earlier part than a completion of it.
-
-    Raises:
-        StorageError: The folder cannot be read.
     """
     whole = Part(ends=ends)
     with closing(_pieces(path, ends)) as pieces:

@@ -226,17 +226,17 @@ class Players:
         folder.open_batches(self.batches and self.batches.record)
         folder.open_lacks(self._lacks)
         if asked.on_ray and needed:
-            from refinesynth.synthesis.workers import open_blocks
+            from refinesynth.synthesis.workers import Blocks
 
-            async with open_blocks(
-                self._block_settings(folder),
+            blocks = Blocks(
+                settings=self._block_settings(folder),
                 folder=folder,
                 tracker=tracker,
                 lacks=self._lacks,
                 on_change=on_change,
                 workers=asked.workers,
-                cluster=asked.cluster,
-            ) as blocks:
+            )
+            async with blocks.opened(asked.cluster):
                 yield Ready(blocks.play, blocks.how, blocks.queued)
             return
         try:

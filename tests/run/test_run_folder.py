@@ -189,9 +189,9 @@ def test_a_setting_that_is_gone_is_ignored_where_it_stood_at_its_default_and_els
         (b"{", "is not JSON"),
         (
             b'{"schema_version": 1, "n": 1}',
-            "was not written by this version of refinesynth, and this is .*: concurrency: Field required",
+            r"was written by refinesynth \?, and this is .*: concurrency: Field required",
         ),
-        (b'{"architectures": ["LlamaForCausalLM"]}', "was not written by a run .* give the folder that a run wrote"),
+        (b'{"architectures": ["LlamaForCausalLM"]}', "was not written by a run; give the folder that a run wrote"),
     ],
 )
 def test_a_broken_configuration_is_said(tmp_path: Path, content: bytes, message: str) -> None:

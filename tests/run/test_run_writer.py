@@ -158,7 +158,7 @@ async def test_a_folder_that_lost_its_journal_is_not_emptied(tmp_path: Path, the
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"schema_version": 2}, r"written by a newer refinesynth \(99\.1\), and this is "),
+        ({"schema_version": 2}, r"written by refinesynth 99\.1, and this is "),
         ({"prophecy": True}, r"written by refinesynth 99\.1, and this is .*there is no setting prophecy"),
     ],
 )

@@ -67,11 +67,6 @@ class BlockSettings:
     log_level: int = logging.INFO
     tracing: Tracing | None = None
 
-    @property
-    def here(self) -> bool:
-        """True on the machine that has the run's folder."""
-        return socket.gethostname() == self.host and self.folder.is_dir()
-
 
 @dataclass(frozen=True, slots=True)
 class ToPlay:
@@ -200,13 +195,9 @@ class _Playing(logging.Handler):
             raise self._failure
 
     def _own_folder(self, until: ExitStack) -> Path:
-        """Make and lock the block's folder; the driver removes it, on another machine the end of the block.
-
-        Raises:
-            StorageError: The folder cannot be made.
-        """
+        """Make and lock the block's folder; the driver removes it, on another machine the end of the block."""
         try:
-            if not self._settings.here:
+            if socket.gethostname() != self._settings.host or not self._settings.folder.is_dir():
                 return Path(until.enter_context(tempfile.TemporaryDirectory(prefix="refinesynth-")))
             parent = blocks_of(self._settings.folder)
             parent.mkdir(exist_ok=True)

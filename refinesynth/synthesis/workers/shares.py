@@ -27,10 +27,7 @@ class Shares:
     async def take(self, episodes: int, *, tries: int) -> "Share":
         """Return a share for so many episodes that came back unpaid `tries` times; unlimited without a budget.
 
-        Waits for other shares to come back while too little is left.
-
-        Raises:
-            BudgetSpent: Nothing is left.
+        Waits for other shares to come back while too little is left. Raises BudgetSpent: nothing is left.
         """
         limits = self.tracker.limits
         while True:
@@ -66,7 +63,6 @@ class Shares:
         )
 
     def returned(self) -> None:
-        """Wake all blocks that wait for a share."""
         self._out -= 1
         self._changed.set()
         self._changed = anyio.Event()
