@@ -34,8 +34,6 @@ _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
 _AT_ONCE = 64
 """Most episodes of one commit, before other tasks have their turn."""
-
-
 _UNJUDGED = 4
 """Multiple of the limit after which lost episodes count too: a deadline may be too short for all of them."""
 
@@ -132,7 +130,6 @@ class Pool:
 
     @property
     def progress(self) -> Progress:
-        """The counts at this moment."""
         done, queued = self._finished, min(self.queued(), self._in_flight)
         return Progress(
             n=self._n,
@@ -164,11 +161,8 @@ class Pool:
     async def run(self) -> None:
         """Play until there is nothing more to do; log nothing if there is nothing to do at the start.
 
-        Raises:
-            RunStopped: No episode can go on. The message says where the partial run is.
-            RefinesynthError: The personas cannot be read, are not those of the resumed run, or the folder cannot be
-                written.
-            Exception: Any that `on_progress` raised.
+        Raises RunStopped: no episode can go on (the message says where the partial run is); and what the personas, the
+        folder and `on_progress` raise.
         """
         if self.reached:
             return
@@ -186,22 +180,19 @@ class Pool:
             raise
         early = self.stopped_early
         if early is not None:
-            self._log_early_stop(early)
+            seen = self.folder.committed
+            self.folder.log.warning(
+                "stopped_early",
+                why=early,
+                early_stop=self.folder.config.early_stop,
+                episodes=seen.episodes,
+                lost=seen.lost,
+                accepted=seen.accepted,
+                rule=next((rule for rule, _ in seen.by_rule.most_common(1)), None),
+                reason=None if seen.commonest_reason is None else seen.commonest_reason[0],
+                last_reason=seen.last_reason,
+            )
         self._end(early or ("budget_spent" if self.out_of_money else "personas_ran_out"))
-
-    def _log_early_stop(self, early: StopReason) -> None:
-        seen, most = self.folder.committed, self.folder.committed.by_rule.most_common(1)
-        self.folder.log.warning(
-            "stopped_early",
-            why=early,
-            early_stop=self.folder.config.early_stop,
-            episodes=seen.episodes,
-            lost=seen.lost,
-            accepted=seen.accepted,
-            rule=most[0][0] if most else None,
-            reason=None if seen.commonest_reason is None else seen.commonest_reason[0],
-            last_reason=seen.last_reason,
-        )
 
     def _end(self, why: str) -> None:
         progress = self.progress
@@ -380,7 +371,6 @@ class Pool:
         return due
 
     def _out_of_waiting(self, index: int) -> Finished:
-        """The waiting episode that is committed next, curated."""
         before = self.folder.read_waiting(index)
         after = self._curated(before)
         if after is not before:
@@ -416,7 +406,6 @@ class Pool:
                     self.on_accepted(Trajectory.from_json(trajectory))
 
     def report(self) -> None:
-        """Show the progress."""
         if self.on_progress is not None:
             self.on_progress(self.progress)
 

@@ -92,7 +92,7 @@ class Request:
         refuse_unbatched(backends)
         return Batches()
 
-    def refuse_without_player(self, played: "Container[Role]") -> None:
+    def refuse_without_player(self, played: Container[object]) -> None:
         """Raise InputError for tool calls, lenient reading, a repairer or a bound of mistakes if no player plays."""
         asked = self.settings
         wanted = {
@@ -140,9 +140,7 @@ class Request:
         )
 
     def _replayed_rules(self) -> "tuple[Rule, ...]":
-        """Return the rules of a replayed run: its answers are found by prompts that name these rules' numbers, also if
-        other rules judge now.
-        """
+        """Rules of a replayed run, if others judge now too: its answers are found by prompts with their numbers."""
         from refinesynth import rules
         from refinesynth.backends import resolve_roles
         from refinesynth.backends.replayed import recorded_run, replayed_folder
@@ -172,11 +170,11 @@ class Request:
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
-            own, others = zip(*(_of_one(one, role, settings) for one in backend.each), strict=True)
+            described = [_of_one(one, role, settings) for one in backend.each]
+            own, others = ([one[at] for one in described] for at in (0, 1))
             # A list where the role's models take turns.
-            models[str(role)], connections[str(role)] = (
-                list(found) if len(found) > 1 else found[0] for found in (own, others)
-            )
+            models[str(role)] = own[0] if len(own) == 1 else [*own]
+            connections[str(role)] = others[0] if len(others) == 1 else [*others]
         if fallback is not None:
             connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
         play, budget, curation = plays.find(settings.play), Budget.of(asked.budget), asked.curation

@@ -163,7 +163,6 @@ class Ready(NamedTuple):
 
     play: PlayEpisode
     elsewhere: Callable[[], BackendsState] = BackendsState
-    """State of the backends as workers see it."""
     queued: Callable[[], int] = int
     """Episodes that were handed over and wait for a worker."""
 
@@ -186,7 +185,6 @@ class Players:
         """`asked_backends`, each with the transport of its requests."""
         self.fallback = None if self.asked_fallback is None else routed(self.asked_fallback, in_flight=most)
         self.calls = Calls()
-        """Requests of `models` in flight."""
         self.batches = request.batches(self.asked_backends)
         """Batches of the provider; None if each request is sent by itself."""
         self._lacks = Lacks()

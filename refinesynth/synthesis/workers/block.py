@@ -55,11 +55,9 @@ class BlockSettings:
     fallback: Backend | None
     call: Completion | None
     most: int
-    """Most episodes of a block in flight."""
     fewest: int
     """Fewest; as many as `most`, unless the servers decide."""
     folder: Path
-    """The run's folder, absolute."""
     host: str
     """Name of the machine with the run's folder."""
     report_every: float
@@ -85,7 +83,6 @@ class Block:
     """Work of one task."""
 
     number: int
-    """Number of the block, counted by the driver's process."""
     episodes: tuple[ToPlay, ...]
     budget: Budget | None
     """Share of the run's budget; None without a limit."""
@@ -165,7 +162,6 @@ class _Playing(logging.Handler):
         self._report.said.append((record.levelno, facts_of(record)))
 
     async def run(self) -> None:
-        """Play it. Raises RefinesynthError: no episode can go on."""
         if not await self._send():
             await close_models(self._models.values())
             return

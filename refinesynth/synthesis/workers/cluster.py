@@ -151,7 +151,6 @@ def _start(workers: int, folder: Path) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of Ray's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 

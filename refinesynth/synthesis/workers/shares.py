@@ -95,7 +95,6 @@ class Share:
             self._put_back(at, min(self.amounts[at], limit.spent - spent))
 
     def give_back(self) -> None:
-        """Return the remainder to the budget."""
         for at, amount in enumerate(self.amounts):
             self._put_back(at, amount)
         self.shares.returned()
