@@ -158,7 +158,6 @@ class GroundedEnvironment:
         self.progress = 0.0
         """Highest share of the goal's conditions so far."""
         self.success = False
-        """True once the goal is reached."""
         self.taken = 0
         self.mistakes = 0
         self.repeats = 0
@@ -173,7 +172,6 @@ class GroundedEnvironment:
 
     @property
     def done(self) -> bool:
-        """True if the goal is reached or no step is left."""
         return self.success or self.taken >= self.steps
 
     @property
@@ -238,7 +236,6 @@ class GroundedEnvironment:
         return gained - mistake * self.mistakes - repeat * self.repeats - length * self.taken
 
     def tools(self) -> list[dict[str, Any]]:
-        """The actions as the `tools` of a chat completion."""
         return render_tools(self.script)
 
     def __getstate__(self) -> dict[str, Any]:

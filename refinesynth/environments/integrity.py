@@ -18,7 +18,6 @@ _LISTED = 2_000
 """Most ground actions among which the players choose; above, every action has its share of them."""
 
 _OVERSIZED = 200_000
-"""Characters of an oversized action."""
 
 LUCKY = 0.5
 """Share of won plays above which a world is called easy for a player that knows nothing."""

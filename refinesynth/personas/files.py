@@ -23,10 +23,8 @@ from refinesynth.files.lines import bounded_lines, read_document
 from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row
 
 MAX_LINE_BYTES = 1 << 20
-"""Longest line that is read, in bytes."""
 
 STDIN = "-"
-"""In the place of a path: standard input."""
 
 _PARQUET_ROWS = 256
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -41,9 +39,7 @@ class PersonaFile:
     def __init__(self, path: str | PathLike[str], *, column: str | None = None) -> None:
         """Check the path; `column` holds a row's persona, by default `persona` or `text`.
 
-        Raises:
-            InputError: There is no such file, or its suffix is unknown.
-            ConfigurationError: A package that it needs is not installed.
+        Raises InputError: there is no such file, its suffix is unknown, or it needs a package that is not installed.
         """
         self.path = path = Path(path)
         self.column = column
@@ -109,25 +105,19 @@ class PersonaFile:
 
     def _line_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
         for line in self._lines(file):
+            is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
             try:
-                yield self._line, self._content(line) if line.strip() else ""
+                yield self._line, "" if not line.strip() else line.decode() if is_text else orjson.loads(line)
             except orjson.JSONDecodeError as error:
                 yield BadRow(self._line, f"is not JSON: {error.msg}")
             except UnicodeDecodeError as error:
                 yield BadRow(self._line, f"is not UTF-8 at byte {error.start}")
 
-    def _content(self, line: bytes) -> object:
-        is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
-        return line.decode() if is_text else orjson.loads(line)
-
-    def _cells(self, file: BinaryIO) -> Iterator[list[str]]:
-        # Undecodable bytes become lone surrogates, which no persona may hold; so the row is refused and not the file.
-        lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in self._lines(file))
-        return csv.reader(lines, delimiter=_DELIMITERS[self._format], strict=True)
-
     def _csv_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
         """Rows by the number of their first line. Strict quoting: an unclosed quote would hide the rows after it."""
-        rows = self._cells(file)
+        # Undecodable bytes become lone surrogates, which no persona may hold; so the row is refused and not the file.
+        lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in self._lines(file))
+        rows = csv.reader(lines, delimiter=_DELIMITERS[self._format], strict=True)
         first = 1
         try:
             header = next(rows, list[str]())

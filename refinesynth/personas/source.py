@@ -42,10 +42,7 @@ class Personas:
         return index, persona
 
     def only_every(self, step: int, *, first: int) -> None:
-        """Give every `step`-th persona only, beginning with number `first`, and number them from 0 without gaps.
-
-        To be called once, before any is taken.
-        """
+        """Give every `step`-th persona from number `first` on, numbered from 0; call it before any is taken."""
         self._first, self._step = first, step
 
     async def look(self) -> None:

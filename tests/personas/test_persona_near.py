@@ -170,7 +170,7 @@ def test_words_ignore_case_and_punctuation_and_characters_stand_for_words_where_
     "wrong", [{"threshold": 0.0}, {"threshold": 1.1}, {"threshold": float("nan")}, {"size": 0}, {"permutations": 4}]
 )
 def test_settings_without_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="Persona Hub's"):
+    with pytest.raises(InputError, match="expected a threshold above 0"):
         Similar(**wrong)  # pyright: ignore[reportArgumentType]
 
 
