@@ -341,7 +341,6 @@ async def test_a_source_without_a_persona_is_refused(rows: list[str]) -> None:
         ("people.csv", b"name,age\nA smith,7\n", r"has the columns \['name', 'age'\]; expected one of them"),
         ("people.csv", b"", r"has the columns \[\]"),
         ("people.csv", b'"' + b"x" * 200_000, "begins in line 1 is no CSV: field larger"),
-        ("people.csv", b"x" * ((1 << 20) + 1), "line 1 of .* is longer than"),
         ("people.csv", b'persona\nA cook\n"' + b"x" * 200_000 + b'"\n', "begins in line 3 is no CSV: field larger"),
         ("people.parquet", b"PAR0", "cannot be read as Parquet"),
         ("people.jsonl.gz", b"A smith", "cannot be read: "),

@@ -204,10 +204,6 @@ async def test_progress_counts_trajectories_and_what_was_curated(
     assert last.by_rule.get("Curated", 0) == sum(line.by_rule.get("Curated", 0) for line in lines)
     assert last.accepted == totals.accepted
     assert totals.fruitful == sum(line.accepted for line in lines if line.index < totals.episodes)
-    for progress in seen:
-        assert progress.in_flight == progress.started - progress.finished
-        assert 0 <= progress.failed <= progress.finished
-        assert progress.accepted <= max(n + 3, progress.gained)
 
 
 @FEWER
