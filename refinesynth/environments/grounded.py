@@ -23,8 +23,6 @@ from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
 from refinesynth.world.chance import as_written, drawn
 
-_NAMED = 3
-
 
 class NamedWorld(NamedTuple):
     """A grounded script, and where its plays begin."""
@@ -67,19 +65,15 @@ def find_world(source: str | PathLike[str], wanted: str | None = None, start: st
     """The world of a trajectory, or the first one; raises InputError if there is none, or none with such a start."""
     if wanted is None:
         return next(read_worlds(source, start))
-    names: list[str] = []
-    for one in stored_trajectories(source):
-        if one.id == wanted:
-            if one.script.rulebook is None:
-                raise InputError(f"the script of {wanted!r} is not grounded, so its world cannot be executed")
-            before = beginning(one, share_of_mistakes(start))
-            if start == "mistakes" and not before:
-                raise InputError(f"{wanted!r} has no mistake to begin behind; use the start 'clean', or another id")
-            return NamedWorld(one.id, one.script, before)
-        names.append(one.id)
-    listed = [*names[:_NAMED], "..."][: len(names)]
-    there = f"there are {', '.join(listed)}" if names else "it holds none"
-    raise InputError(f"there is no trajectory {wanted!r} in {str(source)!r}; {there}")
+    one = next((one for one in stored_trajectories(source) if one.id == wanted), None)
+    if one is None:
+        raise InputError(f"there is no trajectory {wanted!r} in {str(source)!r}; `refinesynth show --list` names them")
+    if one.script.rulebook is None:
+        raise InputError(f"the script of {wanted!r} is not grounded, so its world cannot be executed")
+    before = beginning(one, share_of_mistakes(start))
+    if start == "mistakes" and not before:
+        raise InputError(f"{wanted!r} has no mistake to begin behind; use the start 'clean', or another id")
+    return NamedWorld(one.id, one.script, before)
 
 
 STEPS = 30

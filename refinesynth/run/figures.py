@@ -138,7 +138,6 @@ class Figures(BaseModel, extra="forbid"):
     steps: Counter[int] = Field(default_factory=Counter[int])
     """Length of the shortest solution to trajectories."""
     features: Counter[str] = Field(default_factory=Counter[str])
-    """Feature to trajectories."""
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
     abandoned: int = 0

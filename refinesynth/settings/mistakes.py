@@ -22,7 +22,6 @@ _AT_FIRST, _MORE_LATER = 0.5, 0.7
 last turn reaches the goal, and natural mistakes, which count, come early."""
 _TURN = (MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PARAMETER)
 _PROMPTED = (1, 4)
-"""Default player turns on which `prompted` asks."""
 
 MOST = 4
 """Mistakes that `spread` asks for in one trajectory, without those of a second try."""

@@ -41,7 +41,6 @@ class Ends(BaseModel, frozen=True, extra="forbid"):
     paid: dict[str, _Count] = {}
     """Name of a journal, in the folder of the segment, to its last row."""
     entries: _Count = 0
-    """Finished episodes."""
     trajectories: _Count = 0
     """Bytes of trajectories.jsonl; the others likewise."""
     rejected: _Count = 0
@@ -59,7 +58,6 @@ class Part:
     rejected: bytes = b""
     events: bytes = b""
     size: int = field(default=0, compare=False)
-    """Approximate bytes."""
     full: bool = field(default=False, compare=False)
 
     def __add__(self, later: "Part") -> "Part":
@@ -79,10 +77,8 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
     ended: bool = False
     """True if that process had ended its work with it."""
     config: dict[str, JsonValue]
-    """config.json at that time."""
     notes: dict[str, str | None]
     paid: list[list[Any]]
-    """Rows of the journal, see `Part.paid`."""
     entries: list[list[Any]]
     trajectories: str
     rejected: str
@@ -138,7 +134,6 @@ _ENOUGH = 8 * 1024 * 1024
 """Bytes from which a segment is full; one more row or episode may go in."""
 _ROWS = 200
 _EPISODES = 64
-"""Episodes per read."""
 
 
 def next_part(path: Path, ends: Ends) -> Part:

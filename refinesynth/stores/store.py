@@ -26,11 +26,10 @@ _Given = TypeVarTuple("_Given")
 _Got = TypeVar("_Got")
 
 _AT_ONCE = 16
-"""Segments that are read ahead."""
 
 
 class Listed(NamedTuple):
-    """A segment in the store."""
+    """Segment in the store."""
 
     number: int
     written: datetime

@@ -52,13 +52,11 @@ class Estimate:
     source: str
     """Source of the personas, in words."""
     episodes: int
-    """Episodes that were played."""
     accepted: int
     """Their trajectories."""
     paid: Cost
     """Cost of the estimate."""
     elapsed: float
-    """Seconds of the estimate."""
     per_persona: Range
     """Trajectories per persona (Wilson's interval)."""
     personas: Range
