@@ -1,6 +1,6 @@
-"""The engine of a run: workers play episodes, a feeder starts personas, outcomes are committed in the order of the personas.
+"""The engine of a run: a feeder starts episodes, outcomes are committed in the order of the personas.
 
-An episode is a function; the pool knows no roles or models. The files do not depend on the number of workers or on who
+An episode is a function; the pool knows no roles or models. The files do not depend on how many are in flight or on which
 finishes first: commits and curation follow the order of the personas, up to the episode that reaches `n` or stops early.
 """
 
@@ -9,11 +9,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVarTuple
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.abc import TaskGroup
 
 from refinesynth.errors import BudgetSpent, RunStopped, StorageError
 from refinesynth.outcome import EpisodeOutcome
@@ -29,7 +28,7 @@ PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
 Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
 """Curates an outcome with a trajectory, in the order of the commits: it may move trajectories to the refused drafts."""
 
-_Stream = TypeVar("_Stream")
+_Given = TypeVarTuple("_Given")
 _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
 _AT_ONCE = 64
@@ -68,7 +67,7 @@ def window(concurrency: int, *, ahead: int = 1) -> int:
 class Pool:
     """Plays episodes until `n` are accepted and committed, the personas run out, or it stops early. Run it once.
 
-    A finished episode is in the journal before its worker continues, also under cancellation: it is committed to the
+    A finished episode is in the journal before its task ends, also under cancellation: it is committed to the
     files in its turn and waits in the journal until then. Memory holds only the numbers of the waiting ones. Waiting
     episodes are not curated yet. An episode that cannot be paid (`BudgetSpent`) is put back, and the others continue.
     """
@@ -207,14 +206,9 @@ class Pool:
         )
 
     async def _play_all(self) -> None:
-        send, receive = anyio.create_memory_object_stream[tuple[int, Persona]]()
-        with send, receive, self._scope:
+        with self._scope:
             async with anyio.create_task_group() as group:
-
-                def more_work() -> None:
-                    group.start_soon(self._guarded, self._work, receive)
-
-                group.start_soon(self._guarded, partial(self._feed, more_work), send)
+                await self._guarded(self._feed, group)
         if self._doubtful and self._failure is None and not self._over:
             if self._finished.episodes > len(self._doubtful):
                 await self._finish_doubtful()
@@ -228,10 +222,10 @@ class Pool:
             self._failure.add_note(self._whereabouts())
             raise self._failure
 
-    async def _guarded(self, task: Callable[[_Stream], Awaitable[None]], stream: _Stream) -> None:
+    async def _guarded(self, task: Callable[[*_Given], Awaitable[None]], *given: *_Given) -> None:
         """Run a task of the group; the first that fails ends all, and is raised as itself and not in a group."""
         try:
-            await task(stream)
+            await task(*given)
         except Exception as error:  # noqa: BLE001
             self._failure = self._failure or error
             self._scope.cancel()
@@ -242,27 +236,23 @@ class Pool:
     def _in_flight(self) -> int:
         return self._started - self._finished.episodes
 
-    async def _feed(self, more_work: Callable[[], None], send: MemoryObjectSendStream[tuple[int, Persona]]) -> None:
-        """Start personas as they are needed, and workers as more are in flight; reads at most one persona ahead."""
-        count = workers = 0
-        with send:
-            async for index, persona in self.personas:
-                count = index + 1
-                if not self._earlier.has(index, persona):
-                    while self._held_back(index):
-                        if not self._in_flight and not self.may_start(0):
-                            self.out_of_money = True
-                            return
-                        self._changed = anyio.Event()
-                        with anyio.move_on_after(self.limit.look_again):
-                            await self._changed.wait()
-                    self._started += 1
-                    self.report()
-                    if self._in_flight > workers:
-                        workers += 1
-                        more_work()
-                    await send.send((index, persona))
-            self._earlier.check_all_read(count)
+    async def _feed(self, group: TaskGroup) -> None:
+        """Start personas as they are needed; reads at most one persona ahead."""
+        count = 0
+        async for index, persona in self.personas:
+            count = index + 1
+            if not self._earlier.has(index, persona):
+                while self._held_back(index):
+                    if not self._in_flight and not self.may_start(0):
+                        self.out_of_money = True
+                        return
+                    self._changed = anyio.Event()
+                    with anyio.move_on_after(self.limit.look_again):
+                        await self._changed.wait()
+                self._started += 1
+                self.report()
+                group.start_soon(self._guarded, self._play, index, persona)
+        self._earlier.check_all_read(count)
         self.ran_out_after, self._bound = count, None
 
     def _held_back(self, index: int) -> bool:
@@ -299,26 +289,24 @@ class Pool:
 
     # Ending them.
 
-    async def _work(self, receive: MemoryObjectReceiveStream[tuple[int, Persona]]) -> None:
-        with receive.clone() as personas:
-            async for index, persona in personas:
-                try:
-                    finished = await self.play(index, persona)
-                except BudgetSpent:
-                    self._started -= 1
-                    self.report()
-                    self.wake()
-                    continue
-                if finished.doubtful:
-                    self._finished.add(finished.line)
-                    self._doubtful.append(finished)
-                    self.report()
-                    self.wake()
-                    continue
-                # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
-                with anyio.CancelScope(shield=True):
-                    await self._finish(finished)
-                    await self._finish_doubtful()
+    async def _play(self, index: int, persona: Persona) -> None:
+        try:
+            finished = await self.play(index, persona)
+        except BudgetSpent:
+            self._started -= 1
+            self.report()
+            self.wake()
+            return
+        if finished.doubtful:
+            self._finished.add(finished.line)
+            self._doubtful.append(finished)
+            self.report()
+            self.wake()
+            return
+        # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
+        with anyio.CancelScope(shield=True):
+            await self._finish(finished)
+            await self._finish_doubtful()
 
     async def _finish_doubtful(self) -> None:
         while self._doubtful:
