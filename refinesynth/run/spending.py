@@ -46,7 +46,7 @@ class Spending:
             fruitless=totals.fruitless,
             estimated=sum((spent_of(row) for row in rows if ESTIMATED in row.model), Cost()),
             unneeded=total - totals.spent,
-            cost_usd=None if any(row.unpriced for row in rows) else sum((row.cost_usd for row in rows), 0.0),
+            cost_usd=None if total.cost_usd is None else sum((row.cost_usd for row in rows), 0.0),
         )
 
     def cost_per_accepted(self, accepted: int) -> float | None:

@@ -14,7 +14,7 @@ from refinesynth.files.regular import open_to_append
 from refinesynth.journal import JournalReader
 from refinesynth.journal.commits import Restore, restoring
 from refinesynth.journal.reader import TOTALS
-from refinesynth.run import EpisodeLine, RunConfig, RunStats
+from refinesynth.run import EpisodeLine, RunConfig, RunFolder, RunStats
 from refinesynth.run.folder import CONFIG, JOURNAL, usable
 from refinesynth.run.lines import cannot, cut
 from refinesynth.stores.segment import FILES, Ends, Part, Segment
@@ -112,7 +112,9 @@ async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence
                     f"segment {segment.number} in {store.url!r} holds what no run has written: {first_line(error)}"
                 ) from error
             ends, ended = segment.ends, segment.ended
-        restore((), (), {TOTALS: _totals(path)})
+        if config is not None:
+            totals = RunStats().with_lines(RunFolder(path, config).episodes())
+            restore((), (), {TOTALS: totals.to_json()})
     if config is not None:
         config.save(path / CONFIG)
     with JournalReader.read(path / JOURNAL) as journal:
@@ -151,13 +153,3 @@ def _check(part: Part, before: Ends) -> None:
         or any(getattr(before, name) + len(getattr(part, name)) != getattr(after, name) for name in FILES)
     ):
         raise ValueError("it does not go on where the one before it ends")
-
-
-def _totals(path: Path) -> bytes:
-    totals = RunStats()
-    with JournalReader.read(path / JOURNAL) as journal:
-        for entry in journal.entries():
-            if entry.is_held:
-                break
-            totals.add(EpisodeLine.from_json(entry.line))
-    return totals.to_json()

@@ -171,12 +171,12 @@ class SynthesisResult:
     @property
     def cost_usd(self) -> float | None:
         """US dollars for all of `usage`; None where a price is unknown."""
-        return None if self._totals.cost_usd is None else self.spending.cost_usd
+        return self.spending.cost_usd
 
     @property
     def cost_per_accepted(self) -> float | None:
         """US dollars per trajectory in the files, waste included; None before the first, or if unknown."""
-        return None if self.cost_usd is None or not len(self) else self.cost_usd / len(self)
+        return self.spending.cost_per_accepted(len(self))
 
     @property
     def spent_by_role(self) -> dict[str, Cost]:
