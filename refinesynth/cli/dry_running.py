@@ -5,13 +5,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from refinesynth.cli.display import Display
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.running import displayed, import_backends
-from refinesynth.cli.terminal import notes, output, print_json, styled
+from refinesynth.cli.terminal import notes, output, print_json
 from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, Estimate, estimate
 from refinesynth.text.figures import counted, dollars, duration
 from refinesynth.text.printable import one_line
@@ -29,52 +28,18 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
         return code
     # It has been paid for, read or not.
     with suppress(BrokenPipeError):
-        _print(output(), found, json=json)
+        if json:
+            print_json(found.as_json())
+        else:
+            output().print(Text(_report(found)), soft_wrap=True)
     return ExitCode.OK
 
 
-def _print(console: Console, found: Estimate, *, json: bool) -> None:
-    if json:
-        print_json(found.as_json())
-        return
+def _report(found: Estimate) -> str:
     cost = "" if found.paid.cost_usd is None else f", cost {dollars(found.paid.cost_usd)}"
-    console.print(
-        f"\n{counted(found.episodes, 'persona')} of {one_line(found.source)} played, {_accepted(found)}, in "
-        f"{duration(found.elapsed)}{cost}.\n",
-        soft_wrap=True,
-    )
-    console.print(table(found))
-    if (short := _too_few(found)) is not None:
-        console.print(f"\n{short}", style="yellow", soft_wrap=True)
-    console.print(
-        f"\nYield, and what an episode takes, lie in their ranges {CONFIDENCE:.0%} of the time, if other personas are like "
-        f"these; the time, if the backend keeps up. A larger --sample narrows them.",
-        style="dim",
-        soft_wrap=True,
-    )
-
-
-def _too_few(found: Estimate) -> str | None:
-    if found.available is None or found.available >= found.personas.low:
-        return None
     return (
-        f"{one_line(found.source)} {'are' if found.source.startswith('the ') else 'holds'} {counted(found.available, 'persona')}, too few for n = "
-        f"{found.n:,}: a run would end with about {found.available * found.per_persona.likely:,.0f}. Give a file with more"
+        f"\n{counted(found.episodes, 'persona')} of {one_line(found.source)} played, "
+        f"{counted(found.accepted, 'trajectory', 'trajectories')} accepted, in {duration(found.elapsed)}{cost}.\n\n{found}\n\n"
+        f"Yield, and what an episode takes, lie in their ranges {CONFIDENCE:.0%} of the time, if other personas are like "
+        f"these; the time, if the backend keeps up. A larger --sample narrows them."
     )
-
-
-def _accepted(found: Estimate) -> str:
-    if found.most == 1:
-        return f"{found.accepted:,} accepted"
-    return f"{found.fruitful:,} accepted with {counted(found.accepted, 'trajectory', 'trajectories')}"
-
-
-def table(found: Estimate) -> Table:
-    head, *rows = found.rows()
-    lines = Table(box=None, padding=(0, 2), header_style="dim")
-    lines.add_column(head[0])
-    for name in head[1:]:
-        lines.add_column(name, justify="right", no_wrap=True)
-    for name, *ends in rows:
-        lines.add_row(name, *map(styled, ends))
-    return lines

@@ -52,9 +52,7 @@ class Contamination:
     def __init__(self, files: Sequence[str | Path], *, words: int = WORDS) -> None:
         """Read the files (`evaluation.texts_of`); of a folder, all files in it.
 
-        Raises:
-            InputError: A file cannot be read or is too long, or all hold more than `MAX_RUNS` runs.
-            ConfigurationError: A package is missing (extra `diversity`).
+        Raises InputError: a file cannot be read or is too long, all hold more than `MAX_RUNS` runs, or a package is missing.
         """
         check_installed("diversity", "datasketch", "numpy")
         if words < 1:
@@ -73,26 +71,26 @@ class Contamination:
         """Overlaps of a trajectory and its script, in the order of its texts. More evaluation sets never find less."""
         # Most texts are short, so they are looked at together, with an empty word after each: no run that goes over the
         # end of a text is in an evaluation set.
-        row: list[str] = []
-        starts: list[int] = []
-        named = list(texts(trajectory))
-        for _, text in named:
+        row, starts, names = list[str](), list[int](), list[str]()
+        for name, text in texts(trajectory):
+            names.append(name)
             starts.append(len(row))
             row += (*words(text), "")
-        return tuple(self._found(row, [where for where, _ in named], starts))
-
-    def _found(self, row: list[str], names: list[str], starts: list[int]) -> Iterator[Overlap]:
+        found: list[Overlap] = []
         for start, end, place in self._stretches(row):
             number = bisect_right(starts, start) - 1
             file, entry = self._index.source(place)
             quoted = " ".join(row[start:end])
-            yield Overlap(
-                where=names[number],
-                start=start - starts[number],
-                words=end - start,
-                text=quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}...",
-                source=f"{self.files[file]}:{entry}",
+            found.append(
+                Overlap(
+                    where=names[number],
+                    start=start - starts[number],
+                    words=end - start,
+                    text=quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}...",
+                    source=f"{self.files[file]}:{entry}",
+                )
             )
+        return tuple(found)
 
     def _stretches(self, row: list[str]) -> Iterator[tuple[int, int, int]]:
         """Beginning and end of every maximal stretch that is covered by runs, and the place of its first run."""
@@ -114,7 +112,13 @@ class Contamination:
 
 def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
     """Files of evaluation sets; of a folder, all files in it. Raises InputError for an empty folder."""
-    return tuple(path for each in given for path in _files(Path(each)))
+    found: list[Path] = []
+    for path in map(Path, given):
+        inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        if not inside:
+            raise InputError(f"there is no file in the folder {str(path)!r}; expected evaluation sets")
+        found += inside
+    return tuple(found)
 
 
 def digest_of(given: Iterable[str | Path]) -> str:
@@ -127,16 +131,6 @@ def digest_of(given: Iterable[str | Path]) -> str:
         except OSError as error:
             raise InputError(f"the evaluation set {str(path)!r} cannot be read: {error.strerror or error}") from error
     return sha256(b"".join(sorted(digests))).hexdigest()
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    found = sorted(inside for inside in path.rglob("*") if inside.is_file())
-    if not found:
-        raise InputError(f"there is no file in the folder {str(path)!r}; expected evaluation sets")
-    yield from found
 
 
 def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:

@@ -1,22 +1,15 @@
 """Near-duplicates among scripts, compared by sketches of 256 bytes."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from refinesynth.errors import InputError
-from refinesynth.extras import check_installed
-from refinesynth.trajectory import Script
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.diversity.structure import Structure
+from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
+from refinesynth.trajectory import Script
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +20,6 @@ PARTS = {"world": 128, "actions": 80, "goal": 48}
 """Bytes of a sketch for each part of a structure, which are its weight."""
 
 SIZE = sum(PARTS.values())
-"""Bytes of a sketch."""
 
 _MAX_COUNT = 64
 """Most occurrences of a feature that count."""
@@ -102,9 +94,7 @@ class Novelty:
     def __init__(self, threshold: float = NEAR) -> None:
         """Refuse scripts of at least this similarity, above 0 and at most 1.
 
-        Raises:
-            InputError: `threshold` is out of range.
-            ConfigurationError: A package is missing (extra `diversity`).
+        Raises InputError: `threshold` is out of range, or a package is missing (extra `diversity`).
         """
         check_installed("diversity", "datasketch", "numpy")
         if not 0 < threshold <= 1:

@@ -17,7 +17,6 @@ from refinesynth.diversity import grams
 from refinesynth.trajectory import ActionSpec, Effect, Requirement, Script
 
 NAME = "<name>"
-"""Placeholder for a name in a text."""
 
 ACTIONS_COMPARED = 100
 
@@ -125,7 +124,6 @@ class Structure:
 class _Step:
     text: str
     name: str | None
-    """The name that it is, if any."""
 
 
 _ITEM = _Step("*", None)
@@ -210,7 +208,6 @@ def _laws(requires: Iterable[Requirement], effects: Iterable[Effect]) -> Iterato
 
 
 def _anonymous(law: str, placeholders: tuple[str, ...], names: ScriptNames) -> list[str]:
-    """The words of a law, its parameters as numbers."""
     numbers = {placeholder.casefold(): f"${at}" for at, placeholder in enumerate(placeholders)}
     return [numbers.get(word, word) for word in names.masked(law)]
 

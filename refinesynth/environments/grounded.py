@@ -23,8 +23,6 @@ from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
 from refinesynth.world.chance import as_written, drawn
 
-_NAMED = 3
-
 
 class NamedWorld(NamedTuple):
     """A grounded script, and where its plays begin."""
@@ -67,19 +65,15 @@ def find_world(source: str | PathLike[str], wanted: str | None = None, start: st
     """The world of a trajectory, or the first one; raises InputError if there is none, or none with such a start."""
     if wanted is None:
         return next(read_worlds(source, start))
-    names: list[str] = []
-    for one in stored_trajectories(source):
-        if one.id == wanted:
-            if one.script.rulebook is None:
-                raise InputError(f"the script of {wanted!r} is not grounded, so its world cannot be executed")
-            before = beginning(one, share_of_mistakes(start))
-            if start == "mistakes" and not before:
-                raise InputError(f"{wanted!r} has no mistake to begin behind; use the start 'clean', or another id")
-            return NamedWorld(one.id, one.script, before)
-        names.append(one.id)
-    listed = [*names[:_NAMED], "..."][: len(names)]
-    there = f"there are {', '.join(listed)}" if names else "it holds none"
-    raise InputError(f"there is no trajectory {wanted!r} in {str(source)!r}; {there}")
+    one = next((one for one in stored_trajectories(source) if one.id == wanted), None)
+    if one is None:
+        raise InputError(f"there is no trajectory {wanted!r} in {str(source)!r}; `refinesynth show --list` names them")
+    if one.script.rulebook is None:
+        raise InputError(f"the script of {wanted!r} is not grounded, so its world cannot be executed")
+    before = beginning(one, share_of_mistakes(start))
+    if start == "mistakes" and not before:
+        raise InputError(f"{wanted!r} has no mistake to begin behind; use the start 'clean', or another id")
+    return NamedWorld(one.id, one.script, before)
 
 
 STEPS = 30
@@ -158,7 +152,6 @@ class GroundedEnvironment:
         self.progress = 0.0
         """Highest share of the goal's conditions so far."""
         self.success = False
-        """True once the goal is reached."""
         self.taken = 0
         self.mistakes = 0
         self.repeats = 0
@@ -173,7 +166,6 @@ class GroundedEnvironment:
 
     @property
     def done(self) -> bool:
-        """True if the goal is reached or no step is left."""
         return self.success or self.taken >= self.steps
 
     @property
@@ -238,7 +230,6 @@ class GroundedEnvironment:
         return gained - mistake * self.mistakes - repeat * self.repeats - length * self.taken
 
     def tools(self) -> list[dict[str, Any]]:
-        """The actions as the `tools` of a chat completion."""
         return render_tools(self.script)
 
     def __getstate__(self) -> dict[str, Any]:

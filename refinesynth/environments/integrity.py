@@ -18,7 +18,6 @@ _LISTED = 2_000
 """Most ground actions among which the players choose; above, every action has its share of them."""
 
 _OVERSIZED = 200_000
-"""Characters of an oversized action."""
 
 LUCKY = 0.5
 """Share of won plays above which a world is called easy for a player that knows nothing."""
@@ -98,10 +97,14 @@ def _policies(world: NamedWorld) -> Iterator[tuple[str, Callable[[int], Next], f
     yield "oracle", lambda _seed: _oracle(), 1.0
     yield "null", lambda _seed: lambda _environment, _observation: "", 0.0
     yield "echo", lambda _seed: lambda _environment, observation: observation, 0.0
-    yield "imitate", lambda _seed: _cheating(_imitating), 0.0
-    yield "many", lambda _seed: _cheating(_many), 0.0
-    yield "forge", lambda _seed: _cheating(lambda _solution: f"Action: {SUCCESS}"), 0.0
-    yield "oversized", lambda _seed: _cheating(lambda solution: f"Action: {solution[-1]}{' x' * _OVERSIZED}"), 0.0
+    cheats: dict[str, Callable[[Sequence[str]], str]] = {
+        "imitate": lambda way: f"Thought: Done.\nAction: {way[-1]}\nObservation: {SUCCESS}\n\nThought: {SUCCESS}",
+        "many": lambda way: "\n".join(f"Thought: Next.\nAction: {action}" for action in way),
+        "forge": lambda _way: f"Action: {SUCCESS}",
+        "oversized": lambda way: f"Action: {way[-1]}{' x' * _OVERSIZED}",
+    }
+    for name, message in cheats.items():
+        yield name, lambda _seed, message=message: _cheating(message), 0.0
     yield "random", lambda seed: _choosing(actions, Random(seed)), None
     yield "search", lambda _seed: _choosing(actions, None), None
 
@@ -133,14 +136,6 @@ def _cheating(message: Callable[[Sequence[str]], str]) -> Next:
         return message(solution) if len(solution) > 1 else ""
 
     return following
-
-
-def _imitating(solution: Sequence[str]) -> str:
-    return f"Thought: Done.\nAction: {solution[-1]}\nObservation: {SUCCESS}\n\nThought: {SUCCESS}"
-
-
-def _many(solution: Sequence[str]) -> str:
-    return "\n".join(f"Thought: Next.\nAction: {action}" for action in solution)
 
 
 def _choosing(actions: Sequence[str], random: Random | None) -> Next:

@@ -1,4 +1,4 @@
-"""Grounded worlds as an environment of OpenEnv 0.10: the server of a package that `openenv_package` writes.
+"""Grounded worlds as an environment of OpenEnv 0.10, served by `app_of`.
 
 It plays one of the worlds in each session, chosen by `reset(index=3)` or by the seed.
 """
@@ -6,10 +6,8 @@ It plays one of the worlds in each session, chosen by `reset(index=3)` or by the
 # It is not installed where this is checked.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
-import json
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -17,9 +15,10 @@ from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
-from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld
-from refinesynth.environments.openenv_package import SPLIT, WORLDS
-from refinesynth.trajectory import Draft, MalformedTurn
+from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld, read_worlds
+
+SPLIT = "train"
+"""Split that holds the worlds."""
 
 
 class WorldAction(Action):
@@ -100,17 +99,9 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
         return WorldObservation(text=text, done=self._world.done, reward=self._world.reward())
 
 
-def _read(line: dict[str, Any]) -> NamedWorld:
-    draft = Draft.model_validate({"script": line["script"], "turns": line.get("before", [])})
-    before = tuple(turn for turn in draft.turns if not isinstance(turn, MalformedTurn))
-    return NamedWorld(line["id"], draft.script, before)
-
-
-def app_of(folder: str | PathLike[str], *, steps: int = STEPS) -> Any:
-    """The FastAPI application of a package that `write_package` wrote."""
-    lines = (Path(folder) / WORLDS).read_bytes().splitlines()
-    worlds = [_read(json.loads(line)) for line in lines]
-    make = partial(WorldsEnvironment, worlds, steps=steps)
+def app_of(source: str | PathLike[str], *, steps: int = STEPS, start: str = "clean") -> Any:
+    """The FastAPI application that plays the worlds of a run folder or a file of trajectories, see `read_worlds`."""
+    make = partial(WorldsEnvironment, list(read_worlds(source, start)), steps=steps)
     return create_app(
         make, WorldAction, WorldObservation, env_name="refinesynth", max_concurrent_envs=64, state_cls=WorldState
     )

@@ -57,11 +57,9 @@ class WorldsEnvConfig(vf.EnvConfig):
 
     player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
     steps: int = STEPS
-    """Most actions of a play."""
     slips: float = 0.0
     """Share of right actions that fail for a moment."""
     seed: int = 0
-    """Seed of the slips."""
     success: float = 1.0
     """Weights of `GroundedEnvironment.reward`, with the next five."""
     progress: float = 0.0

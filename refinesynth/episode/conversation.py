@@ -58,7 +58,6 @@ the DungeonMaster. A Player that reads so thinks so, and `NoLeaks` refuses what 
 """
 
 IN_GENERAL = "That will not do here. Think again, and try something different."
-"""Observation of last resort."""
 
 
 _NAMED = re.compile(r"\{(?:action|tried|answer)\}")
@@ -71,15 +70,13 @@ class TakenBack:
 
     dungeon_master: tuple[Violation, ...] = ()
     player: tuple[str, ...] = ()
-    """In words of the scene."""
 
     @classmethod
     def of(cls, draft: Draft, verdict: Verdict) -> "TakenBack":
-        """Violations that name a turn, each for the role whose turn that is.
+        """Violations that name a turn, each for that turn's role; those of the whole draft go to no role.
 
-        But an action that went through though it is not available is the DungeonMaster's to repair: the player may well
-        have been asked for it. Those that condemn the whole draft go to no role. A DungeonMaster that hears of too
-        few mistakes, or of one that is not repaired, finds some or lets things pass.
+        An action that went through though it is not available is the DungeonMaster's to repair: the player may have been
+        asked for it. A DungeonMaster that hears of too few mistakes finds some or lets things pass.
         """
         found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
         masters: list[Violation] = []
@@ -148,9 +145,7 @@ class Unanswerable(Exception):
 
 
 class Agent:
-    """A role that acts in the scene: with native tool calls where they are asked for and its model has them, else in
-    text.
-    """
+    """Role that acts in the scene, by native tool calls where they are asked for and its model has them."""
 
     def __init__(self, cast: Cast, role: Role, script: Script) -> None:
         self._script = script
@@ -176,11 +171,13 @@ class Conversation(ABC):
     def __init__(self, cast: Cast, script: Script) -> None:
         self.player = Agent(cast, Role.PLAYER, script)
         self.repairer = Agent(cast, Role.REPAIRER, script) if Role.REPAIRER in cast.models else None
-        self.verifier = cast.verifier
+        self.verifier, self.record, self.session, self.settings = (
+            cast.verifier,
+            cast.record,
+            cast.session,
+            cast.settings,
+        )
         self.script = script
-        self.record = cast.record
-        self.session = cast.session
-        self.settings = cast.settings
         self.number = cast.number
         """Which play of the script this is, from 0."""
         self._ran_out = False
@@ -264,7 +261,6 @@ class Conversation(ABC):
         return act.model_copy(update={"action": action})
 
     def _is_repaired(self, turns: Turns) -> bool:
-        """Return whether the repairer acts after `turns`."""
         answers = [turn for turn in turns if isinstance(turn, DungeonMasterTurn) and not turn.transient]
         since = next((at for at, answer in enumerate(reversed(answers)) if answer.flagged), None)
         if self.settings.repairer is None or since is None:
@@ -324,7 +320,6 @@ class Conversation(ABC):
         )
 
     def _is_long(self, turns: Turns) -> bool:
-        """Return whether it is time to think of the end."""
         return self._ran_out or 2 * len(turns) >= self.settings.max_turns
 
     def _draft(self, turns: Turns) -> Draft:
@@ -335,8 +330,6 @@ class Conversation(ABC):
 
 @dataclass(frozen=True)
 class _Talk:
-    """Result of one attempt."""
-
     draft: Draft
     verdict: Verdict
     out_of_turns: bool = False

@@ -143,7 +143,7 @@ def _trajectory(accepted: Accepted, *, spent: Cost, record: Record, settings: Ep
     )
     return Trajectory.model_validate(
         {
-            "id": f"{record.episode}-{number}" if number else record.episode,
+            "id": f"{record.session.id}-{number}" if number else record.session.id,
             "persona": record.persona,
             "script": script,
             "turns": accepted.draft.turns,

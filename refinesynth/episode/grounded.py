@@ -44,7 +44,6 @@ USUAL = (6, 12)
 """Fewest and most actions of a shortest solution where nothing else is wanted."""
 
 _WORDINGS = 2
-"""Attempts of a DungeonMaster to word one ruling."""
 
 
 class GroundedPlay(Play):
@@ -70,9 +69,7 @@ class GroundedPlay(Play):
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
 
     async def write(self, cast: Cast) -> Script | None:
-        """The first script that the script rules accept and whose world can be executed, or None when the attempts are
-        used up.
-        """
+        """First script that the script rules accept and whose world can be executed, if there is one."""
         settings, session = cast.settings, cast.session
         place = settings.place(session.index)
         wanted: dict[str, JsonValue] = {
@@ -94,11 +91,7 @@ GROUNDED = GroundedPlay()
 
 
 class Grounded(Conversation):
-    """One grounded script being played.
-
-    Raises:
-        RulebookError: On construction, if the script's world cannot be executed.
-    """
+    """One grounded script being played. Raises RulebookError, on construction: its world cannot be executed."""
 
     def __init__(self, cast: Cast, script: Script) -> None:
         super().__init__(cast, script)
@@ -106,9 +99,7 @@ class Grounded(Conversation):
         self._known: tuple[Turns, JsonValue] = (), script.environment
         """The last turns whose state was asked for, and that state."""
         self._planned: tuple[str, ...] = ()
-        """The planner's last plan."""
         self._other: str | None = None
-        """The planner's first action in a branch."""
         has_words = Role.DUNGEON_MASTER in cast.models
         self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
         """Role that words the rulings; None keeps the world's own words, without any completion."""
@@ -154,11 +145,9 @@ class Grounded(Conversation):
         return await super().play(start)
 
     async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
-        """As in every conversation, or by a plan. The player takes the turn where no plan is found, and where a planned turn was taken back, since the
-        plan would be the same again.
+        """As in every conversation, or by a plan; the player goes on without one, or if a planned turn was taken back.
 
-        Raises:
-            Unanswerable: No plan is found any more after a mistake that changed the world.
+        Raises Unanswerable: no plan is found any more after a mistake that changed the world.
         """
         if self.settings.repairer != PLANNER or taken.player:
             return await super()._repair(turns, taken)
@@ -191,8 +180,10 @@ class Grounded(Conversation):
         return state
 
     def _asked(self, turns: Turns, **known: Any) -> Asked | None:
-        """As in every conversation; but nothing right after a transient failure, which is to be answered in good faith; such failures count neither as
-        mistakes nor as their repair. The world tells how much is left to do, and which mistakes there are.
+        """As in every conversation, with what the world tells: the actions left to the goal, and the possible mistakes.
+
+        Nothing right after a transient failure, which is to be answered in good faith and counts neither as a mistake
+        nor as its repair.
         """
         if turns and isinstance(turns[-1], DungeonMasterTurn) and turns[-1].transient:
             return None
@@ -230,9 +221,7 @@ class Grounded(Conversation):
         return mistakes_possible(self.world, state, known, refused, solution)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
-        """The excuse of a transient failure, if chance lets this action fail; never twice in a row, never what
-        changes nothing.
-        """
+        """Excuse if chance lets this action fail for a moment; never twice in a row, never what changes nothing."""
         if ruling.kind is not None or ruling.state is state or tried_before(turns, action):
             return None
         seed = self.session.seed

@@ -20,8 +20,6 @@ LIVE = LivePlay()
 
 
 class Live(Conversation):
-    """One script being played by a DungeonMaster and a Player."""
-
     def __init__(self, cast: Cast, script: Script) -> None:
         super().__init__(cast, script)
         self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER)

@@ -31,9 +31,8 @@ def way_to_goal(world: World, turns: Turns, state: JsonValue, planned: tuple[str
 
 
 def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
-    """Return the actions with which a shortest way that is found can begin, that of `way_to_goal` first, or after which
-    what was tried last is possible; they are looked for among those that change something, the actions of known ways
-    before others.
+    """Return the actions with which a shortest way can begin, that of `way_to_goal` first, or after which what was
+    tried last is possible; they are looked for among those that change something, known ways first.
     """
     way, known = way_to_goal(world, turns, state), _known(world, turns)
     if not way:
@@ -53,9 +52,7 @@ def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
 
 
 def worded(world: World, turns: Turns, before: JsonValue, action: str, draw: Random) -> PlayerTurn:
-    """Return the turn after `turns`: what was wrong with the last action, which was taken in the state `before`, if it
-    was, and the next action; chance varies the words.
-    """
+    """Return the turn after `turns`: what was wrong with the last action, taken in `before`, and the next action."""
     # Imported here: it brings the families of the rehearsal's worlds with it.
     from refinesynth.rehearsal.wording import say
 
@@ -77,9 +74,7 @@ def _tried(turns: Turns) -> str:
 
 
 def _known(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
-    """Return known ways from the beginning, and what of the author's is not done after `turns`, in whatever order it
-    was done.
-    """
+    """Known ways from the beginning, and what of the author's is not done after `turns`, in any order."""
     rulebook = world.script.rulebook
     solution = () if rulebook is None else rulebook.solution
     done = [

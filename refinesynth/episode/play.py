@@ -34,18 +34,12 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 
 class EpisodeSettings(PlaySettings):
-    """Settings of an episode: play, roles and rules.
-
-    Raises:
-        pydantic.ValidationError: A setting is out of its range.
-    """
+    """Settings of an episode: play, roles and rules."""
 
     rules: Annotated[Rule, SkipValidation]
-    """Rules for a draft."""
     script_rules: Annotated[Rule, SkipValidation]
     """Rules for a script, which is checked as a draft without turns."""
     prompts: Annotated[Prompts, SkipValidation]
-    """Prompts of the roles."""
     bounded: frozenset[Role] = frozenset()
     """Roles whose answers have their default `max_tokens` where the backend states none."""
     scripted: bool = False
@@ -60,14 +54,11 @@ _Actor = TypeVar("_Actor", bound=Actor)
 
 @dataclass(frozen=True, kw_only=True)
 class Cast:
-    """Context of an episode: its settings, its record and its models, and one bound on completions for all
-    of them.
-    """
+    """Context of an episode: its settings, its record and its models, and one bound on completions for all of them."""
 
     settings: EpisodeSettings
     record: Record
     models: Mapping[Role, Model]
-    """Of the roles that the play asks, as the episode's session has them."""
     number: int = 0
     """Which play of the episode's script this is, from 0."""
     calls: Calls = field(default_factory=Calls)
@@ -76,10 +67,9 @@ class Cast:
     def of(
         cls, play: "Play", settings: EpisodeSettings, record: Record, *, models: Mapping[Role, Model], number: int = 0
     ) -> "Cast":
-        """With the models of those that take turns in a role whose turn it is: plays and episodes take one each.
+        """Take the models whose turn it is in their role: plays and episodes take one each.
 
-        Raises:
-            ConfigurationError: `models` lacks a role that the play asks.
+        Raises ConfigurationError: `models` lacks a role that the play asks.
         """
         session, roles = record.session, play.roles(settings)
         if missing := [role for role in roles if role not in models]:
@@ -110,7 +100,6 @@ class Cast:
 
     @property
     def session(self) -> Session:
-        """The episode's."""
         return self.record.session
 
     @property
@@ -145,11 +134,9 @@ class Play(ABC):
         return (*writer, *self.voices(settings), *repairer, *((Role.JUDGE,) if settings.judge else ()))
 
     def rules(self) -> Rule:
-        """Default rules for a draft."""
         return chains.strict()
 
     def script_rules(self, grounding: Grounding) -> Rule:
-        """Default rules for a script."""
         del grounding
         return chains.script()
 
@@ -158,31 +145,23 @@ class Play(ABC):
         return all_of()
 
     def digest(self, prompts: Prompts) -> str:
-        """Of everything that its models may be asked with, in hexadecimal: a run is gone on with where it is the
-        same.
-        """
+        """Digest of everything that its models may be asked with; a run is continued where it is the same."""
         return prompts.digest
 
     async def write(self, cast: Cast) -> Script | None:
-        """The first script that the script rules accept, or None when the attempts are used up.
+        """First script that the script rules accept; None if the attempts are used up.
 
-        Raises:
-            EpisodeAbandoned: The episode cannot go on.
-            RunStopped: No episode can go on.
+        Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
         """
         writer = cast.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
         return await write_script(writer, cast, needs=self.needs())
 
     @abstractmethod
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        """The first draft that `cast.verifier` accepts, or None when the attempts are used up.
+        """First draft that `cast.verifier` accepts; None if the attempts are used up.
 
-        It begins with `start`, which was verified and is not taken back. Each attempt is announced to `cast.record`,
-        and each draft that is not accepted is left there.
-
-        Raises:
-            EpisodeAbandoned: The episode cannot go on.
-            RunStopped: No episode can go on.
+        It begins with `start`, which was verified and is not taken back. Attempts are announced to `cast.record`,
+        and drafts that are not accepted are left there. Raises as `write` does.
         """
 
 

@@ -12,24 +12,19 @@ if TYPE_CHECKING:
     from refinesynth.episode.play import Play
 
 BUILT_IN = {name: f"refinesynth.episode.{name}:{name.upper()}" for name in ("live", "narrated", "grounded")}
-"""Name to the place of the object."""
 
 PLAYS = Table("play", "refinesynth.plays", BUILT_IN)
 """Entry points: `mine = "my_package.plays:MINE"`, an object of `Play` whose name is `mine`."""
 
 
 def known() -> tuple[str, ...]:
-    """The names of all plays, the built-in ones first."""
+    """Names of all plays, the built-in ones first."""
     return tuple(PLAYS.entries())
 
 
 @cache
 def find(name: str) -> "Play":
-    """The play of that name.
-
-    Raises:
-        InputError: No such play, or the one of an installed package cannot be used.
-    """
+    """The play of that name. Raises InputError: no such play, or the one of an installed package cannot be used."""
     entry = checked(name)
 
     def fits(found: object) -> bool:

@@ -26,7 +26,7 @@ _AMPLE = 32_768
 
 @dataclass
 class _Recorder:
-    """A completion function that keeps what it is asked, in order."""
+    """Completion function that keeps its requests, in order."""
 
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
@@ -37,11 +37,7 @@ class _Recorder:
 
 
 def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> EpisodeSettings:
-    """The settings of an episode outside a run: this play's usual rules, and `more` by name.
-
-    Raises:
-        ConfigurationError: There is no such play, or the prompts cannot be read.
-    """
+    """Settings of an episode outside a run: this play's usual rules, and `more` by name."""
     chosen = find(play)
     drafts, scripts = chosen.rules(), chosen.script_rules(Grounding())
     return EpisodeSettings(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from refinesynth.client.session import Session
 from refinesynth.cost import Cost
@@ -31,7 +32,6 @@ class Record:
     session: Session
     persona: Persona
     scripts: int = 0
-    """Scripts tried so far."""
     drafts: int = 0
     """Drafts tried so far, of the current play."""
     in_text: bool = False
@@ -41,22 +41,14 @@ class Record:
     _refused: list[Refused] = field(default_factory=list[Refused])
     _kept: list[_Stretch] = field(default_factory=list[_Stretch])
     _before: Cost = field(default_factory=Cost)
-    """Cost at the beginning of the current attempt."""
     _after: int = 0
     """Number of turns that the current draft took over from earlier ones."""
     _open: bool = False
     """True if the last refused draft may still be gone on from."""
 
     @property
-    def episode(self) -> str:
-        """The episode's id."""
-        return self.session.id
-
-    @property
     def refused(self) -> list[Refused]:
-        """Everything that was refused, in the order in which it was made; to be asked for when nothing more is
-        tried.
-        """
+        """Everything that was refused, in its order; to be asked for when nothing more is tried."""
         self._take_back(to=0)
         return self._refused
 
@@ -69,7 +61,6 @@ class Record:
         self.in_text = False
 
     def begin_script(self) -> None:
-        """Another script is tried."""
         self.scripts += 1
         self._begin()
 
@@ -83,44 +74,25 @@ class Record:
     def refuse_script(
         self, script: Script | None, violations: Sequence[Violation] = (), *, text: str | None = None
     ) -> None:
-        """Keep a script, or what is wrong with an answer that was none."""
-        spent = self._since_it_began()
-        self._refused.append(
-            Refused(
-                episode=self.episode,
-                persona=self.persona,
-                stage="script",
-                attempt=self.scripts,
-                script=script,
-                text=text,
-                violations=tuple(violations),
-                usage=spent.usage,
-                cost_usd=spent.cost_usd,
-            )
-        )
+        """Keep a script, or the fault of an answer that was none."""
+        spent = self.session.spent - self._before
+        self._refuse("script", self.scripts, violations, script=script, text=text, **dict(spent))
 
     def refuse_draft(self, draft: Draft, violations: Sequence[Violation] = (), *, text: str | None = None) -> None:
         """Keep a draft as far as it came."""
-        self._kept.append(_Stretch(self._after, len(draft.turns), self._since_it_began()))
+        self._kept.append(_Stretch(self._after, len(draft.turns), self.session.spent - self._before))
         self._open = True
-        self._refused.append(
-            Refused(
-                episode=self.episode,
-                persona=self.persona,
-                stage="draft",
-                attempt=self._drafts_before + self.drafts,
-                draft=draft,
-                text=text,
-                violations=tuple(violations),
-            )
-        )
+        self._refuse("draft", self._drafts_before + self.drafts, violations, draft=draft, text=text)
+
+    def _refuse(
+        self, stage: Literal["script", "draft"], attempt: int, violations: Sequence[Violation], **more: Any
+    ) -> None:
+        common = {"episode": self.session.id, "persona": self.persona, "violations": tuple(violations)}
+        self._refused.append(Refused(stage=stage, attempt=attempt, **common, **more))
 
     def _begin(self) -> None:
         self.session.attempt += 1
         self._before = self.session.spent
-
-    def _since_it_began(self) -> Cost:
-        return self.session.spent - self._before
 
     def _take_back(self, *, to: int) -> None:
         """Charge the last refused draft with what is now thrown away: all turns but the first `to`."""
@@ -138,5 +110,4 @@ class Record:
                 kept.append(_Stretch(stretch.start, to, part))
                 thrown += stretch.spent - part
         self._kept = kept
-        charged = {"usage": thrown.usage, "cost_usd": thrown.cost_usd}
-        self._refused[-1] = self._refused[-1].model_copy(update=charged)
+        self._refused[-1] = self._refused[-1].model_copy(update=dict(thrown))

@@ -36,19 +36,16 @@ class Ruled:
 
     @property
     def transient(self) -> bool:
-        """Return whether a right action failed for a moment."""
         return self.excuse is not None
 
     @property
     def done(self) -> bool:
-        """Return whether the goal is reached by it."""
+        """True if the goal is reached by it."""
         return self.ruling.done and not self.transient
 
     @property
     def text(self) -> str:
-        """The world's own plain words: what a player perceives where no better wording was accepted. Never blank, cut
-        off at `MAX_OBSERVATION`.
-        """
+        """Plain words of the world, where no better ones were accepted; never blank, cut at `MAX_OBSERVATION`."""
         if self.excuse is not None:
             return self.excuse
         # Whatever a rulebook says, only the engine says this.

@@ -28,7 +28,6 @@ class Accepted:
     attempts: int
     """Drafts of its play, this one included."""
     asked: dict[str, str]
-    """Role name to the model that was asked."""
     answered: dict[str, str]
     """Role name to the models that answered, those before the play included on which it builds."""
     by_calls: bool
@@ -38,26 +37,21 @@ class Accepted:
 
     @property
     def models(self) -> dict[str, str]:
-        """Role name to model name, for the record."""
         return {**self.asked, **self.answered}
 
 
 @dataclass
 class SeveralPlays:
-    """All plays of one script. Whatever becomes of one of them, the others are played, and what was accepted is
-    kept.
-    """
+    """All plays of one script; whatever becomes of one, the others are played, and what was accepted is kept."""
 
     play: Play
     script: Script
     first: Cast
     """Plays it first; it wrote the script, and that counts among its completions."""
     models: Mapping[Role, Model]
-    """The run's, of which each play takes those whose turn it is."""
     accepted: list[Accepted] = field(default_factory=list[Accepted])
     """In the order in which they were played; grows while they are."""
     reason: str | None = None
-    """Reason of the last one that gave nothing."""
     judged: bool = False
     """True if one gave nothing for another reason than that its backend failed."""
     doubtful: bool = field(default=False, init=False)
@@ -67,12 +61,7 @@ class SeveralPlays:
         self.record, self.settings = self.first.record, self.first.settings
 
     async def all(self) -> None:
-        """Play everything that the settings ask for.
-
-        Raises:
-            InputError: The play gives a draft that was not accepted.
-            RunStopped: No episode can go on.
-        """
+        """Play everything that is asked for. Raises InputError: the play gives a draft that was not accepted."""
         branches, session = self.settings.branches, self.record.session
         written = dict(session.answered_by)
         for first in range(0, self.settings.episodes_per_script * branches, branches):
@@ -89,7 +78,9 @@ class SeveralPlays:
 
     async def _one(self, number: int, trunk: Accepted | None = None, start: Turns = ()) -> Accepted | None:
         self.record.begin_play()
-        cast = self._cast(number)
+        cast = self.first
+        if number:
+            cast = Cast.of(self.play, self.settings, self.record, models=self.models, number=number)
         try:
             draft = await self.play.play(cast, self.script, start)
         except EpisodeAbandoned as error:
@@ -109,6 +100,7 @@ class SeveralPlays:
             self.record.refuse_draft(draft, (_THE_SAME,))
             self.reason = _THE_SAME.message
             return None
+        of = self.settings.episodes_per_script * self.settings.branches
         shared = 0 if trunk is None else _shared(draft.turns, trunk.draft.turns)
         accepted = Accepted(
             draft=draft,
@@ -116,19 +108,10 @@ class SeveralPlays:
             asked=cast.asked,
             answered=dict(self.record.session.answered_by),
             by_calls=self.settings.player_form == "tools" and Role.PLAYER in cast.models and not self.record.in_text,
-            branch=self._branch(number, shared),
+            branch=None if of == 1 else Branch(number=number, of=of, shared_turns=shared),
         )
         self.accepted.append(accepted)
         return accepted
-
-    def _cast(self, number: int) -> Cast:
-        if number == 0:
-            return self.first
-        return Cast.of(self.play, self.settings, self.record, models=self.models, number=number)
-
-    def _branch(self, number: int, shared: int) -> Branch | None:
-        of = self.settings.episodes_per_script * self.settings.branches
-        return None if of == 1 else Branch(number=number, of=of, shared_turns=shared)
 
 
 def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int, at_mistakes: bool = False) -> Turns:

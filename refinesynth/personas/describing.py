@@ -34,7 +34,6 @@ _MOST_WORDS = 2_000_000
 class PersonaStats:
     personas: int
     bad: int
-    """Rows without a persona."""
     problems: tuple[str, ...]
     characters: Lengths
     words: Lengths

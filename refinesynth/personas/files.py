@@ -23,13 +23,9 @@ from refinesynth.files.lines import bounded_lines, read_document
 from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row
 
 MAX_LINE_BYTES = 1 << 20
-"""Longest line that is read, in bytes."""
 
 STDIN = "-"
-"""In the place of a path: standard input."""
 
-_COUNTED_BYTES = 64 * 1024 * 1024
-"""Largest file whose lines are counted beforehand, which takes a fifth of a second."""
 _PARQUET_ROWS = 256
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _FORMATS = (".jsonl", ".ndjson", *_DELIMITERS, ".txt", ".json", ".parquet")
@@ -43,9 +39,7 @@ class PersonaFile:
     def __init__(self, path: str | PathLike[str], *, column: str | None = None) -> None:
         """Check the path; `column` holds a row's persona, by default `persona` or `text`.
 
-        Raises:
-            InputError: There is no such file, or its suffix is unknown.
-            ConfigurationError: A package that it needs is not installed.
+        Raises InputError: there is no such file, its suffix is unknown, or it needs a package that is not installed.
         """
         self.path = path = Path(path)
         self.column = column
@@ -76,22 +70,6 @@ class PersonaFile:
         """Yield every row in order; raises InputError if the file cannot be read or has no column for personas."""
         for found in self._found():
             yield found if isinstance(found, BadRow) else read_row(found[1], found[0], self.column)
-
-    def at_most(self) -> int | None:
-        """Upper bound of the number of personas; None for compressed, large and unreadable files and for streams."""
-        if self._compression is not None or self._format == ".json" or not self.path.is_file():
-            return None
-        try:
-            if self._format == ".parquet":
-                return _parquet_count(self.path)
-            if self.path.stat().st_size > _COUNTED_BYTES:
-                return None
-            with self.path.open("rb") as file:
-                if self._format in _DELIMITERS:
-                    return max(0, sum(1 for row in self._cells(file) if row) - 1)
-                return sum(1 for line in self._lines(file) if line.strip())
-        except (OSError, UnicodeError, csv.Error, InputError):
-            return None
 
     def _found(self) -> Iterator[Found | BadRow]:
         from zstandard import ZstdError
@@ -127,25 +105,19 @@ class PersonaFile:
 
     def _line_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
         for line in self._lines(file):
+            is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
             try:
-                yield self._line, self._content(line) if line.strip() else ""
+                yield self._line, "" if not line.strip() else line.decode() if is_text else orjson.loads(line)
             except orjson.JSONDecodeError as error:
                 yield BadRow(self._line, f"is not JSON: {error.msg}")
             except UnicodeDecodeError as error:
                 yield BadRow(self._line, f"is not UTF-8 at byte {error.start}")
 
-    def _content(self, line: bytes) -> object:
-        is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
-        return line.decode() if is_text else orjson.loads(line)
-
-    def _cells(self, file: BinaryIO) -> Iterator[list[str]]:
-        # Undecodable bytes become lone surrogates, which no persona may hold; so the row is refused and not the file.
-        lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in self._lines(file))
-        return csv.reader(lines, delimiter=_DELIMITERS[self._format], strict=True)
-
     def _csv_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
         """Rows by the number of their first line. Strict quoting: an unclosed quote would hide the rows after it."""
-        rows = self._cells(file)
+        # Undecodable bytes become lone surrogates, which no persona may hold; so the row is refused and not the file.
+        lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in self._lines(file))
+        rows = csv.reader(lines, delimiter=_DELIMITERS[self._format], strict=True)
         first = 1
         try:
             header = next(rows, list[str]())
@@ -203,15 +175,6 @@ def _names(header: list[str], at: int) -> list[str | None]:
         persona if number == at else None if name in (persona, *names[:number]) else name
         for number, name in enumerate(names)
     ]
-
-
-def _parquet_count(path: Path) -> int | None:
-    arrow: Any = import_module("pyarrow")
-    parquet: Any = import_module("pyarrow.parquet")
-    try:
-        return int(parquet.read_metadata(path).num_rows)
-    except (arrow.ArrowException, OSError):
-        return None
 
 
 def _read_parquet(file: BinaryIO, path: Path, wanted: str | None) -> Iterator[Found | BadRow]:

@@ -66,16 +66,11 @@ class Similar:
     size: int = 1
     """Words of one gram; characters in scripts that set no words apart."""
     permutations: int = 128
-    """Hash values of a MinHash signature."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise InputError(f"a threshold is above 0 and at most 1, got {self.threshold!r}; Persona Hub's is 0.9")
-        if not 1 <= self.size <= 16:  # noqa: PLR2004
-            raise InputError(f"a gram has 1 to 16 words, got {self.size!r}; Persona Hub's has 1")
-        if not 8 <= self.permutations <= 4096:  # noqa: PLR2004
+        if not (0 < self.threshold <= 1 and 1 <= self.size <= 16 and 8 <= self.permutations <= 4096):  # noqa: PLR2004
             raise InputError(
-                f"a signature has 8 to 4096 permutations, got {self.permutations!r}; Persona Hub's has 128"
+                f"{self}: expected a threshold above 0 and at most 1, grams of 1 to 16 words, and 8 to 4096 permutations"
             )
 
 
@@ -107,7 +102,6 @@ class NearDuplicates:
         self.similar = similar or Similar()
         self._bands, self._rows = choose_bands(self.similar.permutations, self.similar.threshold)
         self._newest: dict[int, int] = {}
-        """Key to the number of the newest persona that has it."""
         self._before = array("i")
         """For each persona and each of its keys, the persona that was the newest before, or -1."""
         self._grams = array("I")

@@ -30,10 +30,7 @@ class Records:
         """Check the paths; None stands for the shipped personas.
 
         `column` holds a row's persona, by default `persona` or `text`. `on_progress` gets the number of rows read so far.
-
-        Raises:
-            InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type.
-            ConfigurationError: A package that a file needs is not installed.
+        Raises InputError: a file is missing or unknown, or `source` has an unsupported type.
         """
         self.read = 0
         self.bad = 0
@@ -95,11 +92,7 @@ def _opened(piece: object, column: str | None) -> object:
 
 
 def write_records(records: Iterable[Record], output: str | PathLike[str], *, overwrite: bool = False) -> int:
-    """Write rows as JSONL, whole or not at all, and return their number.
-
-    Raises:
-        InputError: The file exists, or cannot be written.
-    """
+    """Write rows as JSONL, whole or not at all; return their number. Raises InputError: the file cannot be written."""
     written = 0
     with output_file(Path(output), overwrite=overwrite) as file:
         for record in records:

@@ -14,7 +14,6 @@ from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, explain
 
 COLUMNS = ("persona", "text")
-"""Keys that may hold a persona; the first that is there counts."""
 
 REPORTED_ROWS = 5
 """Number of bad rows that are kept with their reasons."""
@@ -39,7 +38,6 @@ class Record:
     """A persona with the other fields of its row, such as Persona Hub's domains."""
 
     line: int
-    """Line of the file, or position among the rows, from 1."""
     persona: Persona
     fields: Mapping[str, JsonValue]
     """Other fields of the row, untrusted and not checked to be JSON."""
@@ -71,12 +69,10 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
         value = {"persona": named[there], **others}
     fields: dict[str, JsonValue] = {}
     if isinstance(value, Mapping):
-        found = _unwrapped(cast("Mapping[object, object]", value))
+        keys = cast("Mapping[object, object]", value)
+        found = _unwrapped(keys)
         if found is None:
-            return BadRow(
-                line,
-                f"has neither of the keys {' and '.join(COLUMNS)}; {_others(cast('Mapping[object, object]', value))}",
-            )
+            return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}; {_others(keys)}")
         row, key = found
         value = row[key]
         # A column `persona` beside the one that is read would be taken for it in the output.

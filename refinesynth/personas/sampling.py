@@ -78,9 +78,7 @@ class Sample:
     records: tuple[Record, ...]
     """Interleaved by domain: one of each, then the second of each, and so on."""
     read: int
-    """Rows with a persona."""
     bad: int
-    """Rows without a persona."""
     problems: tuple[str, ...]
     duplicates: int
     """Near-duplicates that were left out; 0 if not searched."""

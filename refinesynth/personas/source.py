@@ -1,6 +1,6 @@
 """Personas for a run, read lazily from a path, an iterable, an async iterable or a Hugging Face dataset."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping, Sized
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from os import PathLike
@@ -18,11 +18,7 @@ from refinesynth.trajectory import Persona
 class Personas:
     """Async iterator of `(index, persona)`; bad rows get no index. Use it in `async with`, or close it."""
 
-    def __init__(
-        self, rows: AsyncGenerator[Row, None], description: str, *, count: Callable[[], int | None] = lambda: None
-    ) -> None:
-        """`count` returns an upper bound of the number of rows."""
-        self._count = count
+    def __init__(self, rows: AsyncGenerator[Row, None], description: str) -> None:
         self._rows = rows
         self._next = self._place = 0
         self._first, self._step = 0, 1
@@ -46,16 +42,8 @@ class Personas:
         return index, persona
 
     def only_every(self, step: int, *, first: int) -> None:
-        """Give every `step`-th persona only, beginning with number `first`, and number them from 0 without gaps.
-
-        To be called once, before any is taken.
-        """
+        """Give every `step`-th persona from number `first` on, numbered from 0; call it before any is taken."""
         self._first, self._step = first, step
-
-    async def at_most(self) -> int | None:
-        """Upper bound of the number of personas; None for streams and large files."""
-        count = await anyio.to_thread.run_sync(self._count, abandon_on_cancel=True)
-        return None if count is None else len(range(self._first, count, self._step))
 
     async def look(self) -> None:
         """Read the first persona without taking it; raises InputError if there is none."""
@@ -130,13 +118,12 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
             missing column is reported on reading.
     """
     if source is None:
-        personas = shipped()
-        return Personas(_iterated(personas), "the shipped personas", count=lambda: len(personas))
+        return Personas(_iterated(shipped()), "the shipped personas")
     if isinstance(source, str | PathLike):
         file = PersonaFile(source, column=column)
-        return Personas(_threaded(file.rows()), f"the file {str(file.path)!r}", count=file.at_most)
+        return Personas(_threaded(file.rows()), f"the file {str(file.path)!r}")
     if isinstance(source, Persona):
-        return Personas(_iterated((source,)), "one persona", count=lambda: 1)
+        return Personas(_iterated((source,)), "one persona")
     return _open_object(source, column)
 
 
@@ -146,27 +133,16 @@ def _open_object(source: Any, column: str | None) -> Personas:
         hint = {"DatasetDict": "; choose a split, such as personas['train']", "DataFrame": "; choose a column"}
         raise InputError(f"cannot read personas from a {kind}; expected {_EXPECTED}{hint.get(kind, '')}")
     if hasattr(source, "column_names") and hasattr(source, "select_columns"):
-        return Personas(
-            _threaded(_dataset_rows(source, column)), f"a Hugging Face {kind}", count=lambda: _length(source)
-        )
+        return Personas(_threaded(_dataset_rows(source, column)), f"a Hugging Face {kind}")
     if isinstance(source, set | frozenset):
         # Sets have no order of their own, and a run's order must be the same every time.
         ordered = sorted(cast("set[object]", source), key=repr)
-        return Personas(_iterated(ordered, column), f"a {kind}, sorted", count=lambda: len(ordered))
+        return Personas(_iterated(ordered, column), f"a {kind}, sorted")
     if isinstance(source, AsyncIterable):
         return Personas(_awaited(cast("AsyncIterable[object]", source), column), f"an async iterable ({kind})")
     if isinstance(source, Iterable):
-        iterable = cast("Iterable[object]", source)
-        return Personas(_iterated(iterable, column), f"an iterable ({kind})", count=lambda: _length(iterable))
+        return Personas(_iterated(cast("Iterable[object]", source), column), f"an iterable ({kind})")
     raise InputError(f"cannot read personas from a {kind}; expected {_EXPECTED}")
-
-
-def _length(source: object) -> int | None:
-    try:
-        return len(source) if isinstance(source, Sized) else None
-    except (TypeError, NotImplementedError):
-        # It has the method, and no length: a loader over a stream.
-        return None
 
 
 def _dataset_rows(dataset: Any, wanted: str | None) -> Generator[Row, None, None]:

@@ -26,9 +26,6 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
     """Keep the completions of all ended blocks below `parent`, and remove their folders.
 
     At the start of a run, also the folders of blocks that died before they began.
-
-    Raises:
-        StorageError: The completions cannot be kept.
     """
     for folder in _folders(parent, at_start=at_start):
         # In use by a live block, or gone.
@@ -38,7 +35,13 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
                 try:
                     journal = until.enter_context(JournalReader.read(folder / JOURNAL))
                 except StorageError as error:
-                    _tell_lost(folder, error)
+                    text = (
+                        f"the completions of a block cannot be read, and are requested again: {error}. Put a copy of it back, "
+                        f"or remove {str(folder)!r}"
+                    )
+                    _LOG.warning(
+                        "%s", text, extra={"facts": {"event": "block_lost", "path": str(folder), "text": text}}
+                    )
                     continue
                 row = 0
                 while found := journal.paid_after(row, most=_ROWS):
@@ -49,11 +52,3 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
 
 def _folders(parent: Path, *, at_start: bool) -> list[Path]:
     return sorted((*parent.glob("block-*"), *(parent.glob("new-*") if at_start else ())))
-
-
-def _tell_lost(folder: Path, error: StorageError) -> None:
-    text = (
-        f"the completions of a block cannot be read, and are requested again: {error}. Put a copy of it back, or remove "
-        f"{str(folder)!r}"
-    )
-    _LOG.warning("%s", text, extra={"facts": {"event": "block_lost", "path": str(folder), "text": text}})

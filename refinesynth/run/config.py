@@ -44,9 +44,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
     schema_version: Literal[1] = SCHEMA_VERSION
     n: int = Field(ge=1)
-    """Accepted trajectories asked for."""
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"]
-    """Most episodes in flight."""
     budget: str | None = None
     """Budget as text; None sets no limit."""
     early_stop: int = Field(default=0, ge=0)
@@ -60,14 +58,11 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     mistakes: dict[str, JsonValue]
     attempts: dict[str, JsonValue]
     max_turns: int
-    """Longest draft, in turns."""
     judge: bool
     grounding: dict[str, JsonValue] | None = None
     """Settings of an executed world; None in other plays. The band of difficulty is among the script rules."""
     branches: int = Field(default=1, ge=1)
-    """Trajectories of each play."""
     episodes_per_script: int = Field(default=1, ge=1)
-    """Plays of each script."""
     curation: dict[str, JsonValue] | None = None
     prompts: str
     """Digest of the prompt templates."""
@@ -78,7 +73,6 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     personas: str
     """Description of the source. The content is recorded per episode, see `EpisodeLine.persona`."""
     versions: dict[str, str]
-    """Package name to installed version."""
 
     @model_validator(mode="before")
     @classmethod
@@ -121,12 +115,13 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
         except ValidationError as error:
             if not is_of_run(found):
                 raise RunFolderError(
-                    f"{str(path)!r} was not written by a run (there is no schema_version in it); give the folder that a "
-                    f"run wrote"
+                    f"{str(path)!r} was not written by a run; give the folder that a run wrote"
                 ) from error
+            versions = cast("dict[str, Any]", found).get("versions")
+            wrote = versions.get("refinesynth", "?") if isinstance(versions, dict) else "?"  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             raise RunFolderError(
-                f"{str(path)!r} was {_writer(found)}, and this is {__version__}: {explain(error)}. Use the version that "
-                f"wrote it"
+                f"{str(path)!r} was written by refinesynth {wrote}, and this is {__version__}: {explain(error)}. Use the "
+                f"version that wrote it"
             ) from error
 
 
@@ -135,34 +130,20 @@ def is_of_run(found: object) -> bool:
     return isinstance(found, dict) and "schema_version" in found
 
 
-def _writer(found: object) -> str:
-    """Return which version wrote a configuration that this one cannot read, as far as it says so."""
-    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    schema, versions = fields.get("schema_version"), fields.get("versions")
-    wrote: object = cast("dict[str, Any]", versions).get("refinesynth") if isinstance(versions, dict) else None
-    if isinstance(schema, int) and schema > SCHEMA_VERSION:
-        newer = f" ({wrote})" if isinstance(wrote, str) else ""
-        return f"written by a newer refinesynth{newer}"
-    return f"written by refinesynth {wrote}" if isinstance(wrote, str) else "not written by this version of refinesynth"
-
-
 def stable_repr(value: object) -> str:
     """Return `repr` without memory addresses, which differ between processes."""
     return _ADDRESS.sub("", repr(value))
 
 
 def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str] = frozenset()) -> list[str]:
-    """Return changed settings that would change the data, each as `field: old -> new`; settings of backends named in
-    `of_models` may change.
+    """Return changed settings that would change the data, each as `field: old -> new`.
+
+    Settings of backends named in `of_models` may change.
     """
     old, new = (config.model_dump(mode="json") for config in (before, after))
     for models in (old["models"], new["models"]):
         models.update((role, _without(given, of_models)) for role, given in models.items())
-    changed: list[str] = []
-    for name, value in old.items():
-        if name not in _MAY_CHANGE and value != new[name]:
-            changed.extend(_changes(name, value, new[name]))
-    return changed
+    return [line for name in old if name not in _MAY_CHANGE for line in _changes(name, old[name], new[name])]
 
 
 def _without(given: JsonValue, names: frozenset[str]) -> JsonValue:
@@ -172,11 +153,11 @@ def _without(given: JsonValue, names: frozenset[str]) -> JsonValue:
 
 
 def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
-    """Yield one line per leaf that differs."""
+    if old == new:
+        return
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
-            if old.get(key) != new.get(key):
-                yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
+            yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
     elif name in _GONE and new is None:
         if old != _GONE[name]:
             wanted = write_json(_GONE[name]).decode()

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -51,9 +51,7 @@ class EpisodeLine(Kept):
     """The persona's position in the source, from 0."""
     id: str
     persona: str
-    """`fingerprint` of the persona."""
     accepted: bool
-    """True if it gave a trajectory."""
     trajectories: int = Field(default_factory=lambda fields: int(fields["accepted"]), ge=0)
     """Number of its trajectories; absent in lines from before there could be several."""
     reason: str | None
@@ -119,9 +117,7 @@ class Finished:
 
     line: EpisodeLine
     trajectories: tuple[bytes, ...]
-    """Lines of trajectories.jsonl."""
     rejected: tuple[bytes, ...]
-    """Lines of rejected.jsonl."""
     doubtful: bool = False
     """See `EpisodeOutcome.doubtful`; written only once another episode has shown that the settings are right."""
 
@@ -170,11 +166,7 @@ class Finished:
         return cls(line=line, trajectories=tuple(records[: line.trajectories]), rejected=tuple(records[first:]))
 
     def curated(self, curate: Callable[[EpisodeOutcome], EpisodeOutcome]) -> "Finished":
-        """Return this episode after `curate`, which may refuse its trajectories; itself if nothing was changed.
-
-        Raises:
-            StorageError: Its lines are not what a run wrote.
-        """
+        """Return this episode after `curate`, which may refuse its trajectories; itself if nothing was changed."""
         if not self.trajectories:
             return self
         before = self._outcome()
@@ -190,9 +182,7 @@ class Finished:
             trajectories = tuple(map(Trajectory.from_json, self.trajectories))
             refused = tuple(map(Refused.from_json, self.rejected))
         except ValueError as error:
-            raise StorageError(
-                f"the journal is damaged: what it holds of episode {self.index} cannot be read ({error})"
-            ) from error
+            raise StorageError(f"the journal is damaged: episode {self.index} cannot be read ({error})") from error
         return EpisodeOutcome(
             index=self.index,
             id=self.id,
@@ -204,16 +194,8 @@ class Finished:
             cost_usd=self.line.cost_usd,
         )
 
-    def _entry(
-        self, *, held: bytes | None = None, trajectories_end: int | None = None, rejected_end: int | None = None
-    ) -> Entry:
+    def _entry(self, **kept: Any) -> Entry:
+        line = self.line
         return Entry(
-            index=self.index,
-            id=self.id,
-            persona=self.persona,
-            accepted=self.line.accepted,
-            line=self.line.to_json(),
-            held=held,
-            trajectories_end=trajectories_end,
-            rejected_end=rejected_end,
+            index=line.index, id=line.id, persona=line.persona, accepted=line.accepted, line=line.to_json(), **kept
         )

@@ -56,7 +56,6 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     actions: tuple[str, ...] = ()
     """Digests of the actions' templates, each once, eight hexadecimal digits."""
     turns: tuple[int, ...] = ()
-    """Turns of both voices, of each trajectory."""
     steps: tuple[int, ...] = ()
     """Length of the script's shortest solution in actions, of each grounded trajectory."""
     features: dict[str, int] = Field(default_factory=dict[str, int])
@@ -68,7 +67,6 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     abandoned: int = 0
     """Of these, those without whose answer the goal was reached."""
     unanswered: int = 0
-    """Mistakes that are not refined."""
     longer: dict[str, int] = Field(default_factory=dict[str, int])
     """Way in which a repair took longer, see `LONGER`, to the number of mistakes."""
     repaired: dict[str, int] = Field(default_factory=dict[str, int])
@@ -78,7 +76,6 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     tenths: tuple[float, ...] = ()
     """Mistakes in each tenth of the plays, see `mistakes_by_tenth`; empty in earlier versions."""
     clean: int = 0
-    """Trajectories without a mistake."""
     transient: int = 0
     """Right actions that failed for a moment."""
     plain: int = 0
@@ -127,7 +124,7 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
             clean=sum(not found.mistakes() for found in trajectories),
             transient=sum(turn.transient for turn in said),
             plain=sum(turn.plain for turn in said),
-            stopped=dict(Counter(_stop(item) for item in refused if item.stage == "script")),
+            stopped=dict(Counter(next(iter(item.rejecting), UNREADABLE) for item in refused if item.stage == "script")),
             passed=passed,
         )
 
@@ -141,7 +138,6 @@ class Figures(BaseModel, extra="forbid"):
     steps: Counter[int] = Field(default_factory=Counter[int])
     """Length of the shortest solution to trajectories."""
     features: Counter[str] = Field(default_factory=Counter[str])
-    """Feature to trajectories."""
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
     abandoned: int = 0
@@ -197,11 +193,6 @@ def measured(difficulty: Difficulty) -> tuple[str, ...]:
 def in_order(chain: str) -> list[str]:
     """Return the names of the rules in a chain's text, each once, in their order."""
     return list(dict.fromkeys(_RULE.findall(chain)))
-
-
-def _stop(item: Refused) -> str:
-    """Return the first rule that refused a script."""
-    return next(iter(item.rejecting), UNREADABLE)
 
 
 def _turns_taken(repair: Repair) -> tuple[str, int]:

@@ -54,11 +54,7 @@ def is_run_file(name: str) -> bool:
 
 
 def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
-    """Refuse a folder in which a file of a run is a FIFO or a device, or a link unless links are followed.
-
-    Raises:
-        RunFolderError: There is one.
-    """
+    """Raise RunFolderError if a file of a run is a FIFO or a device, or a link unless links are followed."""
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if is_run_file(entry.name) and (kind := irregular(entry, follow=follow)):
             raise RunFolderError(
@@ -89,7 +85,7 @@ class RunFolder:
     def __init__(self, path: Path, config: RunConfig) -> None:
         self.path = path
         self.config = config
-        self.config_file = path / "config.json"
+        self.config_file = path / CONFIG
         self.journal_file = path / JOURNAL
         self.trajectories_file = path / "trajectories.jsonl"
         self.rejected_file = path / "rejected.jsonl"
@@ -104,7 +100,7 @@ class RunFolder:
         """
         path = Path(path)
         refuse_irregular_files(path, follow=True)
-        return RunFolder(path, RunConfig.load(path / "config.json"))
+        return RunFolder(path, RunConfig.load(path / CONFIG))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -131,20 +127,13 @@ class RunFolder:
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
         """Yield the accepted trajectories in the order of the personas.
 
-        A line that is no trajectory is left out if `on_spoilt` returns.
-
-        Raises:
-            RunFolderError: A line is no trajectory, or counted lines are missing.
+        Raises RunFolderError: counted lines are missing, or one is no trajectory; left out if `on_spoilt` returns.
         """
         counted = self.counted()
         return _read(self.trajectories_file, Trajectory, counted and counted.trajectories_end, on_spoilt)
 
     def refused(self) -> Iterator[Refused]:
-        """Yield the refused scripts and drafts in the order of the personas.
-
-        Raises:
-            RunFolderError: A line was not written by a run, or counted lines are missing.
-        """
+        """Yield the refused scripts and drafts in the order of the personas; raises as `trajectories` does."""
         counted = self.counted()
         return _read(self.rejected_file, Refused, counted and counted.rejected_end, _raise)
 
@@ -162,11 +151,7 @@ class RunFolder:
             return journal.committed if journal else None
 
     def totals(self) -> RunStats:
-        """Return the sums over the episodes in the files, in constant time; without a journal, count the lines.
-
-        Raises:
-            RunFolderError: There is no journal, and a line was not written by a run.
-        """
+        """Return the sums over the episodes in the files, in constant time; without a journal, count the lines."""
         with self._journal() as journal:
             if journal is not None:
                 return RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
@@ -200,9 +185,7 @@ class RunFolder:
 
 
 def _carried(journal: JournalReader) -> list[SpentRow]:
-    """Return sums of completions that are in no journal here: those of merged runs, and of workers of an earlier
-    version whose journals were kept elsewhere.
-    """
+    """Sums of completions in no journal here: those of merged runs, and of workers whose journals were elsewhere."""
     try:
         elsewhere = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
         missing = (one["spent"] for one in elsewhere if not (journal.path.parent / Path(one["path"]).name).exists())
@@ -218,11 +201,6 @@ def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
         known = sums.get((row.role, row.model))
         sums[row.role, row.model] = row if known is None else known + row
     return list(sums.values())
-
-
-def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """Yield the trajectories of a file. Raises RunFolderError: a line is no trajectory."""
-    return _read(path, Trajectory, None, _raise)
 
 
 def _read(
@@ -248,8 +226,7 @@ ScriptSource: TypeAlias = str | PathLike[str] | Iterable[Persona]
 def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *, column: str | None = None) -> Personas:
     """Open personas, or scripts with their personas in the order of the trajectories.
 
-    Raises:
-        InputError: Both are given, a column without rows of personas, or the source cannot be read.
+    Raises InputError: both are given, a column without rows of personas, or the source cannot be read.
     """
     if column is not None and (personas is None or isinstance(personas, Persona)):
         raise InputError(f"column is {column!r}, and no rows of personas are given that could have it")
@@ -259,7 +236,10 @@ def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *,
         raise InputError("personas and scripts are both given; scripts come with the personas they were written for")
     if not isinstance(scripts, str | PathLike):
         return open_personas(scripts)
-    found = open_personas(_scripted(stored_trajectories(scripts)))
+    found = open_personas(
+        ScriptedPersona(text=one.persona.text, script=one.script)
+        for one in one_of_each_script(stored_trajectories(scripts))
+    )
     found.description = f"the scripts of {str(Path(scripts))!r}"
     return found
 
@@ -269,7 +249,7 @@ def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
     path = Path(source)
     if not path.exists():
         raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
-    return RunFolder.open(path).trajectories() if path.is_dir() else read_trajectories(path)
+    return RunFolder.open(path).trajectories() if path.is_dir() else _read(path, Trajectory, None, _raise)
 
 
 def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
@@ -281,31 +261,16 @@ def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajector
             yield one
 
 
-def _scripted(trajectories: Iterable[Trajectory]) -> Iterator[ScriptedPersona]:
-    for one in one_of_each_script(trajectories):
-        yield ScriptedPersona(text=one.persona.text, script=one.script)
-
-
 def holds_run(path: Path) -> bool:
-    """Return True if a run was begun in this folder, also if its configuration is damaged; False for other programs'
-    configurations.
-    """
+    """Return True if a run was begun in this folder, also if its configuration is damaged."""
     file = path / CONFIG
-    if not file.is_file():
-        return False
-    try:
-        return is_of_run(orjson.loads(file.read_bytes()))
-    except (OSError, orjson.JSONDecodeError):
-        return True
+    with suppress(OSError, orjson.JSONDecodeError):
+        return file.is_file() and is_of_run(orjson.loads(file.read_bytes()))
+    return True
 
 
 def free_run_folder(parent: str | Path = "runs") -> Path:
-    """Return the next free folder `parent/NNN`, without making it.
-
-    Raises:
-        RunFolderError: No folder can be there.
-        StorageError: `parent` cannot be read.
-    """
+    """Return the next free folder `parent/NNN`, without making it; raises as `usable` does."""
     parent = Path(parent)
     taken: list[int] = []
     with usable("make a folder in", parent), suppress(FileNotFoundError):
@@ -314,12 +279,7 @@ def free_run_folder(parent: str | Path = "runs") -> Path:
 
 
 def next_run_folder(parent: str | Path = "runs") -> Path:
-    """Make and return the next free folder `parent/NNN`; concurrent callers get different ones.
-
-    Raises:
-        RunFolderError: No folder can be there.
-        StorageError: It cannot be written.
-    """
+    """Make and return the next free folder `parent/NNN`; concurrent callers get different ones."""
     parent = Path(parent)
     with usable("make a folder in", parent):
         parent.mkdir(parents=True, exist_ok=True)

@@ -38,12 +38,12 @@ class LineWriter:
         """
         if not lines:
             return
-        if self._failure is not None:
-            # Part of a line may be there, and the rest of it in the buffer: what came next would not begin where `end`
-            # says.
-            raise cannot("write", self.path, self._failure) from self._failure
         data = b"".join(line + b"\n" for line in lines)
         try:
+            if self._failure is not None:
+                # Part of a line may be there, and the rest of it in the buffer: what came next would not begin where
+                # `end` says.
+                raise self._failure
             self._file.write(data)
             self._file.flush()
         except OSError as error:
@@ -80,39 +80,21 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes up to the last that is not zero; 0 if the file is missing.
-
-    A power cut may leave zeros in the place of the last lines.
-    """
-    size = path.stat().st_size if path.exists() else 0
-    if not size:
-        return 0
-    with path.open("rb") as file:
-        while size:
-            start = max(0, size - _BLOCK)
-            file.seek(start)
-            if block := file.read(size - start).rstrip(b"\0"):
-                return start + len(block)
-            size = start
+    """Return the bytes up to the last that is not zero: a power cut may leave zeros in the place of the last lines."""
+    for start, block in _backwards(path):
+        if kept := block.rstrip(b"\0"):
+            return start + len(kept)
     return 0
 
 
 def ends_line(path: Path, end: int) -> bool:
     """Return True if a line ends before byte `end`, as at the beginning of a file."""
-    if end == 0:
-        return True
-    with path.open("rb") as file:
-        file.seek(end - 1)
-        return file.read(1) == b"\n"
+    return end == 0 or _behind_newline(path, end) == end
 
 
 def last_line_end(path: Path) -> int:
     """Return where the last complete line of a file ends, in bytes."""
-    size = size_of(path)
-    if not size:
-        return 0
-    with path.open("rb") as file:
-        return _behind_newline(file, size)
+    return _behind_newline(path)
 
 
 def last_line(path: Path) -> bytes | None:
@@ -120,22 +102,28 @@ def last_line(path: Path) -> bytes | None:
     end = last_line_end(path)
     if not end:
         return None
+    start = _behind_newline(path, end - 1)
     with path.open("rb") as file:
-        start = _behind_newline(file, end - 1)
         file.seek(start)
         return file.read(end - 1 - start)
 
 
-def _behind_newline(file: BinaryIO, end: int) -> int:
+def _behind_newline(path: Path, end: int | None = None) -> int:
     """Return the byte behind the last newline before `end`; 0 if there is none."""
-    while end:
-        start = max(0, end - _BLOCK)
-        file.seek(start)
-        newline = file.read(end - start).rfind(b"\n")
-        if newline >= 0:
+    for start, block in _backwards(path, end):
+        if (newline := block.rfind(b"\n")) >= 0:
             return start + newline + 1
-        end = start
     return 0
+
+
+def _backwards(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield the blocks of a file before `end` from the last to the first, each with its place; none if it is missing."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        start = file.seek(0, 2) if end is None else end
+        while start:
+            before, start = start, max(0, start - _BLOCK)
+            file.seek(start)
+            yield start, file.read(before - start)
 
 
 def cut(path: Path, *, end: int) -> int:

@@ -185,34 +185,31 @@ def _rewritten(finished: Finished, kept: Sequence[Trajectory], *, name: str, rea
 
 def _paid_for(writer: RunWriter) -> list[SpentRow]:
     """Return the cost of the selected episodes, which is known per episode and not per role."""
-    total = writer.committed
+    usage, cost = writer.committed.usage, writer.committed.cost_usd
     return [
         SpentRow(
             role="all_roles",
             model="of the selected episodes",
-            requests=total.usage.requests,
-            input_tokens=total.usage.input_tokens,
-            cached_tokens=total.usage.cached_tokens,
+            **usage.model_dump(),
             cache_write_tokens=0,
-            output_tokens=total.usage.output_tokens,
-            cost_usd=total.cost_usd or 0.0,
-            unpriced=total.usage.requests if total.cost_usd is None else 0,
+            cost_usd=cost or 0.0,
+            unpriced=usage.requests if cost is None else 0,
         )
     ]
 
 
 def _config(folders: Sequence[RunFolder], *, rules: str | None) -> RunConfig:
     """Return the first run's configuration with the models and personas of all; events named `merged` hold the others."""
-    first, *others = (folder.config for folder in folders)
-    for folder, config in zip(folders[1:], others, strict=True):
+    first = folders[0].config
+    for folder in folders:
         for name in _ALIKE:
-            one, other = getattr(first, name), getattr(config, name)
+            one, other = getattr(first, name), getattr(folder.config, name)
             if one != other:
                 raise RunFolderError(
                     f"{str(folder.path)!r} has another setting {name!r} than {str(folders[0].path)!r}: {other}, there {one}. "
                     f"Put together runs of one play; what other rules accepted goes through `refinesynth filter RUN --rules` first"
                 )
-    configs = [first, *others]
+    configs = [folder.config for folder in folders]
     models = {
         role: _each_once(config.models.get(role) for config in configs) for config in configs for role in config.models
     }
@@ -236,7 +233,7 @@ def _missing(configs: Sequence[RunConfig]) -> tuple[str, ...]:
 def _each_once(values: Iterable[JsonValue | None]) -> list[JsonValue]:
     found: list[JsonValue] = []
     for value in values:
-        found += [
-            one for one in (value if isinstance(value, list) else [value]) if one is not None and one not in found
-        ]
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None and one not in found:
+                found.append(one)
     return found

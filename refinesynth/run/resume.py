@@ -47,10 +47,7 @@ class Claimed(NamedTuple):
 def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Claimed:
     """Continue the run in `path`, or begin one, until `until` is closed.
 
-    Raises:
-        RunFolderError: Another program's files are in the folder, a live process writes it, or settings that change
-            the data differ; the message names each difference.
-        StorageError: The folder cannot be written, or its journal cannot be read.
+    Raises what `RunWriter.claim` raises.
     """
     if holds_run(path) and not fresh:
         # Before the lock's file says that this process has the folder; and again when it has.
@@ -142,63 +139,43 @@ def _repair(folder: RunFolder, journal: Journal) -> int | None:
 
     Returns the first forgotten index, or None. Nothing is cut or forgotten if something else changed a file.
     """
-    counted = journal.committed
+    counted, totals = journal.committed, None
     there = size_of(folder.trajectories_file), size_of(folder.rejected_file)
-    missing = None
     if there[0] < counted.trajectories_end or there[1] < counted.rejected_end:
-        missing = _first_missing(journal, counted.count, *there)
-        counted = _committed_before(journal, missing)
+        counted, totals = _counted_within(journal, *there)
     ends = ((folder.trajectories_file, counted.trajectories_end), (folder.rejected_file, counted.rejected_end))
     for path, end in ends:
         if not ends_line(path, end):
-            raise _changed(path, end)
-    if missing is not None:
-        journal.forget_from(missing, totals=_totals_before(journal, missing).to_json())
+            raise RunFolderError(
+                f"{str(path)!r} has {size_of(path):,} bytes, and a line was expected to end at byte {end:,}; it was changed "
+                f"after the run wrote it. Put the original back, or start over with --fresh (in Python fresh=True), which "
+                f"keeps the old folder"
+            )
+    if totals is not None:
+        journal.forget_from(counted.count, totals=totals.to_json())
     for path, end in ends:
         cut(path, end=end)
     cut(folder.events_file, end=last_line_end(folder.events_file))
-    return missing
+    return None if totals is None else counted.count
 
 
-def _first_missing(journal: Journal, count: int, trajectories: int, rejected: int) -> int:
-    """Return the first episode whose lines end beyond these bytes, by bisection: ends never fall."""
-    low, high = 0, count - 1
-    while low < high:
-        middle = (low + high) // 2
-        ends = _committed_before(journal, middle + 1)
-        if ends.trajectories_end > trajectories or ends.rejected_end > rejected:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _committed_before(journal: Journal, index: int) -> Committed:
-    entry = journal.entry(index - 1) if index else None
-    return Committed(index, entry.trajectories_end or 0, entry.rejected_end or 0) if entry else Committed(0, 0, 0)
-
-
-def _totals_before(journal: Journal, index: int) -> RunStats:
-    totals = RunStats()
+def _counted_within(journal: Journal, trajectories: int, rejected: int) -> tuple[Committed, RunStats]:
+    """Return the first episodes whose lines end within these bytes, and the sums over them."""
+    counted, totals = Committed(0, 0, 0), RunStats()
     for entry in journal.entries():
-        if entry.index >= index:
+        ends = entry.trajectories_end or 0, entry.rejected_end or 0
+        if entry.is_held or ends[0] > trajectories or ends[1] > rejected:
             break
+        counted = Committed(entry.index + 1, *ends)
         totals.add(EpisodeLine.from_json(entry.line))
-    return totals
-
-
-def _changed(path: Path, end: int) -> RunFolderError:
-    return RunFolderError(
-        f"{str(path)!r} has {size_of(path):,} bytes, and a line was expected to end at byte {end:,}; it was changed after the "
-        f"run wrote it. Put the original back, or start over with --fresh (in Python fresh=True), which keeps the old folder"
-    )
+    return counted, totals
 
 
 class EarlierEpisodes:
     """Committed and waiting episodes of earlier processes, compared while the personas are read again."""
 
     def __init__(self, folder: RunFolder, *, committed: int, fingerprints: Iterator[str]) -> None:
-        """Take a folder, with the fingerprints of the personas of its `committed` episodes."""
+        """`fingerprints` are of the personas of the `committed` episodes."""
         self._folder = folder
         self._committed = committed
         self._fingerprints = fingerprints
@@ -210,7 +187,6 @@ class EarlierEpisodes:
 
         Raises:
             RunFolderError: At that index, the run was begun with another persona.
-            StorageError: The journal cannot be read.
         """
         if index < self._committed:
             before = next(self._fingerprints)
@@ -226,11 +202,7 @@ class EarlierEpisodes:
         return True
 
     def check_all_read(self, count: int) -> None:
-        """Refuse a source with fewer personas than the run was begun with.
-
-        Raises:
-            RunFolderError: There are only `count`.
-        """
+        """Raise RunFolderError if there are only `count` personas, fewer than the run was begun with."""
         if count < self._committed or self.waiting:
             raise RunFolderError(
                 f"{self._folder} was begun with more than the {count:,} personas that are given now; "
@@ -252,10 +224,10 @@ class EpisodeMemory:
         had_ended: bool = False,
         on_kept: Callable[[Sequence[Paid]], None] | None = None,
     ) -> None:
-        """Take the memory of the episode with this id; `begun` is True if an earlier process may have begun it.
+        """Completions go to `journal` and then to `on_kept`.
 
-        Completions go to `journal` and then to `on_kept`; earlier ones are read from it and from `elsewhere`. `known`
-        and `had_ended` were read by another process.
+        Earlier ones are read from it and from `elsewhere` if an earlier process may have `begun` the episode; `known` and
+        `had_ended` were read by another process.
         """
         self._journal = journal
         self._episode = episode
@@ -294,17 +266,9 @@ class EpisodeMemory:
         return tuple(self._recorded)
 
 
+_TOLD = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
+"""Parts of a completion in its event; `episode`, `role` and `step` find its text in the journal."""
+
+
 def _facts(paid: Paid) -> dict[str, Any]:
-    """Return the completion as an event without its text, which `episode`, `role` and `step` find in the journal."""
-    return {
-        "event": "completion",
-        "episode": paid.episode,
-        "attempt": paid.attempt,
-        "role": paid.role,
-        "step": paid.step,
-        "model": paid.model,
-        "input_tokens": paid.input_tokens,
-        "cached_tokens": paid.cached_tokens,
-        "output_tokens": paid.output_tokens,
-        "cost_usd": paid.cost_usd,
-    }
+    return {"event": "completion", **{name: getattr(paid, name) for name in _TOLD}}

@@ -46,7 +46,7 @@ class Spending:
             fruitless=totals.fruitless,
             estimated=sum((spent_of(row) for row in rows if ESTIMATED in row.model), Cost()),
             unneeded=total - totals.spent,
-            cost_usd=None if any(row.unpriced for row in rows) else sum((row.cost_usd for row in rows), 0.0),
+            cost_usd=None if total.cost_usd is None else sum((row.cost_usd for row in rows), 0.0),
         )
 
     def cost_per_accepted(self, accepted: int) -> float | None:
@@ -58,32 +58,18 @@ class Spending:
         return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.unneeded
 
     def as_json(self) -> dict[str, Any]:
-        def one(spent: Cost) -> dict[str, Any]:
-            return {**spent.usage.model_dump(), "cost_usd": spent.cost_usd}
-
-        def each(spent: Mapping[str, Cost]) -> dict[str, Any]:
+        def one(spent: Cost | Mapping[str, Cost]) -> dict[str, Any]:
+            if isinstance(spent, Cost):
+                return {**spent.usage.model_dump(), "cost_usd": spent.cost_usd}
             return {name: one(part) for name, part in spent.items()}
 
-        return {
-            "total": one(self.total),
-            "by_role": each(self.by_role),
-            "by_model": each(self.by_model),
-            "kept": one(self.kept),
-            "wasted_by_rule": each(self.wasted),
-            "fruitless": one(self.fruitless),
-            "unneeded": one(self.unneeded),
-            "estimated": one(self.estimated),
-        }
+        names = ("total", "by_role", "by_model", "kept", "wasted", "fruitless", "unneeded", "estimated")
+        return {"wasted_by_rule" if name == "wasted" else name: one(getattr(self, name)) for name in names}
 
 
 def spent_of(row: SpentRow) -> Cost:
     """Return one of the journal's sums as a cost."""
-    usage = Usage(
-        requests=row.requests,
-        input_tokens=row.input_tokens,
-        cached_tokens=row.cached_tokens,
-        output_tokens=row.output_tokens,
-    )
+    usage = Usage.model_validate({name: getattr(row, name) for name in Usage.model_fields})
     return Cost(usage=usage, cost_usd=None if row.unpriced else row.cost_usd)
 
 

@@ -26,7 +26,6 @@ class RunStats(Kept):
 
     episodes: int = 0
     accepted: int = 0
-    """Trajectories."""
     fruitful: int = Field(default_factory=lambda fields: fields["accepted"])
     """Episodes that gave a trajectory; absent in sums from before there could be several."""
     lost: int = 0

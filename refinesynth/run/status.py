@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any, Literal, TypeAlias, cast
 
 import orjson
-from pydantic import JsonValue
 
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
 from refinesynth.files.output_folder import Holder, holder_of
@@ -75,22 +74,19 @@ class Variety:
 
     @classmethod
     def of(cls, folder: RunFolder, stats: RunStats) -> "Variety":
-        """Read the episodes' lines in the journal; trajectories are read only without a journal.
-
-        Raises:
-            StorageError: The journal cannot be read.
-        """
-        figures = stats.figures
+        """Read the episodes' lines in the journal; trajectories are read only without a journal."""
+        figures, mistakes = stats.figures, folder.config.mistakes
         scripts: set[str] = set()
         actions: set[str] = set()
         for one in _each(folder) if figures.trajectories else ():
             scripts.update(one[0])
             actions.update(one[1])
+        clean = mistakes.get("clean") if mistakes.get("policy") == "spread" else None
         return cls(
             figures=figures,
             environments=len(scripts),
             action_names=len(actions),
-            clean_asked=_clean_asked(folder.config.mistakes),
+            clean_asked=clean if isinstance(clean, int | float) else None,
             near_duplicates=stats.by_rule[NEAR_DUPLICATE],
             contaminated=stats.by_rule[CONTAMINATED],
             stages=stages(figures, folder.config.script_rules),
@@ -108,9 +104,7 @@ class RunStatus:
     holder: Holder | None
     """Process that worked on it last, dead or alive."""
     n: int
-    """Accepted trajectories asked for."""
     accepted: int
-    """Trajectories in trajectories.jsonl."""
     kept: int
     """Trajectories of `waiting` episodes."""
     waiting: int
@@ -121,9 +115,7 @@ class RunStatus:
     contaminated: int
     """Kept trajectories that share words with an evaluation set."""
     outstanding: tuple[Outstanding, ...]
-    """Episodes that were begun and have not ended."""
     spent: tuple[SpentRow, ...]
-    """Usage and cost per role and model."""
     spending: Spending
     elapsed: float | None
     """Seconds of the last process's work, so far or in all; None if unknown."""
@@ -132,12 +124,7 @@ class RunStatus:
 
     @classmethod
     def of(cls, folder: RunFolder) -> "RunStatus":
-        """Read the status of a run.
-
-        Raises:
-            RunFolderError: There is no journal, and a line was not written by a run.
-            StorageError: The journal cannot be read.
-        """
+        """Read the status of a run; raises as `RunFolder.totals` does."""
         in_files, waiting, spent = folder.totals(), folder.waiting_lines(), folder.spent()
         accepted, totals = in_files.accepted, in_files.with_lines(waiting)
         event = _last_event(folder)
@@ -212,11 +199,6 @@ def _elapsed(event: Mapping[str, Any], holder: Holder | None, *, running: bool) 
         return max(0.0, (until - holder.since).total_seconds())
     except (KeyError, ValueError, TypeError):
         return None
-
-
-def _clean_asked(mistakes: Mapping[str, JsonValue]) -> float | None:
-    share = mistakes.get("clean")
-    return float(share) if mistakes.get("policy") == "spread" and isinstance(share, int | float) else None
 
 
 def stages(figures: Figures, script_rules: str) -> tuple[RuleStage, ...]:

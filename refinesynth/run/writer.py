@@ -15,7 +15,7 @@ from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import Finished
 from refinesynth.run.folder import CARRIED, RunFolder, worker_journals
 from refinesynth.run.lines import LineWriter
-from refinesynth.run.logs import logged, open_events
+from refinesynth.run.logs import EventLog, logged
 from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory
 from refinesynth.run.stats import RunStats
 from refinesynth.text.jsontext import write_json
@@ -48,9 +48,9 @@ class RunWriter(RunFolder):
         self.waiting = set(journal.held())
         """Indices of finished episodes that are in no file yet."""
         events = until.enter_context(closing(LineWriter(self.events_file)))
-        self.milestones = open_events(events)
+        self.milestones = EventLog(events)
         """Logger for the begin and end of a process, at any level; `RunStatus` reads them."""
-        self.log = open_events(events, level=log_level)
+        self.log = EventLog(events, log_level)
         until.enter_context(logged(self.log, log_level))
         self._until = until.pop_all()
 
@@ -85,9 +85,7 @@ class RunWriter(RunFolder):
         return run
 
     def memory(self, episode: str, index: int, *, again: bool = False) -> EpisodeMemory:
-        """Return the memory of an episode, by its id and the persona's position; with `again`, this process has begun
-        it before.
-        """
+        """Memory of an episode, by its id and the persona's position; with `again`, this process has begun it."""
         return EpisodeMemory(self._records, episode, begun=again or index < self._begun, elsewhere=self._elsewhere)
 
     async def keep(self, paid: Sequence[Paid]) -> None:
@@ -116,8 +114,7 @@ class RunWriter(RunFolder):
     def open_batches(self, record: "BatchRecord | None") -> None:
         """Read the batches that were sent, and keep new ones; None for a run that sends none.
 
-        Raises:
-            RunFolderError: The run has sent batches, whose answers would be paid for again.
+        Raises RunFolderError: the run has sent batches, whose answers would be paid for again.
         """
         if record is not None:
             record.open(self._records)
@@ -134,9 +131,6 @@ class RunWriter(RunFolder):
         """Write finished episodes, the next in the order of the personas, and commit them.
 
         Files, `committed` and `waiting` change before the first await, so calls may overlap; they complete in order.
-
-        Raises:
-            ValueError: It is not the next episode.
         """
         written: list[Entry] = []
         try:
@@ -151,7 +145,7 @@ class RunWriter(RunFolder):
         await self._records.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
 
     async def keep_waiting(self, finished: Finished) -> None:
-        """Commit an episode to the journal until it is appended. Raises ValueError: it has finished before."""
+        """Commit an episode to the journal until it is appended."""
         if finished.index < self.committed.episodes or finished.index in self.waiting:
             raise ValueError(f"episode {finished.index} has finished twice")
         await self._records.enter([finished.waiting()])

@@ -16,7 +16,6 @@ class Shard(BaseModel, frozen=True, extra="forbid"):
     """
 
     index: int = Field(ge=0)
-    """From 0."""
     of: int = Field(ge=1, le=1_000_000)
     """Number of shards."""
 
@@ -55,4 +54,3 @@ class Shard(BaseModel, frozen=True, extra="forbid"):
 
 
 WHOLE = Shard(index=0, of=1)
-"""A whole run."""

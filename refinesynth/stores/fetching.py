@@ -14,8 +14,8 @@ from refinesynth.files.regular import open_to_append
 from refinesynth.journal import JournalReader
 from refinesynth.journal.commits import Restore, restoring
 from refinesynth.journal.reader import TOTALS
-from refinesynth.run import EpisodeLine, RunConfig, RunStats
-from refinesynth.run.folder import CONFIG, JOURNAL
+from refinesynth.run import EpisodeLine, RunConfig, RunFolder, RunStats
+from refinesynth.run.folder import CONFIG, JOURNAL, usable
 from refinesynth.run.lines import cannot, cut
 from refinesynth.stores.segment import FILES, Ends, Part, Segment
 from refinesynth.stores.store import Listed, RunStore, first_line, place_of
@@ -62,11 +62,8 @@ def folder_in(place: Path) -> Path:
 
 
 def make(place: Path) -> None:
-    """Make a place if there is none. Raises StorageError: it cannot be made."""
-    try:
+    with usable("make the folder", place):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot("make the folder", place, error) from error
 
 
 async def fetch(url: str) -> Path:
@@ -98,10 +95,8 @@ async def fetch(url: str) -> Path:
 async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence[Listed]) -> Stored:
     """Add segments to the run folder of a place; return its new state, which is to be saved.
 
-    Repeatable after an interruption: adding existing content changes nothing.
-
-    Raises:
-        StorageError: The segments do not continue the folder, or hold what no run has written.
+    Repeatable after an interruption: adding existing content changes nothing. Raises StorageError: the segments do not
+    continue the folder, or hold what no run has written.
     """
     if not listed:
         return stored
@@ -117,7 +112,9 @@ async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence
                     f"segment {segment.number} in {store.url!r} holds what no run has written: {first_line(error)}"
                 ) from error
             ends, ended = segment.ends, segment.ended
-        restore((), (), {TOTALS: _totals(path)})
+        if config is not None:
+            totals = RunStats().with_lines(RunFolder(path, config).episodes())
+            restore((), (), {TOTALS: totals.to_json()})
     if config is not None:
         config.save(path / CONFIG)
     with JournalReader.read(path / JOURNAL) as journal:
@@ -156,13 +153,3 @@ def _check(part: Part, before: Ends) -> None:
         or any(getattr(before, name) + len(getattr(part, name)) != getattr(after, name) for name in FILES)
     ):
         raise ValueError("it does not go on where the one before it ends")
-
-
-def _totals(path: Path) -> bytes:
-    totals = RunStats()
-    with JournalReader.read(path / JOURNAL) as journal:
-        for entry in journal.entries():
-            if entry.is_held:
-                break
-            totals.add(EpisodeLine.from_json(entry.line))
-    return totals.to_json()

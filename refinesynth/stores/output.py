@@ -14,6 +14,7 @@ from typing import NamedTuple
 import anyio
 from anyio.to_thread import run_sync
 
+from refinesynth.client.background import background_tasks
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.files.output_folder import FolderLock, Holder, move_aside
 from refinesynth.files.urls import is_url
@@ -32,6 +33,13 @@ BEHIND = 600.0
 _AGAIN = 2.0
 """Seconds between tries at the end."""
 
+LEASE = 3 * EVERY
+"""Seconds without a new segment after which a process that did not say that it ended is taken for dead."""
+AT_THE_END = 60.0
+"""Seconds that a finished run waits for a failing store."""
+_AFTER_A_FAILURE, _AFTER_CTRL_C = 10.0, 1.0
+_LOOK_EVERY = 5.0
+
 _LOG = logging.getLogger("refinesynth.stores")
 
 
@@ -40,8 +48,10 @@ class TakenOver(RunFolderError):
 
 
 class Uploads:
-    """Uploads of one process. Nothing in the store is changed; what cannot go up stays in the folder and is tried
-    again.
+    """Uploads of one process; what cannot go up stays in the folder and is tried again.
+
+    Every method raises `TakenOver` if another process continues the run, and `StorageError` if the store or the folder
+    cannot be used.
     """
 
     def __init__(self, store: RunStore, place: Path, stored: Stored) -> None:
@@ -58,12 +68,7 @@ class Uploads:
         return time.monotonic() - self._all_up < BEHIND
 
     async def seal(self, *, ended: bool = False) -> None:
-        """Upload what is new, or an empty segment; with `ended`, this process adds no more.
-
-        Raises:
-            TakenOver: Another process has added the next one.
-            StorageError: The store or the folder cannot be used; what is up by then is known to be.
-        """
+        """Upload what is new, or an empty segment; with `ended`, this process adds no more."""
         began = time.monotonic()
         more = True
         while more:
@@ -73,11 +78,7 @@ class Uploads:
         self._all_up = began
 
     async def keep_up(self, wake: Callable[[], None]) -> None:
-        """Seal regularly until cancelled; call `wake` when there is room again.
-
-        Raises:
-            TakenOver: Another process continues the run.
-        """
+        """Seal regularly until cancelled, also while the store is down; call `wake` when there is room again."""
         while True:
             await anyio.sleep(EVERY)
             had_room = self.has_room()
@@ -95,12 +96,7 @@ class Uploads:
                 wake()
 
     async def finish(self, *, within: float) -> None:
-        """Upload all that is new, trying again for so many seconds.
-
-        Raises:
-            TakenOver: Another process continues the run.
-            StorageError: It is not all there.
-        """
+        """Upload all that is new, trying again for so many seconds."""
         until = time.monotonic() + within
         while True:
             try:
@@ -115,12 +111,10 @@ class Uploads:
     def left(self) -> str:
         """Return a sentence about what is in the folder alone."""
         part = next_part(self._path, self.stored.ends)
-        what = f"{len(part.entries):,} episodes and {len(part.paid):,} completions" + (
-            ", or more," if part.full else ""
-        )
+        more = ", or more," if part.full else ""
         return (
-            f"{what} are not in {self._store.url!r} yet: they are in {str(self._path)!r}, and the same command on this "
-            f"machine adds them"
+            f"{len(part.entries):,} episodes and {len(part.paid):,} completions{more} are not in {self._store.url!r} yet: they "
+            f"are in {str(self._path)!r}, and the same command on this machine adds them"
         )
 
     async def _add(self, part: Part, *, ended: bool) -> bool:
@@ -133,9 +127,7 @@ class Uploads:
             if there.writer != self.stored.writer:
                 raise TakenOver(
                     f"another process goes on with the run at {self._store.url!r}: {there.holder}. This one has stopped, and has "
-                    f"lost nothing. {self.left()}".replace(
-                        "the same command on this machine adds them", "no longer part of it"
-                    )
+                    f"lost nothing: what is not in the store, and no longer part of the run, is in {str(self._path)!r}"
                 ) from error
             self._know(number, there, ended=there.ended)
             return False
@@ -165,14 +157,6 @@ def warn(text: str) -> None:
     _LOG.warning("%s", text, extra={"facts": {"event": "store"}})
 
 
-LEASE = 3 * EVERY
-"""Seconds without a new segment after which a process that did not say that it ended is taken for dead."""
-AT_THE_END = 60.0
-"""Seconds that a finished run waits for a failing store."""
-_AFTER_A_FAILURE, _AFTER_CTRL_C = 10.0, 1.0
-_LOOK_EVERY = 5.0
-
-
 class Output(NamedTuple):
     """Output of a run."""
 
@@ -186,8 +170,7 @@ class Output(NamedTuple):
 
 @asynccontextmanager
 async def opened_output(output: Path | str | None, *, fresh: bool = False) -> AsyncGenerator[Output, None]:
-    """Yield the folder to write a run to. For a URL it holds what the store has, and at the end the store has all of
-    it.
+    """Yield the folder to write a run to; a URL's holds what the store has, and at the end the store has all of it.
 
     Raises:
         InputError: It is no URL of a store, `fresh` is given with one, or another process writes the run.
@@ -217,67 +200,53 @@ async def _nothing(_wake: Callable[[], None]) -> None: ...
 
 @asynccontextmanager
 async def _uploading(uploads: Uploads, path: Path) -> AsyncGenerator[Output, None]:
-    failure: Exception | None = None
+    stopped: list[Exception] = []
     begun = False
     try:
-        async with anyio.create_task_group() as tasks:
-
-            async def keep_up(wake: Callable[[], None]) -> None:
-                nonlocal failure
-                try:
-                    await uploads.keep_up(wake)
-                except Exception as error:  # noqa: BLE001 - likewise
-                    failure = error
-                    tasks.cancel_scope.cancel()
-
-            async def begin(wake: Callable[[], None]) -> None:
-                nonlocal begun
-                # Before anything is paid for: that this may be written, and that it is ours from now on.
-                await uploads.seal()
-                begun = True
-                tasks.start_soon(keep_up, wake)
-
-            try:
-                yield Output(path, begin, uploads.has_room)
-            except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
-                failure = failure or error
-            tasks.cancel_scope.cancel()
-        if failure is None:
-            await uploads.finish(within=AT_THE_END)
-    except anyio.get_cancelled_exc_class():
-        if begun:
-            await _finish_soon(uploads)
-        raise
-    if failure is not None:
-        if begun and not isinstance(failure, TakenOver):
-            await _note(uploads, failure)
-        raise failure
-
-
-async def _finish_soon(uploads: Uploads) -> None:
-    with anyio.move_on_after(_AFTER_CTRL_C, shield=True):
         try:
-            await uploads.finish(within=0)
+            async with background_tasks() as tasks:
+
+                async def keep_up(wake: Callable[[], None]) -> None:
+                    try:
+                        await uploads.keep_up(wake)
+                    except Exception as error:  # noqa: BLE001 - raised below
+                        stopped.append(error)
+                        tasks.cancel_scope.cancel()
+
+                async def begin(wake: Callable[[], None]) -> None:
+                    nonlocal begun
+                    # Before anything is paid for: that this may be written, and that it is ours from now on.
+                    await uploads.seal()
+                    begun = True
+                    tasks.start_soon(keep_up, wake)
+
+                yield Output(path, begin, uploads.has_room)
+            if stopped:
+                raise stopped[0]  # noqa: TRY301 - with a last try to upload
+        except Exception as error:
+            if begun and not isinstance(error, TakenOver) and (left := await _last_try(uploads, _AFTER_A_FAILURE)):
+                error.add_note(left)
+            raise
+        await uploads.finish(within=AT_THE_END)
+    except anyio.get_cancelled_exc_class():
+        if begun and (left := await _last_try(uploads, _AFTER_CTRL_C, shield=True)):
+            warn(left)
+        raise
+
+
+async def _last_try(uploads: Uploads, within: float, *, shield: bool = False) -> str | None:
+    """Upload all that is new in so many seconds; return what is missing then."""
+    with anyio.move_on_after(within, shield=shield):
+        try:
+            await uploads.finish(within=within)
         except (RunFolderError, StorageError) as error:
-            warn(str(error))
-        return
-    warn(uploads.left())
-
-
-async def _note(uploads: Uploads, failure: Exception) -> None:
-    try:
-        await uploads.finish(within=_AFTER_A_FAILURE)
-    except (RunFolderError, StorageError) as error:
-        failure.add_note(str(error))
+            return str(error)
+        return None
+    return uploads.left()
 
 
 async def _up_to_date(store: RunStore, place: Path) -> Stored:
-    """Bring the work folder up to date with the store; what it alone has is kept.
-
-    Raises:
-        RunFolderError: Another process writes the run.
-        StorageError: The store cannot be read.
-    """
+    """Bring the work folder up to date with the store; what it alone has is kept."""
     stored = Stored.load(place, store.url)
     listed = await store.after(max(0, stored.number - 1))
     if stored.number and (not listed or listed[0].number != stored.number):
@@ -314,7 +283,7 @@ def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
 
 async def _wait_for(store: RunStore, last: Listed, *, ours: str | None) -> None:
     """Wait until the process that wrote the last segment is known to be dead or alive."""
-    segment: Segment = await store.read(last.number)
+    segment = await store.read(last.number)
     if segment.ended or segment.writer == ours:
         return
     left = min(LEASE, LEASE - (datetime.now(UTC) - last.written).total_seconds())

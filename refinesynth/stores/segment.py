@@ -41,7 +41,6 @@ class Ends(BaseModel, frozen=True, extra="forbid"):
     paid: dict[str, _Count] = {}
     """Name of a journal, in the folder of the segment, to its last row."""
     entries: _Count = 0
-    """Finished episodes."""
     trajectories: _Count = 0
     """Bytes of trajectories.jsonl; the others likewise."""
     rejected: _Count = 0
@@ -59,19 +58,11 @@ class Part:
     rejected: bytes = b""
     events: bytes = b""
     size: int = field(default=0, compare=False)
-    """Approximate bytes."""
     full: bool = field(default=False, compare=False)
 
     def __add__(self, later: "Part") -> "Part":
-        return replace(
-            later,
-            paid=self.paid + later.paid,
-            entries=self.entries + later.entries,
-            trajectories=self.trajectories + later.trajectories,
-            rejected=self.rejected + later.rejected,
-            events=self.events + later.events,
-            size=self.size + later.size,
-        )
+        summed = ("paid", "entries", *FILES, "size")
+        return replace(later, **{name: getattr(self, name) + getattr(later, name) for name in summed})
 
 
 class Segment(BaseModel, frozen=True, extra="forbid"):
@@ -86,10 +77,8 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
     ended: bool = False
     """True if that process had ended its work with it."""
     config: dict[str, JsonValue]
-    """config.json at that time."""
     notes: dict[str, str | None]
     paid: list[list[Any]]
-    """Rows of the journal, see `Part.paid`."""
     entries: list[list[Any]]
     trajectories: str
     rejected: str
@@ -145,16 +134,12 @@ _ENOUGH = 8 * 1024 * 1024
 """Bytes from which a segment is full; one more row or episode may go in."""
 _ROWS = 200
 _EPISODES = 64
-"""Episodes per read."""
 
 
 def next_part(path: Path, ends: Ends) -> Part:
     """Return what the run in `path` has beyond `ends`, up to a few megabytes; a `full` part has more behind it.
 
     No finished episode comes in an earlier part than a completion of it.
-
-    Raises:
-        StorageError: The folder cannot be read.
     """
     whole = Part(ends=ends)
     with closing(_pieces(path, ends)) as pieces:

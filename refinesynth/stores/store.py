@@ -26,11 +26,10 @@ _Given = TypeVarTuple("_Given")
 _Got = TypeVar("_Got")
 
 _AT_ONCE = 16
-"""Segments that are read ahead."""
 
 
 class Listed(NamedTuple):
-    """A segment in the store."""
+    """Segment in the store."""
 
     number: int
     written: datetime
@@ -47,11 +46,7 @@ class RunStore:
     """
 
     def __init__(self, url: str) -> None:
-        """Open the run at this URL; obstore takes keys and endpoints from the environment.
-
-        Raises:
-            ConfigurationError: It is no URL of a store, or obstore is not installed.
-        """
+        """Raises ConfigurationError: it is no URL of a store, or obstore is not installed."""
         require("obstore", "stores")
         from obstore.exceptions import BaseError
         from obstore.store import from_url
@@ -110,30 +105,26 @@ class RunStore:
 
     async def read_all(self, numbers: Iterable[int]) -> AsyncGenerator[Segment, None]:
         """Yield segments in this order, some read ahead. Raises StorageError: one is too large, or no segment."""
+        found: dict[int, Segment | StorageError] = {}
+
+        async def read(number: int) -> None:
+            try:
+                found[number] = await self.read(number)
+            except StorageError as error:
+                found[number] = error
+
         left = iter(numbers)
         while some := tuple(islice(left, _AT_ONCE)):
-            found: dict[int, Segment | Exception] = {}
-
-            async def read(number: int, found: dict[int, Segment | Exception] = found) -> None:
-                try:
-                    found[number] = await self.read(number)
-                except StorageError as error:
-                    found[number] = error
-
             async with anyio.create_task_group() as tasks:
                 for number in some:
                     tasks.start_soon(read, number)
             for number in some:
-                if isinstance(segment := found[number], Exception):
+                if isinstance(segment := found.pop(number), StorageError):
                     raise segment
                 yield segment
 
     async def add(self, number: int, data: bytes) -> None:
-        """Write a segment, given as its bytes.
-
-        Raises:
-            AlreadyThere: It exists, from another process or from an earlier try that came through unanswered.
-        """
+        """Write a segment. Raises AlreadyThere: another process, or an earlier try that was not answered, wrote it."""
         import obstore
 
         with self._told("write"):
@@ -149,7 +140,9 @@ class RunStore:
         except AlreadyExistsError as error:
             raise AlreadyThere(f"cannot {do} {self.url!r}: {first_line(error)}") from error
         except (BaseError, OSError) as error:
-            raise StorageError(f"cannot {do} {self.url!r}: {_advice(self.url, error)}{first_line(error)}") from error
+            keys = _KEYS.get(self.url.partition("://")[0])
+            check = f". If the bucket is there, check {keys} in the environment" if keys else ""
+            raise StorageError(f"cannot {do} {self.url!r}: {first_line(error)}{check}") from error
 
 
 async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *given: *_Given) -> _Got:
@@ -158,33 +151,10 @@ async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *given: *_Given) 
 
 
 _KEYS = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "s3": "AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-_ADVICE = (
-    # Without keys, obstore asks the machine's cloud for some.
-    (
-        r"169\.254\.169\.254|metadata\.google|token request|latest/api/token",
-        "there are no credentials in the environment; set {keys}",
-    ),
-    (
-        r"status code: 40[13]|InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|AuthenticationFailed",
-        "the store refuses these credentials, or they lack the permission; check {keys}",
-    ),
-    (r"configured region|AuthorizationHeaderMalformed|PermanentRedirect", "the region is wrong; set AWS_REGION"),
-    (
-        r"NoSuchBucket|ContainerNotFound|list request: .*status code: 404",
-        "there is no such bucket; create it, or correct the URL",
-    ),
-)
-"""Text of an error to the reason and advice; the first that fits."""
-
-
-def _advice(url: str, error: BaseException) -> str:
-    keys = _KEYS.get(url.partition("://")[0], "the keys of this store")
-    found = (says for words, says in _ADVICE if re.search(words, str(error), re.DOTALL))
-    return "".join(f"{says.format(keys=keys)}. " for says in islice(found, 1))
 
 
 def first_line(error: BaseException) -> str:

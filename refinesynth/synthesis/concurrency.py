@@ -53,7 +53,6 @@ class EpisodeLimit:
     elsewhere: Callable[[], int] = int
     """Returns the requests that servers take at once from workers of the run."""
     ahead: int = 1
-    """Episodes that are handed over per episode in flight."""
 
     @property
     def look_again(self) -> float:

@@ -25,11 +25,7 @@ _ARG = " " * 4
 
 
 def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
-    """Return the settings in a file, by name. `RunSettings.of` checks their values.
-
-    Raises:
-        InputError: The file cannot be read, or has an unknown setting.
-    """
+    """Return the settings in a file, by name. Raises InputError: it cannot be read, or has an unknown setting."""
     from refinesynth.files.settings_file import read_settings
 
     found = with_present_names(read_settings(Path(path)))
@@ -67,11 +63,7 @@ def merged(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
-    """Return arguments by the name of their parameter.
-
-    Raises:
-        TypeError: One has no parameter; the message names the nearest.
-    """
+    """Return arguments by the name of their parameter. Raises TypeError: one has none; the nearest is named."""
     kwargs = with_present_names(kwargs)
     try:
         return signature.bind(*args, **kwargs).arguments

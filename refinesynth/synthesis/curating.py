@@ -1,6 +1,6 @@
 """Curation of accepted trajectories: near-duplicate scripts, and overlaps with evaluation sets."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from refinesynth.cost import Cost
@@ -37,11 +37,10 @@ class Curator:
     @classmethod
     def of(cls, curation: Curation) -> "Curator":
         """Make it from settings; reads the evaluation sets. Raises InputError: one of them cannot be read."""
+        near, sets = curation.near_duplicates, curation.contamination
         return cls(
-            novelty=None if curation.near_duplicates is None else Novelty(curation.near_duplicates),
-            contamination=Contamination(curation.contamination, words=curation.words)
-            if curation.contamination
-            else None,
+            novelty=None if near is None else Novelty(near),
+            contamination=Contamination(sets, words=curation.words) if sets else None,
             refuse_contaminated=curation.contaminated == "refuse",
         )
 
@@ -59,11 +58,21 @@ class Curator:
             return outcome
         said = contaminated | copied
         kept = tuple(found for found in clean if found.id not in copied)
-        shares = _spent_on_kept(outcome).divided(len(outcome.trajectories))
+        wasted = sum((Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused), Cost())
+        useful = Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - wasted
         refused = tuple(
-            _refused(outcome, trajectory, said[trajectory.id], spent)
-            for trajectory, spent in zip(outcome.trajectories, shares, strict=True)
-            if trajectory.id in said
+            Refused(
+                episode=outcome.id,
+                persona=found.persona,
+                stage="draft",
+                attempt=found.provenance.attempts,
+                draft=found.draft(),
+                violations=(said[found.id],),
+                usage=spent.usage,
+                cost_usd=spent.cost_usd,
+            )
+            for found, spent in zip(outcome.trajectories, useful.divided(len(outcome.trajectories)), strict=True)
+            if found.id in said
         )
         return outcome.model_copy(
             update={
@@ -87,44 +96,24 @@ class Curator:
         """Return the violation of each trajectory, by id, whose script is a copy."""
         if self.novelty is None:
             return {}
-        seen: list[tuple[Script, NearDuplicate | None]] = []
+        answers: dict[str, NearDuplicate | None] = {}
         copied: dict[str, Violation] = {}
         for trajectory in trajectories:
-            known = next((answer for answer in seen if answer[0] == trajectory.script), None)
-            if known is None:
-                known = trajectory.script, self.novelty.admits(trajectory.script, trajectory.id)
-                seen.append(known)
-            if known[1] is not None:
-                copied[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _says_copy(known[1]))
+            script = trajectory.script
+            if script.digest not in answers:
+                answers[script.digest] = self.novelty.admits(script, trajectory.id)
+            if (near := answers[script.digest]) is not None:
+                copied[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _says_copy(near))
         return copied
 
 
-def _scripts(trajectories: Iterable[Trajectory]) -> "Iterable[tuple[str, Script]]":
+def _scripts(trajectories: Iterable[Trajectory]) -> Iterator[tuple[str, Script]]:
     """Yield each script of committed trajectories once, by its first trajectory; those of one script are consecutive."""
     before: Script | None = None
     for trajectory in trajectories:
         if trajectory.script != before:
             before = trajectory.script
             yield trajectory.id, before
-
-
-def _spent_on_kept(outcome: EpisodeOutcome) -> Cost:
-    """Return the cost of an episode without its waste."""
-    wasted = (Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused)
-    return Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - sum(wasted, Cost())
-
-
-def _refused(outcome: EpisodeOutcome, trajectory: Trajectory, violation: Violation, spent: Cost) -> Refused:
-    return Refused(
-        episode=outcome.id,
-        persona=trajectory.persona,
-        stage="draft",
-        attempt=trajectory.provenance.attempts,
-        draft=trajectory.draft(),
-        violations=(violation,),
-        usage=spent.usage,
-        cost_usd=spent.cost_usd,
-    )
 
 
 def _violation(rule: str, code: str, message: str) -> Violation:

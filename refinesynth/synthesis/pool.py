@@ -1,6 +1,6 @@
-"""The engine of a run: workers play episodes, a feeder starts personas, outcomes are committed in the order of the personas.
+"""The engine of a run: a feeder starts episodes, outcomes are committed in the order of the personas.
 
-An episode is a function; the pool knows no roles or models. The files do not depend on the number of workers or on who
+An episode is a function; the pool knows no roles or models. The files do not depend on how many are in flight or on which
 finishes first: commits and curation follow the order of the personas, up to the episode that reaches `n` or stops early.
 """
 
@@ -9,11 +9,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVarTuple
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.abc import TaskGroup
 
 from refinesynth.errors import BudgetSpent, RunStopped, StorageError
 from refinesynth.outcome import EpisodeOutcome
@@ -29,13 +28,11 @@ PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
 Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
 """Curates an outcome with a trajectory, in the order of the commits: it may move trajectories to the refused drafts."""
 
-_Stream = TypeVar("_Stream")
+_Given = TypeVarTuple("_Given")
 _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
 _AT_ONCE = 64
 """Most episodes of one commit, before other tasks have their turn."""
-
-
 _UNJUDGED = 4
 """Multiple of the limit after which lost episodes count too: a deadline may be too short for all of them."""
 
@@ -66,16 +63,20 @@ def window(concurrency: int, *, ahead: int = 1) -> int:
     return max(_AHEAD_AT_LEAST, max(_AHEAD_PER_WORKER // ahead, 2) * concurrency)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunParts:
-    """Open parts of a run, from which a `Pool` plays."""
+@dataclass(eq=False, kw_only=True)
+class Pool:
+    """Plays episodes until `n` are accepted and committed, the personas run out, or it stops early. Run it once.
+
+    A finished episode is in the journal before its task ends, also under cancellation: it is committed to the
+    files in its turn and waits in the journal until then. Memory holds only the numbers of the waiting ones. Waiting
+    episodes are not curated yet. An episode that cannot be paid (`BudgetSpent`) is put back, and the others continue.
+    """
 
     personas: Personas
     folder: RunWriter
     """The run folder. Its configuration holds `n`, `early_stop` and how many trajectories an episode may give."""
     play: PlayEpisode
     limit: EpisodeLimit
-    """Limit of the episodes in flight."""
     queued: Callable[[], int] = int
     """Returns the number of episodes that were started and wait for a worker process."""
     may_start: Callable[[int], bool] = lambda _in_flight: True
@@ -88,19 +89,8 @@ class RunParts:
     on_progress: Callable[[Progress], None] | None = None
     surroundings: Callable[[], Surroundings] | None = None
 
-
-class Pool:
-    """Plays episodes until `n` are accepted and committed, the personas run out, or it stops early. Run it once.
-
-    A finished episode is in the journal before its worker continues, also under cancellation: it is committed to the
-    files in its turn and waits in the journal until then. Memory holds only the numbers of the waiting ones. Waiting
-    episodes are not curated yet. An episode that cannot be paid (`BudgetSpent`) is put back, and the others continue.
-    """
-
-    def __init__(self, parts: RunParts) -> None:
-        self.parts = parts
-        self._folder = parts.folder
-        config = parts.folder.config
+    def __post_init__(self) -> None:
+        config = self.folder.config
         self._n = config.n
         self._per_episode = config.branches * config.episodes_per_script
         self._bound: Bound | None = None
@@ -116,12 +106,12 @@ class Pool:
         """True if the run ended because the budget pays for nothing more."""
 
         self._began = time.monotonic()
-        self._earlier = self._folder.earlier()
-        self._finished = self._folder.committed.with_lines(self._earlier.waiting.values())
+        self._earlier = self.folder.earlier()
+        self._finished = self.folder.committed.with_lines(self._earlier.waiting.values())
         """Sums over all finished episodes, committed or not."""
         self._started = self._finished_before = self._finished.episodes
         self._accepted_before = self._finished.accepted
-        self._written = self._folder.committed.accepted
+        self._written = self.folder.committed.accepted
         """Accepted trajectories that are committed; `folder.committed` also counts commits in progress."""
         self._undelivered = deque[Finished]()
         """Appended episodes whose commit is not known to be complete; stays empty without `on_accepted`."""
@@ -129,18 +119,17 @@ class Pool:
     @property
     def reached(self) -> bool:
         """True if `n` accepted trajectories are appended."""
-        return self._folder.committed.accepted >= self._n
+        return self.folder.committed.accepted >= self._n
 
     @property
     def stopped_early(self) -> StopReason | None:
         """Reason for an early stop, or None; depends only on committed episodes."""
-        stats = self._folder.committed
+        stats = self.folder.committed
         return "nothing_accepted" if self._ends_with(stats.episodes, stats.lost, stats.accepted) else None
 
     @property
     def progress(self) -> Progress:
-        """The counts at this moment."""
-        done, queued = self._finished, min(self.parts.queued(), self._in_flight)
+        done, queued = self._finished, min(self.queued(), self._in_flight)
         return Progress(
             n=self._n,
             accepted=self._written,
@@ -152,7 +141,7 @@ class Pool:
             scripts_refused=done.scripts_refused,
             drafts_refused=done.drafts_refused,
             by_rule={rule: count for rule, count in done.by_rule.items() if count},
-            bad_personas=self.parts.personas.bad,
+            bad_personas=self.personas.bad,
             usage=done.usage,
             cost_usd=done.cost_usd,
             elapsed=time.monotonic() - self._began,
@@ -161,7 +150,7 @@ class Pool:
             commonest_reason=done.commonest_reason,
             last_reason=done.last_reason,
             bound=self._bound,
-            surroundings=self.parts.surroundings,
+            surroundings=self.surroundings,
         )
 
     def wake(self) -> None:
@@ -171,11 +160,8 @@ class Pool:
     async def run(self) -> None:
         """Play until there is nothing more to do; log nothing if there is nothing to do at the start.
 
-        Raises:
-            RunStopped: No episode can go on. The message says where the partial run is.
-            RefinesynthError: The personas cannot be read, are not those of the resumed run, or the folder cannot be
-                written.
-            Exception: Any that `on_progress` raised.
+        Raises RunStopped: no episode can go on (the message says where the partial run is); and what the personas, the
+        folder and `on_progress` raise.
         """
         if self.reached:
             return
@@ -193,26 +179,23 @@ class Pool:
             raise
         early = self.stopped_early
         if early is not None:
-            self._log_early_stop(early)
+            seen = self.folder.committed
+            self.folder.log.warning(
+                "stopped_early",
+                why=early,
+                early_stop=self.folder.config.early_stop,
+                episodes=seen.episodes,
+                lost=seen.lost,
+                accepted=seen.accepted,
+                rule=next((rule for rule, _ in seen.by_rule.most_common(1)), None),
+                reason=None if seen.commonest_reason is None else seen.commonest_reason[0],
+                last_reason=seen.last_reason,
+            )
         self._end(early or ("budget_spent" if self.out_of_money else "personas_ran_out"))
-
-    def _log_early_stop(self, early: StopReason) -> None:
-        seen, most = self._folder.committed, self._folder.committed.by_rule.most_common(1)
-        self._folder.log.warning(
-            "stopped_early",
-            why=early,
-            early_stop=self._folder.config.early_stop,
-            episodes=seen.episodes,
-            lost=seen.lost,
-            accepted=seen.accepted,
-            rule=most[0][0] if most else None,
-            reason=None if seen.commonest_reason is None else seen.commonest_reason[0],
-            last_reason=seen.last_reason,
-        )
 
     def _end(self, why: str) -> None:
         progress = self.progress
-        self._folder.milestones.info(
+        self.folder.milestones.info(
             "run_ended",
             why="reached" if self.reached else why,
             accepted=progress.accepted,
@@ -223,14 +206,9 @@ class Pool:
         )
 
     async def _play_all(self) -> None:
-        send, receive = anyio.create_memory_object_stream[tuple[int, Persona]]()
-        with send, receive, self._scope:
+        with self._scope:
             async with anyio.create_task_group() as group:
-
-                def more_work() -> None:
-                    group.start_soon(self._guarded, self._work, receive)
-
-                group.start_soon(self._guarded, partial(self._feed, more_work), send)
+                await self._guarded(self._feed, group)
         if self._doubtful and self._failure is None and not self._over:
             if self._finished.episodes > len(self._doubtful):
                 await self._finish_doubtful()
@@ -244,10 +222,10 @@ class Pool:
             self._failure.add_note(self._whereabouts())
             raise self._failure
 
-    async def _guarded(self, task: Callable[[_Stream], Awaitable[None]], stream: _Stream) -> None:
+    async def _guarded(self, task: Callable[[*_Given], Awaitable[None]], *given: *_Given) -> None:
         """Run a task of the group; the first that fails ends all, and is raised as itself and not in a group."""
         try:
-            await task(stream)
+            await task(*given)
         except Exception as error:  # noqa: BLE001
             self._failure = self._failure or error
             self._scope.cancel()
@@ -258,27 +236,23 @@ class Pool:
     def _in_flight(self) -> int:
         return self._started - self._finished.episodes
 
-    async def _feed(self, more_work: Callable[[], None], send: MemoryObjectSendStream[tuple[int, Persona]]) -> None:
-        """Start personas as they are needed, and workers as more are in flight; reads at most one persona ahead."""
-        count = workers = 0
-        with send:
-            async for index, persona in self.parts.personas:
-                count = index + 1
-                if not self._earlier.has(index, persona):
-                    while self._held_back(index):
-                        if not self._in_flight and not self.parts.may_start(0):
-                            self.out_of_money = True
-                            return
-                        self._changed = anyio.Event()
-                        with anyio.move_on_after(self.parts.limit.look_again):
-                            await self._changed.wait()
-                    self._started += 1
-                    self.report()
-                    if self._in_flight > workers:
-                        workers += 1
-                        more_work()
-                    await send.send((index, persona))
-            self._earlier.check_all_read(count)
+    async def _feed(self, group: TaskGroup) -> None:
+        """Start personas as they are needed; reads at most one persona ahead."""
+        count = 0
+        async for index, persona in self.personas:
+            count = index + 1
+            if not self._earlier.has(index, persona):
+                while self._held_back(index):
+                    if not self._in_flight and not self.may_start(0):
+                        self.out_of_money = True
+                        return
+                    self._changed = anyio.Event()
+                    with anyio.move_on_after(self.limit.look_again):
+                        await self._changed.wait()
+                self._started += 1
+                self.report()
+                group.start_soon(self._guarded, self._play, index, persona)
+        self._earlier.check_all_read(count)
         self.ran_out_after, self._bound = count, None
 
     def _held_back(self, index: int) -> bool:
@@ -288,16 +262,16 @@ class Pool:
         return self._bound is not None
 
     def _bound_of(self, index: int) -> Bound | None:
-        in_flight, room = self._in_flight, self.parts.limit.episodes()
+        in_flight, room = self._in_flight, self.limit.episodes()
         if in_flight >= self._wanted():
             return Bound.MISSING
         if in_flight >= room:
-            return self.parts.limit.bound(in_flight)
-        if index >= self._folder.committed.episodes + window(room, ahead=self.parts.limit.ahead):
+            return self.limit.bound(in_flight)
+        if index >= self.folder.committed.episodes + window(room, ahead=self.limit.ahead):
             return Bound.EARLIER
-        if not self.parts.may_start(in_flight):
+        if not self.may_start(in_flight):
             return Bound.BUDGET
-        return None if self.parts.has_room() else Bound.READER
+        return None if self.has_room() else Bound.READER
 
     def _wanted(self) -> int:
         """Episodes that should be in flight: enough for the missing trajectories at the yield so far, and some spare.
@@ -315,46 +289,44 @@ class Pool:
 
     # Ending them.
 
-    async def _work(self, receive: MemoryObjectReceiveStream[tuple[int, Persona]]) -> None:
-        with receive.clone() as personas:
-            async for index, persona in personas:
-                try:
-                    finished = await self.parts.play(index, persona)
-                except BudgetSpent:
-                    self._started -= 1
-                    self.report()
-                    self.wake()
-                    continue
-                if finished.doubtful:
-                    self._finished.add(finished.line)
-                    self._doubtful.append(finished)
-                    self.report()
-                    self.wake()
-                    continue
-                # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
-                with anyio.CancelScope(shield=True):
-                    await self._finish(finished)
-                    await self._finish_doubtful()
+    async def _play(self, index: int, persona: Persona) -> None:
+        try:
+            finished = await self.play(index, persona)
+        except BudgetSpent:
+            self._started -= 1
+            self.report()
+            self.wake()
+            return
+        if finished.doubtful:
+            self._finished.add(finished.line)
+            self._doubtful.append(finished)
+            self.report()
+            self.wake()
+            return
+        # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
+        with anyio.CancelScope(shield=True):
+            await self._finish(finished)
+            await self._finish_doubtful()
 
     async def _finish_doubtful(self) -> None:
         while self._doubtful:
             await self._finish(self._doubtful.pop())
 
     async def _finish(self, finished: Finished) -> None:
-        if finished.index == self._folder.committed.episodes and not self._over:
+        if finished.index == self.folder.committed.episodes and not self._over:
             finished = self._curated(finished)
             await self._commit([finished])
         else:
-            await self._folder.keep_waiting(finished)
+            await self.folder.keep_waiting(finished)
         if not finished.doubtful:
             self._finished.add(finished.line)
         self.report()
-        committed = self._folder.committed.episodes
+        committed = self.folder.committed.episodes
         await self._commit_waiting()
-        self._folder.log.info(
+        self.folder.log.info(
             "episode_finished", **finished.line.model_dump(mode="json", exclude={"persona", "violations", "wasted"})
         )
-        if committed != self._folder.committed.episodes:
+        if committed != self.folder.committed.episodes:
             self.report()
         self.wake()
         if self._over:
@@ -365,7 +337,7 @@ class Pool:
         return self.reached or self.stopped_early is not None
 
     def _ends_with(self, episodes: int, lost: int, accepted: int) -> bool:
-        return stops_early(self._folder.config.early_stop, episodes=episodes, lost=lost, accepted=accepted)
+        return stops_early(self.folder.config.early_stop, episodes=episodes, lost=lost, accepted=accepted)
 
     async def _commit_waiting(self) -> None:
         """Commit every waiting episode that is in its turn, until `n` are accepted or the run stops early."""
@@ -374,12 +346,12 @@ class Pool:
 
     def _due(self) -> list[Finished]:
         due: list[Finished] = []
-        committed = self._folder.committed
+        committed = self.folder.committed
         index, lost, accepted = committed.episodes, committed.lost, committed.accepted
         while (
             accepted < self._n
             and len(due) < _AT_ONCE
-            and index in self._folder.waiting
+            and index in self.folder.waiting
             and not self._ends_with(index, lost, accepted)
         ):
             due.append(self._out_of_waiting(index))
@@ -387,8 +359,7 @@ class Pool:
         return due
 
     def _out_of_waiting(self, index: int) -> Finished:
-        """The waiting episode that is committed next, curated."""
-        before = self._folder.read_waiting(index)
+        before = self.folder.read_waiting(index)
         after = self._curated(before)
         if after is not before:
             self._finished.correct(before.line, after.line)
@@ -398,11 +369,11 @@ class Pool:
 
     def _curated(self, finished: Finished) -> Finished:
         """Curate an episode; call it once, when the episode is certain to be committed next."""
-        if self.parts.curate is None:
+        if self.curate is None:
             return finished
-        after = finished.curated(self.parts.curate)
+        after = finished.curated(self.curate)
         if after is not finished:
-            self._folder.log.info(
+            self.folder.log.info(
                 "episode_curated",
                 index=after.index,
                 id=after.id,
@@ -412,23 +383,22 @@ class Pool:
         return after
 
     async def _commit(self, episodes: list[Finished]) -> None:
-        if self.parts.on_accepted is not None:
+        if self.on_accepted is not None:
             self._undelivered.extend(episodes)
-        await self._folder.append(*episodes)
+        await self.folder.append(*episodes)
         self._written += sum(finished.line.trajectories for finished in episodes)
         # Commits complete in their order, but the tasks that wait for them may resume in any.
         while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
             for trajectory in self._undelivered.popleft().trajectories:
-                if self.parts.on_accepted is not None:
-                    self.parts.on_accepted(Trajectory.from_json(trajectory))
+                if self.on_accepted is not None:
+                    self.on_accepted(Trajectory.from_json(trajectory))
 
     def report(self) -> None:
-        """Show the progress."""
-        if self.parts.on_progress is not None:
-            self.parts.on_progress(self.progress)
+        if self.on_progress is not None:
+            self.on_progress(self.progress)
 
     def _whereabouts(self) -> str:
         return (
             f"The run stopped with {self._finished.episodes - len(self._doubtful):,} episodes finished and {self._written:,} of {self._n:,} "
-            f"trajectories accepted; they are in {str(self._folder.path)!r}."
+            f"trajectories accepted; they are in {str(self.folder.path)!r}."
         )

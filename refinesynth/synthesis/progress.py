@@ -45,7 +45,6 @@ class Surroundings:
     paid: Cost
     """In all: episodes in flight, interrupted ones and earlier processes included."""
     budget: Budget | None = None
-    """None without a limit."""
     retries: int = 0
     """Retries of this process."""
     troubles: tuple[str, ...] = ()
@@ -57,17 +56,14 @@ class Progress:
     """One moment of a run. On a resumed run the counts include what was there already; `elapsed` does not."""
 
     n: int
-    """Accepted trajectories asked for."""
     accepted: int
     """Trajectories in trajectories.jsonl: in a fresh run at most `n`, plus the rest of the episode that reaches `n`."""
     kept: int
     """Trajectories of finished episodes that wait for an earlier episode, or are beyond `n`."""
     started: int
-    """Personas that were started."""
     finished: int
     """Episodes that ended, accepted or not."""
     in_flight: int
-    """Episodes in play: `started - finished`."""
     failed: int
     """Episodes that ended without a trajectory."""
     scripts_refused: int
@@ -125,7 +121,6 @@ class BackendsState:
     room: int = 0
     """Requests that their servers take at once, as far as known."""
     in_flight: int = 0
-    """Episodes in play."""
 
 
 @dataclass(frozen=True)
@@ -137,17 +132,14 @@ class StatusProbe:
     models: "Callable[[], Mapping[Any, Any]]"
     """Returns role to model; not called before the first request."""
     elsewhere: Callable[[], BackendsState] = BackendsState
-    """Returns the state of the backends as the run's workers see it."""
 
     def look(self) -> Surroundings:
-        limited = self.tracker.budget.usd is not None or self.tracker.budget.tokens is not None
-        troubles = troubles_of(self.limiters())
-        elsewhere = self.elsewhere()
+        budget, elsewhere = self.tracker.budget, self.elsewhere()
         return Surroundings(
             paid=self.tracker.spent,
-            budget=self.tracker.budget if limited else None,
+            budget=None if budget.usd is None and budget.tokens is None else budget,
             retries=self.calls.retried + elsewhere.retries,
-            troubles=(*troubles, *elsewhere.troubles),
+            troubles=(*troubles_of(self.limiters()), *elsewhere.troubles),
         )
 
     def limiters(self) -> "Sequence[RateLimiter]":
@@ -190,11 +182,7 @@ def _seconds(seconds: float) -> str:
 
 
 def shown_in_notebook() -> Callable[[Progress], None]:
-    """Return a function that shows each moment as text below a notebook's cell.
-
-    Raises:
-        InputError: This is no notebook.
-    """
+    """Return a function that shows each moment as text below a notebook's cell, or raise InputError outside of one."""
     try:
         shell, display = import_module("IPython"), import_module("IPython.display")
     except ModuleNotFoundError:

@@ -1,10 +1,10 @@
 """A request for a run: its settings, checked before anything is written or paid for, and their record in config.json."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -21,8 +21,6 @@ from refinesynth.settings import Curation, PlaySettings, RunSettings
 from refinesynth.synthesis.progress import Progress, shown_in_notebook
 
 if TYPE_CHECKING:
-    from pydantic_ai.models import Model
-
     from refinesynth.backends import Backend, Completion, Role
     from refinesynth.client.batch.collecting import Batches
     from refinesynth.episode import EpisodeSettings
@@ -50,30 +48,13 @@ class Request:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Make it from the arguments of `synthesize`, by name.
-
-        Raises:
-            InputError: An argument cannot be used.
-            ConfigurationError: Workers are requested, and Ray is not installed.
-        """
+        """Make it from the arguments of `synthesize`, by name. Raises InputError: an argument cannot be used."""
         shown = given.get("progress", False) and given.get("on_progress") is None
         given = {name: value for name, value in given.items() if name != "progress"}
         if shown:
             given["on_progress"] = shown_in_notebook()
         own = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         settings = RunSettings.of({name: value for name, value in given.items() if name not in own})
-        plays.checked(settings.play)
-        if "grounding" in settings.model_fields_set and not plays.find(settings.play).executed:
-            raise InputError(f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone")
-        if settings.repairer == "planner" and not plays.find(settings.play).executed:
-            raise InputError(
-                f"the repairer is 'planner', and play is {settings.play!r}; it plans in play='grounded' alone, elsewhere "
-                "give the role a model"
-            )
-        if settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None:
-            raise InputError(
-                f"max_mistakes is {settings.max_mistakes}, and nobody repairs after them; give a repairer, or stuck='give_up'"
-            )
         _refuse_without_effect(settings, given.get("repairer"))
         settings = settings.model_copy(update={"n": settings.wanted()})
         if settings.on_ray:
@@ -92,36 +73,27 @@ class Request:
 
     def bounded(self, backends: "Mapping[Role, Backend]") -> "frozenset[Role]":
         """Return the roles whose answers have a default bound: all, without those of a run that was begun with none."""
-        before: dict[str, JsonValue] = {}
-        if self.settings.output is not None and not self.fresh:
-            with suppress(RunFolderError):
-                before = RunFolder.open(self.settings.output).config.models
+        before = {} if self._before is None else self._before.config.models
         return frozenset(role for role in backends if not _is_without_bound(before.get(role)))
 
     def batches(self, backends: "Mapping[Role, Backend]") -> "Batches | None":
         """Return the batches for the requests; None if each is sent by itself.
 
-        Raises:
-            ConfigurationError: No request can be sent in batches.
+        Raises ConfigurationError: no request can be sent in batches.
         """
         if not self.settings.batch:
             return None
         from refinesynth.client.batch.collecting import Batches, refuse_unbatched
 
-        asked = self.settings
-        if asked.on_ray or self.call is not None:
+        if self.settings.on_ray or self.call is not None:
             raise ConfigurationError(
                 "batch is for a run in one process that asks its backends itself; leave out workers, cluster and call"
             )
         refuse_unbatched(backends)
         return Batches()
 
-    def refuse_without_player(self, models: "Mapping[Role, Model]") -> None:
-        """Refuse tool calls, lenient reading, a repairer and a bound of mistakes in a play without a player; one without tools plays in text.
-
-        Raises:
-            InputError: There is none.
-        """
+    def refuse_without_player(self, played: Container[object]) -> None:
+        """Raise InputError for tool calls, lenient reading, a repairer or a bound of mistakes if no player plays."""
         asked = self.settings
         wanted = {
             "player_form": asked.player_form == "tools",
@@ -130,20 +102,24 @@ class Request:
             "max_mistakes": asked.max_mistakes,
         }
         for name, value in wanted.items():
-            if value and "player" not in models:
+            if value and "player" not in played:
                 raise InputError(
                     f"{name} is {getattr(asked, name)!r}, and nobody plays turn by turn in the play {asked.play!r}; "
                     "choose play='live' or 'grounded'"
                 )
 
+    @cached_property
+    def _before(self) -> RunFolder | None:
+        """The run that is continued, if any; other problems of its folder are reported when that is opened."""
+        with suppress(RunFolderError):
+            return None if self.settings.output is None or self.fresh else RunFolder.open(self.settings.output)
+        return None
+
     def has_enough(self) -> bool:
-        """Return True if the run has its `n`; other problems of the folder are reported when it is opened."""
-        if self.settings.output is None or self.fresh:
-            return False
-        try:
-            return RunFolder.open(self.settings.output).totals().accepted >= self.settings.n
-        except RunFolderError:
-            return False
+        """Return True if the run has its `n`."""
+        with suppress(RunFolderError):
+            return self._before is not None and self._before.totals().accepted >= self.settings.n
+        return False
 
     def episodes(self) -> "EpisodeSettings":
         """Return the settings of each episode."""
@@ -164,9 +140,7 @@ class Request:
         )
 
     def _replayed_rules(self) -> "tuple[Rule, ...]":
-        """Return the rules of a replayed run: its answers are found by prompts that name these rules' numbers, also if
-        other rules judge now.
-        """
+        """Rules of a replayed run, if others judge now too: its answers are found by prompts with their numbers."""
         from refinesynth import rules
         from refinesynth.backends import resolve_roles
         from refinesynth.backends.replayed import recorded_run, replayed_folder
@@ -190,23 +164,21 @@ class Request:
         """Return the configuration of the run, without values that could be secrets.
 
         The fallback is among the connections: it may be added when it is needed, and each trajectory names the model
-        that answered.
-
-        Raises:
-            InputError: An evaluation set cannot be read.
+        that answered. Raises InputError: an evaluation set cannot be read.
         """
         asked = self.settings
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
-            # A list where the role's models take turns.
             described = [_of_one(one, role, settings) for one in backend.each]
-            (model, *others), (connection, *further) = zip(*described, strict=True)
-            models[str(role)] = [model, *others] if others else model
-            connections[str(role)] = [connection, *further] if further else connection
+            own, others = ([one[at] for one in described] for at in (0, 1))
+            # A list where the role's models take turns.
+            models[str(role)] = own[0] if len(own) == 1 else [*own]
+            connections[str(role)] = others[0] if len(others) == 1 else [*others]
         if fallback is not None:
             connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
         play, budget, curation = plays.find(settings.play), Budget.of(asked.budget), asked.curation
+        prompts = play.digest(settings.prompts)
         played = asked.model_dump(mode="json", include=set(PlaySettings.model_fields))
         return RunConfig.model_validate(
             {
@@ -220,36 +192,53 @@ class Request:
                 "grounding": {**played["grounding"], "mix": stable_repr(asked.grounding.mix)}
                 if play.executed
                 else None,
-                "curation": None if curation is None or curation.idle else _curation(curation),
-                "prompts": settings.prompts.digest_of_repairs(play.digest(settings.prompts))
-                if asked.repairer == "model"
-                else play.digest(settings.prompts),
+                "curation": None if curation is None or curation.idle else _recorded(curation),
+                "prompts": settings.prompts.digest_of_repairs(prompts) if asked.repairer == "model" else prompts,
                 "models": models,
                 "connections": connections,
                 "personas": personas,
-                "versions": _versions(),
+                "versions": {
+                    "refinesynth": __version__,
+                    "python": ".".join(map(str, sys.version_info[:3])),
+                    **{name: version(name) for name in _PACKAGES},
+                },
             }
         )
 
 
 def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
-    """Refuse what does nothing beside the other settings; `repairer` is the argument as it was given.
-
-    Raises:
-        InputError: There is such a setting.
-    """
-    if repairer is not None and repairer != settings.repairer:
-        raise InputError(
-            f"repairer is {repairer!r}, and the backend of that role makes it {settings.repairer!r}; give only one of the two"
-        )
-    if settings.stuck != "repair" and settings.max_mistakes is None:
-        raise InputError(
-            f"stuck is {settings.stuck!r}, and no player counts as stuck without a bound; give max_mistakes, or leave out stuck"
-        )
-    if settings.repair_turns != 1 and settings.repairer is None:
-        raise InputError(
-            f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns"
-        )
+    """Raise InputError for what does nothing beside the other settings; `repairer` is the argument as it was given."""
+    plays.checked(settings.play)
+    executed = plays.find(settings.play).executed
+    refused = (
+        (
+            "grounding" in settings.model_fields_set and not executed,
+            f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone",
+        ),
+        (
+            settings.repairer == "planner" and not executed,
+            f"the repairer is 'planner', and play is {settings.play!r}; it plans in play='grounded' alone, give it a model",
+        ),
+        (
+            settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None,
+            f"max_mistakes is {settings.max_mistakes}, and nobody repairs after them; give a repairer, or stuck='give_up'",
+        ),
+        (
+            repairer not in {None, settings.repairer},
+            f"repairer is {repairer!r}, and the backend of that role makes it {settings.repairer!r}; give only one of the two",
+        ),
+        (
+            settings.stuck != "repair" and settings.max_mistakes is None,
+            f"stuck is {settings.stuck!r}, and no player counts as stuck without a bound; give max_mistakes, or leave out stuck",
+        ),
+        (
+            settings.repair_turns != 1 and settings.repairer is None,
+            f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns",
+        ),
+    )
+    for wrong, problem in refused:
+        if wrong:
+            raise InputError(problem)
 
 
 def _usual(play: "Play", mistakes: "Mistakes") -> "Rule":
@@ -289,7 +278,7 @@ def _of_one(
     return {name: given.pop(name) for name in _OF_THE_MODEL}, given
 
 
-def _curation(curation: Curation) -> dict[str, JsonValue]:
+def _recorded(curation: Curation) -> dict[str, JsonValue]:
     """Return the settings, with a digest of the evaluation sets instead of their paths."""
     from refinesynth.diversity.contamination import digest_of
 
@@ -306,8 +295,3 @@ def _hidden(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
         return [_hidden(item) for item in value]
     return redact(value) if isinstance(value, str) else value
-
-
-def _versions() -> dict[str, str]:
-    ours = {"refinesynth": __version__, "python": ".".join(map(str, sys.version_info[:3]))}
-    return ours | {name: version(name) for name in _PACKAGES}

@@ -79,9 +79,7 @@ class SynthesisResult:
     def open(cls, path: str | Path) -> "SynthesisResult":
         """Open the result of the run in `path`, be it finished, interrupted or in progress.
 
-        Raises:
-            RunFolderError: There is no run at `path`.
-            StorageError: Its journal cannot be read.
+        Raises RunFolderError: there is no run at `path`; StorageError: its journal cannot be read.
         """
         return cls(RunFolder.open(path))
 
@@ -98,10 +96,8 @@ class SynthesisResult:
     def __getitem__(self, at: int | slice) -> Trajectory | list[Trajectory]:
         if isinstance(at, slice):
             places = range(len(self))[at]
-            wanted = set(places)
-            found = {
-                place: one for place, one in enumerate(islice(self, max(places, default=-1) + 1)) if place in wanted
-            }
+            first = enumerate(islice(self, max(places, default=-1) + 1))
+            found = {place: one for place, one in first if place in places}
             return [found[place] for place in places]
         place = at + len(self) if at < 0 else at
         if not 0 <= place < len(self):
@@ -121,12 +117,10 @@ class SynthesisResult:
 
     @property
     def config(self) -> RunConfig:
-        """Settings of the run."""
         return self._folder.config
 
     @property
     def n(self) -> int:
-        """Accepted trajectories asked for."""
         return self.config.n
 
     @property
@@ -177,12 +171,12 @@ class SynthesisResult:
     @property
     def cost_usd(self) -> float | None:
         """US dollars for all of `usage`; None where a price is unknown."""
-        return None if self._totals.cost_usd is None else self.spending.cost_usd
+        return self.spending.cost_usd
 
     @property
     def cost_per_accepted(self) -> float | None:
         """US dollars per trajectory in the files, waste included; None before the first, or if unknown."""
-        return None if self.cost_usd is None or not len(self) else self.cost_usd / len(self)
+        return self.spending.cost_per_accepted(len(self))
 
     @property
     def spent_by_role(self) -> dict[str, Cost]:

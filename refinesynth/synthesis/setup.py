@@ -1,6 +1,5 @@
 """Set-up of a run: models, personas, budget, folder and pool; episodes play in this process or on Ray."""
 
-import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -22,8 +21,9 @@ from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWrite
 from refinesynth.run.folder import open_source
 from refinesynth.run.logs import LEVELS
 from refinesynth.run.spending import spent_of
+from refinesynth.settings import Curation
 from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, fewest_for, most_of
-from refinesynth.synthesis.pool import PlayEpisode, Pool, RunParts, explain_early_stop
+from refinesynth.synthesis.pool import PlayEpisode, Pool, explain_early_stop
 from refinesynth.synthesis.progress import BackendsState, StatusProbe
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
@@ -31,7 +31,6 @@ from refinesynth.trajectory import Persona, Trajectory
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
-    from structlog.typing import FilteringBoundLogger
 
     from refinesynth.backends import Backend, Role
     from refinesynth.client.budget.tracker import BudgetTracker, Price
@@ -52,25 +51,21 @@ class Begun:
 
     @property
     def folder(self) -> RunWriter:
-        """The run folder."""
-        return self.pool.parts.folder
+        return self.pool.folder
 
     def result(self) -> SynthesisResult:
         """Return the result on disk, with the reason if the run ended before its `n`."""
-        folder = RunFolder(self.folder.path, self.folder.config)
-        early = self.pool.stopped_early
-        ended = self._why() if early is None else explain_early_stop(folder.config.early_stop, self.folder.committed)
-        bad = self.pool.parts.personas.bad
-        return SynthesisResult(folder, ended=ended, stopped_early=early, bad_personas=bad)
-
-    def _why(self) -> str | None:
-        if self.pool.out_of_money:
-            accepted = self.folder.committed.accepted
-            return what_it_takes(self.tracker.budget, self.tracker.spent, accepted=accepted, n=self.folder.config.n)
-        count = self.pool.ran_out_after
-        if count is None:
-            return None
-        return f"{self.pool.parts.personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
+        folder, personas, early, ended = self.folder, self.pool.personas, self.pool.stopped_early, None
+        if early is not None:
+            ended = explain_early_stop(folder.config.early_stop, folder.committed)
+        elif self.pool.out_of_money:
+            ended = what_it_takes(
+                self.tracker.budget, self.tracker.spent, accepted=folder.committed.accepted, n=folder.config.n
+            )
+        elif (count := self.pool.ran_out_after) is not None:
+            ended = f"{personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
+        there = RunFolder(folder.path, folder.config)
+        return SynthesisResult(there, ended=ended, stopped_early=early, bad_personas=personas.bad)
 
 
 @asynccontextmanager
@@ -85,9 +80,7 @@ async def begin(
     A run that has its `n` already opens neither personas nor models. A run in an object store is copied to this machine
     first and is stored completely at the end.
 
-    Raises:
-        InputError: A setting cannot be satisfied.
-        StorageError: The folder or the store cannot be written.
+    Raises what `synthesize` raises.
     """
     # Imported here: most runs have no store.
     from refinesynth.stores import opened_output
@@ -106,14 +99,15 @@ async def begin(
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
             await players.look()
-            request.refuse_without_player(players.models)  # before a persona is taken from a stream
+            # Before a persona is taken from a stream; opening the models checks their keys.
+            request.refuse_without_player(players.models)
         personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
         if asked.shard is not None:
             personas.only_every(asked.shard.of, first=asked.shard.index)
         curator = None
         if not has_enough:
             await personas.look()
-            curator = await _curator(request)
+            curator = await _curator(asked.curation)
 
         # 3. The run folder, with what earlier processes have spent and accepted.
         config = request.record(
@@ -127,8 +121,7 @@ async def begin(
             budget, prices, spent=folder.spent(), stats=folder.committed, waiting=folder.waiting_lines()
         )
         if curator is not None:
-            # At any level: the report counts them.
-            curator.report = partial(_report, folder.milestones)
+            curator.report = partial(_report, folder)
             read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
             await anyio.to_thread.run_sync(read)
 
@@ -145,19 +138,17 @@ async def begin(
         probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
         ahead = AHEAD if asked.on_ray else 1
         pool = Pool(
-            RunParts(
-                personas=personas,
-                folder=folder,
-                play=ready.play,
-                limit=EpisodeLimit(most, fewest, probe.limiters, lambda: ready.elsewhere().room, ahead),
-                queued=ready.queued,
-                may_start=tracker.may_start,
-                has_room=lambda: output.has_room() and has_room(),
-                curate=None if curator is None else curator.curate,
-                on_accepted=on_accepted,
-                on_progress=request.on_progress,
-                surroundings=probe.look,
-            )
+            personas=personas,
+            folder=folder,
+            play=ready.play,
+            limit=EpisodeLimit(most, fewest, probe.limiters, lambda: ready.elsewhere().room, ahead),
+            queued=ready.queued,
+            may_start=tracker.may_start,
+            has_room=lambda: output.has_room() and has_room(),
+            curate=None if curator is None else curator.curate,
+            on_accepted=on_accepted,
+            on_progress=request.on_progress,
+            surroundings=probe.look,
         )
 
         # 5. The start; what is stored goes up from now on.
@@ -172,7 +163,6 @@ class Ready(NamedTuple):
 
     play: PlayEpisode
     elsewhere: Callable[[], BackendsState] = BackendsState
-    """State of the backends as workers see it."""
     queued: Callable[[], int] = int
     """Episodes that were handed over and wait for a worker."""
 
@@ -195,7 +185,6 @@ class Players:
         """`asked_backends`, each with the transport of its requests."""
         self.fallback = None if self.asked_fallback is None else routed(self.asked_fallback, in_flight=most)
         self.calls = Calls()
-        """Requests of `models` in flight."""
         self.batches = request.batches(self.asked_backends)
         """Batches of the provider; None if each request is sent by itself."""
         self._lacks = Lacks()
@@ -235,17 +224,17 @@ class Players:
         folder.open_batches(self.batches and self.batches.record)
         folder.open_lacks(self._lacks)
         if asked.on_ray and needed:
-            from refinesynth.synthesis.workers import open_blocks
+            from refinesynth.synthesis.workers import Blocks
 
-            async with open_blocks(
-                self._block_settings(folder),
+            blocks = Blocks(
+                settings=self._block_settings(folder),
                 folder=folder,
                 tracker=tracker,
                 lacks=self._lacks,
                 on_change=on_change,
                 workers=asked.workers,
-                cluster=asked.cluster,
-            ) as blocks:
+            )
+            async with blocks.opened(asked.cluster):
                 yield Ready(blocks.play, blocks.how, blocks.queued)
             return
         try:
@@ -296,8 +285,7 @@ class Players:
 def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
     """Return the prices that the budget needs; with an `injected` completion function, only prices that backends state.
 
-    Raises:
-        ConfigurationError: The budget is in US dollars and the price of a backend is unknown.
+    Raises ConfigurationError: the budget is in US dollars and the price of a backend is unknown.
     """
     if budget is None or budget.usd is None:
         return []
@@ -326,8 +314,7 @@ def tracker_of(
 ) -> "BudgetTracker":
     """Return the tracker of a run that has `spent` this so far; `waiting` are finished episodes outside `stats`.
 
-    Raises:
-        ConfigurationError: The budget is in US dollars and something was spent at an unknown price.
+    Raises ConfigurationError: the budget is in US dollars and something was spent at an unknown price.
     """
     from refinesynth.client.budget.tracker import BudgetTracker
 
@@ -346,39 +333,34 @@ def what_it_takes(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
     """Return a clause with the budget that `n` needs, at the cost of the accepted trajectories so far."""
     if not accepted:
         return f"the budget of {budget} is spent before the first was accepted"
-    missing = n - accepted
     needs: list[str] = []
     if budget.usd is not None and spent.cost_usd is not None:
         each = spent.cost_usd / accepted
-        more = _generous(spent.cost_usd + missing * each)
-        needs.append(f"{each:.2g} USD for each so far, about {max(more, budget.usd):,.6g} USD in all")
+        needs.append(f"{each:.2g} USD for each so far, about {max(_generous(n * each), budget.usd):,.6g} USD in all")
     if budget.tokens is not None:
         each = spent.tokens / accepted
-        more = _generous(spent.tokens + missing * each)
-        needs.append(f"{each:,.0f} tokens for each so far, about {max(more, budget.tokens):,.0f} tokens in all")
-    return f"the budget of {budget} is spent, and the missing {missing:,} need a higher one ({'; '.join(needs)})"
+        more = max(_generous(n * each), budget.tokens)
+        needs.append(f"{each:,.0f} tokens for each so far, about {more:,.0f} tokens in all")
+    return f"the budget of {budget} is spent, and the missing {n - accepted:,} need a higher one ({'; '.join(needs)})"
 
 
 def _generous(amount: float) -> float:
-    """10 % more, rounded up to two digits."""
-    amount *= 1.1
-    unit = 10.0 ** (math.floor(math.log10(amount)) - 1) if amount > 0 else 1.0
-    return math.ceil(amount / unit) * unit
+    """10 % more at least, in two digits."""
+    return float(f"{1.16 * amount:.1e}")
 
 
-async def _curator(request: Request) -> "Curator | None":
-    """Return the curator, if curation is wanted; reads evaluation sets off the event loop."""
-    curation = request.settings.curation
+async def _curator(curation: Curation | None) -> "Curator | None":
     if curation is None or curation.idle:
         return None
     from refinesynth.synthesis.curating import Curator
 
-    return await anyio.to_thread.run_sync(Curator.of, curation)
+    return await anyio.to_thread.run_sync(Curator.of, curation)  # it reads evaluation sets
 
 
-def _report(log: "FilteringBoundLogger", trajectory: str, overlaps: "Sequence[Overlap]") -> None:
+def _report(folder: RunWriter, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
     found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
-    log.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
+    # At any level: the report counts them.
+    folder.milestones.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
 
 
 def _log_start(folder: RunWriter, personas: Personas) -> None:

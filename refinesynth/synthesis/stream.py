@@ -55,7 +55,6 @@ class TrajectoryStream:
         return self._run.result()
 
     async def drive(self, send: MemoryObjectSendStream[Trajectory]) -> None:
-        """Play the run; a failure is kept for the iteration."""
         with send:
             try:
                 await self._run.pool.run()
@@ -89,10 +88,10 @@ async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
     # Unbounded, because a commit cannot wait; `has_room` bounds it.
     send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
 
+    most = most_of(request.settings.concurrency, workers=request.settings.workers)
+
     def has_room() -> bool:
-        return receive.statistics().current_buffer_used < most_of(
-            request.settings.concurrency, workers=request.settings.workers
-        )
+        return receive.statistics().current_buffer_used < most
 
     with send, receive:
         async with begin(request, on_accepted=send.send_nowait, has_room=has_room) as run:

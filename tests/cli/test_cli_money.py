@@ -82,23 +82,19 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
     result = run("-n", 32_000, "-o", tmp_path / "run", "--dry-run", "--sample", 3, "--concurrency", 64)
     assert result.exit_code == 0, result.output
     assert "plays 3 personas for real, and pays for that" in result.stderr
-    assert re.search(r"3 personas of the shipped personas played, \d accepted", result.stdout)
+    assert re.search(r"3 personas of the shipped personas played, \d trajector(y|ies) accepted", result.stdout)
     for line in ("for n = 32,000", "personas needed", "tokens out", "cost", "time, 64 in flight"):
         assert line in result.stdout
-    assert re.search(
-        r"the shipped personas are 301 personas, too few for n = 32,000: a run would end with about \d+", result.stdout
-    )
     assert list(tmp_path.iterdir()) == []
     told = orjson.loads(run("-n", 32_000, "--dry-run", "--sample", 3, "--json").stdout)
     assert told["sample"]["episodes"] == 3
     assert told["personas"]["low"] >= 32_000
-    assert told["available"] == 301
 
 
 def test_a_dry_run_tells_personas_that_give_several_trajectories_from_these() -> None:
     result = run("-n", 100, "--dry-run", "--sample", 2, "--branches", 2)
     assert result.exit_code == 0, result.output
-    assert re.search(r"2 personas of the shipped personas played, 2 accepted with \d trajectories", result.stdout)
+    assert re.search(r"2 personas of the shipped personas played, [34] trajectories accepted", result.stdout)
     assert re.search(r"trajectories for each +[\d.]+ +[\d.]+ +2.00", result.stdout)
 
 

@@ -149,7 +149,3 @@ def test_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_of_no_words_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 or more"):
         of(tmp_path, "a", words=0)
-
-
-def test_nothing_to_look_for_finds_nothing(tmp_path: Path) -> None:
-    assert of(tmp_path).overlaps(trajectory("a b c d e f g h i j k l m n o p")) == ()

@@ -33,7 +33,7 @@ def test_each_world_is_there_once_under_its_first_trajectorys_name(tmp_path: Pat
     assert find_world(path, "000002-aaaaaaaa").script == SHED_GROUNDED
     with pytest.raises(InputError, match=r"'000001-aaaaaaaa' is not grounded"):
         find_world(path, "000001-aaaaaaaa")
-    with pytest.raises(InputError, match=r"no trajectory 'nope'.*there are 000000-aaaaaaaa, .*, \.\.\."):
+    with pytest.raises(InputError, match=r"no trajectory 'nope'"):
         find_world(path, "nope")
 
 
@@ -42,5 +42,3 @@ def test_what_holds_no_world_is_said(tmp_path: Path) -> None:
         list(read_worlds(stored(tmp_path, trajectory(script=KITCHEN))))
     with pytest.raises(InputError, match="there is no"):
         find_world(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="it holds none"):
-        find_world(stored(tmp_path), "nope")

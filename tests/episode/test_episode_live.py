@@ -11,8 +11,7 @@ from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, settings_f
 from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
-from refinesynth.episode import EpisodeOutcome, Turns, play_episode
-from refinesynth.episode.conversation import before_the_mistake
+from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
@@ -139,14 +138,6 @@ async def test_what_fails_otherwise_or_without_a_mistake_before_it_goes_back_no_
     )
 
 
-@pytest.mark.parametrize(("turns", "least", "kept"), [
-    ((*OPEN, *WRONG, *TAKE, *EARLY), 0, 6), ((*OPEN, *WRONG, *TAKE), 0, 2), ((*OPEN, *TAKE), 0, 2),
-    ((*OPEN, *WRONG), 4, 4), ((), 0, 0),
-])  # fmt: skip
-def test_before_the_mistake(turns: Turns, least: int, kept: int) -> None:
-    assert before_the_mistake(turns, least) == turns[:kept]
-
-
 async def test_an_action_let_through_is_the_dungeon_masters_fault() -> None:
     stage = live(*OPEN, player("take moon"), dm("You hold the moon."), *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
@@ -182,15 +173,6 @@ async def test_task_succeed_beside_a_flag_ends_no_play_and_is_cut_back() -> None
     assert (violation.rule, violation.code, violation.turn) == ("SucceedsOnce", "success_too_early", 3)
     assert stage.master.asked[2].blocks["violations"] == [violation.message], "who said it is told"
     assert stage.player.asked[2].chat == stage.player.asked[1].chat
-
-
-async def test_attempts_are_bounded_and_the_reason_is_the_last_violation() -> None:
-    alarm = (player("take key"), dm("No.", "parameter"))
-    outcome = await live(*alarm).play(attempts=Attempts(drafts=2))
-    assert not outcome.accepted
-    assert [refused.attempt for refused in outcome.refused] == [1, 2]
-    assert outcome.reason is not None
-    assert outcome.reason.startswith("no draft was accepted in 2 attempts; the last: NoFalseAlarm: ")
 
 
 LOOKS = tuple(turn for number in range(9) for turn in (player("open box"), dm(f"Still open, {number}.")))
@@ -276,15 +258,6 @@ async def test_an_answer_that_stays_invalid_refuses_the_attempt_and_keeps_the_tu
     assert refused.violations[0].turn == 2
 
 
-async def test_an_invalid_answer_goes_back_within_the_attempt() -> None:
-    stage = live(*GOOD)
-    stage.player = Scripted(["no action", *(said(turn) for turn in GOOD[::2])])
-    outcome = await stage.play(attempts=Attempts(answers=1))
-    assert outcome.accepted
-    assert outcome.refused == ()
-    assert outcome.usage.requests == 2 + len(GOOD)
-
-
 async def test_refused_scripts_go_back_with_what_is_wrong() -> None:
     ambiguous = SHED.model_copy(update={"actions": (SHED.actions[0], *SHED.actions)})
     stage = live(*GOOD, scripts=("no JSON", ambiguous.model_dump_json(), SHED.model_dump_json()))
@@ -356,14 +329,6 @@ async def test_only_what_its_backend_ended_tells_nothing_of_the_data(lost: bool)
     assert not (
         await live(*OPEN, failure, OPEN[1]).play(episodes_per_script=2, attempts=Attempts(drafts=1), max_turns=2)
     ).lost
-
-
-async def test_calls_are_bounded_over_the_whole_episode() -> None:
-    outcome = await live(*GOOD).play(attempts=Attempts(calls=6))
-    assert not outcome.accepted
-    assert outcome.usage.requests == 6
-    assert outcome.reason == "the 6 completions that an episode may ask for are used up"
-    assert len(outcome.refused) == 1
 
 
 async def test_what_stops_the_run_passes_through() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.usage import RequestUsage
@@ -62,37 +63,26 @@ def test_a_refused_script_has_wasted_its_attempt_and_no_more() -> None:
     assert wasted(episode.record.refused)["ActionCount"].usage.input_tokens == 170
 
 
-def test_turns_that_are_kept_are_no_waste() -> None:
+@pytest.mark.parametrize(
+    ("drafts", "charged"),
+    [
+        ([(100, 10, 0, "Rule"), (40, 12, 8)], [20]),
+        # A later refusal that keeps nothing has wasted what was kept before it.
+        ([(100, 10, 0, "Rule"), (40, 12, 8, "Rule"), (90, 12, 0)], [20, 120]),
+        # Of what nobody goes on from, nothing is kept.
+        ([(100, 10, 0, "Rule"), (40, 12, 8, "Rule")], [20, 120]),
+        # An attempt without a turn is wasted as a whole.
+        ([(100, 4, 0, "Rule"), (30, 2, 2, "Answer"), (60, 6, 2)], [50, 30]),
+    ],
+)
+def test_turns_that_are_kept_are_no_waste(
+    drafts: list[tuple[int, int, int, *tuple[str, ...]]], charged: list[int]
+) -> None:
     episode = ByHand()
     episode.script(50)
-    episode.draft(100, 10, "ValidActions")
-    episode.draft(40, 12, after=8)
-    assert episode.charged() == [20]
-
-
-def test_a_later_refusal_that_keeps_nothing_has_wasted_what_was_kept_before_it() -> None:
-    episode = ByHand()
-    episode.script(50)
-    episode.draft(100, 10, "ValidActions")
-    episode.draft(40, 12, "EnoughMistakes", after=8)
-    episode.draft(90, 12, after=0)
-    assert episode.charged() == [20, 120]
-
-
-def test_of_what_nobody_goes_on_from_nothing_is_kept() -> None:
-    episode = ByHand()
-    episode.script(50)
-    episode.draft(100, 10, "ValidActions")
-    episode.draft(40, 12, "ValidActions", after=8)
-    assert episode.charged() == [20, 120]
-
-
-def test_an_attempt_without_a_turn_is_wasted_as_a_whole() -> None:
-    episode = ByHand()
-    episode.draft(100, 4, "ValidActions")
-    episode.draft(30, 2, "Answer", after=2)
-    episode.draft(60, 6, after=2)
-    assert episode.charged() == [50, 30]
+    for tokens, turns, after, *rules in drafts:
+        episode.draft(tokens, turns, *rules, after=after)
+    assert episode.charged() == charged
 
 
 def test_rules_that_refuse_the_same_share_its_cost_and_warnings_pay_nothing() -> None:

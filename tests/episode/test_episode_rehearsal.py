@@ -9,13 +9,11 @@ from stage import rehearsing, settings_for
 
 from refinesynth import rules
 from refinesynth.backends import Backend, OutputMode, Role
-from refinesynth.chat import render_turns, to_messages
+from refinesynth.chat import to_messages
 from refinesynth.client import open_model
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.settings.attempts import Attempts
-from refinesynth.settings.mistakes import at_least, natural
-from refinesynth.settings.presets import paper
+from refinesynth.settings.mistakes import at_least
 from refinesynth.trajectory import MistakeKind, Persona
 
 PERSONAS = tuple(
@@ -120,28 +118,6 @@ async def test_asked_mistakes_are_of_all_kinds_over_a_run() -> None:
     assert min(kinds.values()) * 3 > max(kinds.values())
 
 
-async def test_a_player_without_mistakes_makes_too_few() -> None:
-    (outcome,) = await play_all(
-        backend=FAULTLESS,
-        personas=PERSONAS[:1],
-        mistakes=natural(),
-        attempts=Attempts(drafts=2),
-        rules=rules.strict(2),
-    )
-    assert not outcome.accepted
-    assert [refused.violations[0].code for refused in outcome.refused] == ["too_few_errors"] * 2
-
-
-@pytest.mark.long
-async def test_the_papers_procedure_keeps_to_four_calls() -> None:
-    preset = {key: value for key, value in paper().items() if key != "backend"}
-    faults = "rehearsal:wrong_parameters=0.5,too_few_errors=0.3,invalid_json=0.1"
-    outcomes = await play_all(backend=faults, personas=PERSONAS * 3, **preset)
-    assert all(outcome.usage.requests <= 4 for outcome in outcomes)
-    assert any(outcome.accepted and outcome.refused for outcome in outcomes)
-    assert {type(outcome.trajectory).__name__ for outcome in outcomes} == {"Trajectory", "NoneType"}
-
-
 async def test_the_judge_of_the_rehearsal_agrees_mostly() -> None:
     outcomes = await play_all(backend=FAULTLESS, judge=True, play="narrated")
     assert sum(outcome.accepted for outcome in outcomes) > len(outcomes) / 2
@@ -172,12 +148,3 @@ async def test_on_the_wire_the_player_is_shown_the_record_and_nothing_else(mode:
     assert {request["extra_headers"]["x-session-id"] for request in requests} == {outcome.id}
     assert len({request["seed"] for request in requests}) == len(requests)
     assert sum("<private>" in chat[-1]["content"] for chat in chats) == 2
-
-
-async def test_the_recorded_turns_are_what_the_player_was_shown() -> None:
-    """The chat that training sees renders from the record; nothing private is in it."""
-    for outcome in await play_all(personas=PERSONAS[:3]):
-        assert outcome.trajectory is not None
-        messages = render_turns(outcome.trajectory.script, outcome.trajectory.turns)
-        assert not any("<private>" in message.content for message in messages)
-        assert [message.role for message in messages] == ["user", "assistant"] * (len(messages) // 2) + ["user"]

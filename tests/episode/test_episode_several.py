@@ -175,14 +175,6 @@ async def test_what_an_episode_took_is_shared_by_its_trajectories_and_what_was_w
         assert min(count for _, count in kept.usage) >= 0
 
 
-async def test_an_accepted_play_is_not_charged_with_what_a_later_one_wasted() -> None:
-    one = await live(*GOOD).play()
-    outcome = await live(*GOOD, *HASTY).play(episodes_per_script=2, attempts=Attempts(drafts=1))
-    wasted = sum((refused.usage for refused in outcome.refused), Cost().usage)
-    assert wasted.requests == len(HASTY)
-    assert outcome.usage.requests == one.usage.requests + wasted.requests
-
-
 async def test_a_bound_on_calls_holds_for_each_play() -> None:
     # One for the script, ten for a play; the second play may ask as often as all of the first.
     outcome = await live(*GOOD, *THOUGHTFUL).play(episodes_per_script=2, attempts=Attempts(calls=11))

@@ -2,16 +2,12 @@
 
 from typing import Any
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from samples import SHED_GROUNDED
 from scripted import Answer, Scripted
 from stage import grounded
 
 from refinesynth import rules
 from refinesynth.episode import EpisodeOutcome
-from refinesynth.errors import ConfigurationError
 from refinesynth.rules.rulebooks import (
     ActionsUsable,
     GoalFitsConditions,
@@ -21,7 +17,6 @@ from refinesynth.rules.rulebooks import (
     SolutionWorks,
     Solvable,
 )
-from refinesynth.settings import RunSettings
 from refinesynth.settings.attempts import Attempts
 from refinesynth.trajectory import Script
 
@@ -59,27 +54,3 @@ async def test_each_stage_goes_back_with_what_to_mend() -> None:
         assert asked.blocks["violations"] == [violation.message for violation in refused.violations]
         assert asked.blocks["previous"] == (refused.script and refused.script.model_dump(mode="json"))
         assert asked.blocks["wanted"] == writer.asked[0].blocks["wanted"]
-
-
-@settings(max_examples=30)
-@given(
-    st.fixed_dictionaries(
-        {"transient": st.floats(), "branches": st.integers(-1, 2), "episodes_per_script": st.integers(-1, 2)}
-    ),
-    st.none() | st.tuples(st.integers(-1, 4), st.integers(-1, 4)),
-)
-def test_settings_out_of_range_are_refused(given_: dict[str, Any], band: tuple[int, int] | None) -> None:
-    right = (
-        0 <= given_["transient"] < 1
-        and given_["branches"] >= 1
-        and given_["episodes_per_script"] >= 1
-        and (band is None or 1 <= band[0] <= band[1])
-    )
-
-    transient = given_.pop("transient")
-    given = {**given_, "play": "grounded", "grounding": {"transient": transient, "difficulty": band}}
-    if right:
-        assert RunSettings.of(given).grounding.difficulty == band
-    else:
-        with pytest.raises(ConfigurationError, match=r"expected|should be"):
-            RunSettings.of(given)

@@ -102,12 +102,6 @@ def test_an_unknown_play_is_told_which_there_are(name: object) -> None:
         plays.checked(name)  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_run_refuses_an_unknown_play_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="play is 'nosuch'; expected one of 'live'"):
-        await rs.synthesize(PERSONAS, n=1, play="nosuch", output=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("play", ["live", "narrated"])
 async def test_settings_of_executed_worlds_are_for_such_plays_alone(play: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"grounding is given, and play is '{play}'"):

@@ -296,13 +296,6 @@ async def test_a_student_that_gets_on_by_the_same_action_is_not_stuck(needed: in
     assert {by for _, by in acts(trajectory)} == {None}
 
 
-async def test_a_student_that_goes_to_and_fro_is_stuck_and_played_to_the_end() -> None:
-    stage = grounded(("flip aaa",) * 6, script=switches(3))
-    settings: dict[str, Any] = {"terse": True, "max_mistakes": 9, "script_rules": rules.script()}
-    (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
-    assert acts(trajectory) == [(False, None)] * 5 + [(False, "repairer")] * 2
-
-
 def script_with(*more: dict[str, Any]) -> Script:
     script = SHED_GROUNDED.model_dump(mode="json")
     return SHED_GROUNDED.model_validate({**script, "actions": [*script["actions"], *more]})

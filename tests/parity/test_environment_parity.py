@@ -111,18 +111,27 @@ def _said(trace: dict[str, Any]) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "assistant"]
 
 
+_SERVE = "import sys, uvicorn; from refinesynth.environments.openenv import app_of; uvicorn.run(app_of(sys.argv[1]), port=int(sys.argv[2]))"
+_SOLVE = """
+import sys
+from openenv.core.generic_client import GenericEnvClient
+from refinesynth.environments import read_worlds
+with GenericEnvClient(base_url=sys.argv[2]).sync() as client:
+    for index, world in enumerate(read_worlds(sys.argv[1])):
+        result = client.reset(index=index)
+        for action in world.script.rulebook.solution:
+            result = client.step({"action": action})
+        print(world.id, result.reward, result.done)
+"""
+
+
 @installed("openenv")
-def test_openenv_validates_the_package_and_its_own_client_solves_it(run: Path, tmp_path: Path) -> None:
+def test_openenv_validates_the_server_and_its_own_client_solves_it(run: Path, tmp_path: Path) -> None:
     bin_ = VENVS / "openenv" / "bin"
-    folder = tmp_path / "package"
-    script = f"from refinesynth.environments.openenv_package import write_package; write_package({str(run)!r}, {str(folder)!r})"
-    done([str(bin_ / "python"), "-c", script], tmp_path)
-    told = done([str(bin_ / "openenv"), "validate", str(folder), "--level", "static", "--skip-build"], tmp_path)
-    assert "Verdict: PASS" in told
     port = free_port()
-    serve = [str(bin_ / "python"), "-c", f"import server.app; server.app.main(port={port})"]
-    with serving(serve, folder, port) as url:
+    with serving([str(bin_ / "python"), "-c", _SERVE, str(run), str(port)], tmp_path, port) as url:
         assert "Verdict: PASS" in done([str(bin_ / "openenv"), "validate", "--url", url], tmp_path)
-        solve = [str(bin_ / "python"), str(folder / "solution" / "solve.py"), url]
-        solved = re.findall(r"^(\S+) 1.0 True$", done(solve, tmp_path), re.MULTILINE)
+        solved = re.findall(
+            r"^(\S+) 1.0 True$", done([str(bin_ / "python"), "-c", _SOLVE, str(run), url], tmp_path), re.MULTILINE
+        )
     assert solved == [world.id for world in read_worlds(run)]

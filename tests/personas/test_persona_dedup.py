@@ -102,10 +102,3 @@ def test_a_file_that_breaks_in_the_middle_leaves_no_output(tmp_path: Path) -> No
     with pytest.raises(InputError, match="cannot be read after line"):
         dedup(source, tmp_path / "out.jsonl")
     assert names_in(tmp_path) == ["in.jsonl.gz"]
-
-
-def test_progress_is_reported(tmp_path: Path) -> None:
-    reported: list[int] = []
-    texts = [f"word{number} and more{number}" for number in range(5_000)]
-    dedup(texts, tmp_path / "out.jsonl", on_progress=reported.append)
-    assert reported == [0, 4_096]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.personas.near import NearDuplicates, Similar, choose_bands, fingerprint, grams, words
+from refinesynth.personas.near import NearDuplicates, Similar, choose_bands, grams, words
 
 VOCABULARY = ["a", "smith", "in", "oaxaca", "who", "paints", "dragons", "for", "tourists", "baker"]
 PERSONAS = st.lists(st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=12).map(" ".join), max_size=12)
@@ -90,16 +90,6 @@ def test_of_the_pairs_above_the_threshold_hardly_any_stays() -> None:
     assert missed <= refused * 0.02
 
 
-def test_greedy_brute_force_keeps_nearly_the_same() -> None:
-    texts = list(corpus(600, seed=1))
-    expected: dict[str, set[int]] = {}
-    for text in texts:
-        mine = grams(words(text))
-        if all(len(mine & other) < 0.9 * len(mine | other) for other in expected.values()):
-            expected[text] = mine
-    assert len(set(kept(texts)) ^ expected.keys()) <= 0.01 * len(texts)
-
-
 @pytest.mark.process
 def test_results_do_not_depend_on_the_process() -> None:
     program = (
@@ -152,13 +142,6 @@ def test_bands_find_nearly_all_pairs_at_the_threshold(threshold: float, permutat
     assert rows == permutations or 1 - (1 - threshold ** (rows + 1)) ** (permutations // (rows + 1)) < 0.99
 
 
-@given(text=st.text(max_size=80), size=st.integers(1, 4))
-def test_any_text_has_grams(text: str, size: int) -> None:
-    assert grams(words(text), size)
-    assert 0 <= fingerprint(words(text)) < 2**64
-    assert words(text.upper().lower()) == words(text.upper().lower())
-
-
 def test_words_ignore_case_and_punctuation_and_characters_stand_for_words_where_none_are_set_apart() -> None:
     assert words("A “Smith”, of Łódź!") == words("a smith of łódź") == ["a", "smith", "of", "łódź"]
     assert words("日本の大工 Ken") == ["日", "本", "の", "大", "工", "ken"]
@@ -170,7 +153,7 @@ def test_words_ignore_case_and_punctuation_and_characters_stand_for_words_where_
     "wrong", [{"threshold": 0.0}, {"threshold": 1.1}, {"threshold": float("nan")}, {"size": 0}, {"permutations": 4}]
 )
 def test_settings_without_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="Persona Hub's"):
+    with pytest.raises(InputError, match="expected a threshold above 0"):
         Similar(**wrong)  # pyright: ignore[reportArgumentType]
 
 

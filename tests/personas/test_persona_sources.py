@@ -73,20 +73,6 @@ async def test_a_column_is_that_of_any_rows(tmp_path: Path) -> None:
         await synthesize(None, 1, column="bio", output=tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("content", "rows"),
-    [
-        (b'persona,age\n"A smith,\nwho reads",7\n"A ""big""\nbaker",8\n\nA tailor,9\n', 3),
-        (b'persona\n5" nails are what he sells\nA baker\n', 2),
-        (b'persona\n"never closed\nA baker\n', None),
-        (b"persona\n", 0),
-    ],
-)
-async def test_rows_of_csv_are_counted_and_not_lines(tmp_path: Path, content: bytes, rows: int | None) -> None:
-    async with open_personas(write(tmp_path / "people.csv", content)) as personas:
-        assert await personas.at_most() == rows
-
-
 @example(texts=["0\r\n0"], suffix=".csv")
 @given(texts=st.lists(TEXT, min_size=1, max_size=9), suffix=st.sampled_from([".jsonl", ".csv", ".parquet"]))
 async def test_any_text_comes_back(texts: list[str], suffix: str) -> None:
@@ -355,7 +341,6 @@ async def test_a_source_without_a_persona_is_refused(rows: list[str]) -> None:
         ("people.csv", b"name,age\nA smith,7\n", r"has the columns \['name', 'age'\]; expected one of them"),
         ("people.csv", b"", r"has the columns \[\]"),
         ("people.csv", b'"' + b"x" * 200_000, "begins in line 1 is no CSV: field larger"),
-        ("people.csv", b"x" * ((1 << 20) + 1), "line 1 of .* is longer than"),
         ("people.csv", b'persona\nA cook\n"' + b"x" * 200_000 + b'"\n', "begins in line 3 is no CSV: field larger"),
         ("people.parquet", b"PAR0", "cannot be read as Parquet"),
         ("people.jsonl.gz", b"A smith", "cannot be read: "),

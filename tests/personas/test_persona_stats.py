@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from persona_hub import elite
 
-from refinesynth.errors import InputError
 from refinesynth.personas import shipped, stats
 from refinesynth.personas.describing import Lengths
 from refinesynth.personas.near import words
@@ -59,8 +58,3 @@ def test_lengths_are_those_of_the_list(lengths: list[int]) -> None:
     assert sum(length <= found.median for length in lengths) >= len(lengths) / 2
     assert sum(length >= found.median for length in lengths) >= len(lengths) / 2
     assert sum(length >= found.longest_tenth for length in lengths) >= len(lengths) / 10
-
-
-def test_nothing_is_refused() -> None:
-    with pytest.raises(InputError, match="no personas: there are no rows"):
-        stats([])

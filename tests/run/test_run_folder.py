@@ -2,6 +2,7 @@
 
 import errno
 import io
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import closing
@@ -189,9 +190,9 @@ def test_a_setting_that_is_gone_is_ignored_where_it_stood_at_its_default_and_els
         (b"{", "is not JSON"),
         (
             b'{"schema_version": 1, "n": 1}',
-            "was not written by this version of refinesynth, and this is .*: concurrency: Field required",
+            r"was written by refinesynth \?, and this is .*: concurrency: Field required",
         ),
-        (b'{"architectures": ["LlamaForCausalLM"]}', "was not written by a run .* give the folder that a run wrote"),
+        (b'{"architectures": ["LlamaForCausalLM"]}', "was not written by a run; give the folder that a run wrote"),
     ],
 )
 def test_a_broken_configuration_is_said(tmp_path: Path, content: bytes, message: str) -> None:
@@ -284,16 +285,12 @@ def test_lines_longer_than_a_block_are_found(tmp_path: Path) -> None:
     assert (size_of(missing), last_line(missing), cut(missing, end=0), list(read_lines(missing))) == (0, None, 0, [])
 
 
-def test_events_hold_anything_and_leave_structlog_alone(tmp_path: Path) -> None:
-    import structlog
-
-    before = structlog.get_config()
+def test_events_hold_anything(tmp_path: Path) -> None:
     folder = RunWriter.claim(tmp_path, CONFIG)
-    folder.log.bind(episode="a").info("odd", text="\ud800\n", number=2**70, other=Persona(text="Somebody"))
+    folder.log.info("odd", episode="a", text="\ud800\n", number=2**70, other=Persona(text="Somebody"))
     folder.log.warning("worse")
-    folder.log.debug("not written")
+    folder.log.log(logging.DEBUG, "not written")
     folder.close()
-    assert structlog.get_config() == before
     first, second = [orjson.loads(line) for line in folder.events_file.read_bytes().splitlines()]
     assert first["text"] == "\ufffd\n"
     assert first["other"] == "Persona(text='Somebody')"

@@ -5,14 +5,12 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import anyio
 import pytest
 from run_records import contents
 from s3_server import serving
-from werkzeug.serving import make_server
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.journal import JournalReader
@@ -293,39 +291,13 @@ async def test_other_settings_are_refused_as_in_a_folder(bucket: str, machine: M
     assert RunFolder.open(work_folder(bucket)).config.n == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
-        (404, "<Error><Code>NoSuchBucket</Code></Error>", "there is no such bucket; create it"),
-        (403, "<Error><Code>InvalidAccessKeyId</Code></Error>", "refuses these credentials.* AWS_ACCESS_KEY_ID"),
-        (401, "", "refuses these credentials"),
-        (301, "<Error><Code>PermanentRedirect</Code></Error>", "the region is wrong; set AWS_REGION"),
-    ],
-)
-async def test_what_is_wrong_with_a_store_is_said_in_words(
-    monkeypatch: pytest.MonkeyPatch, s3: dict[str, str], status: int, body: str, said: str
+async def test_what_is_to_be_checked_is_named_with_what_the_store_says(
+    monkeypatch: pytest.MonkeyPatch, s3: dict[str, str]
 ) -> None:
-    def application(_: object, start: Callable[[str, list[tuple[str, str]]], object]) -> list[bytes]:
-        start(f"{status} Refused", [("content-length", str(len(body)))])
-        return [body.encode()]
-
-    server = make_server("127.0.0.1", 0, application)
-    Thread(target=server.serve_forever, daemon=True).start()
-    for name, value in {**s3, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}"}.items():
-        monkeypatch.setenv(name, value)
-    try:
-        with pytest.raises(StorageError, match=said):
-            await RunStore("s3://bucket/run").after(0)
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-async def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch, s3: dict[str, str]) -> None:
     for name in s3:
         monkeypatch.delenv(name, raising=False)
     # In the place of the address at which a cloud gives its machines credentials.
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    with pytest.raises(StorageError, match=r"no credentials in the environment; set AWS_ACCESS_KEY_ID and"):
+    with pytest.raises(StorageError, match=r"cannot read 's3://bucket/run': .*check AWS_REGION, AWS_ACCESS_KEY_ID and"):
         await RunStore("s3://bucket/run").after(0)

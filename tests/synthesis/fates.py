@@ -16,7 +16,7 @@ from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import Finished, RunConfig, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.pool import Curate, Pool, RunParts
+from refinesynth.synthesis.pool import Curate, Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import Draft, Persona, Usage
 
@@ -146,10 +146,9 @@ async def run(
     source = personas or open_personas(people(count))
     try:
         async with source:
-            parts = RunParts(
+            pool = Pool(
                 play=stage.play, personas=source, folder=folder, limit=limit, on_progress=on_progress, curate=curate
             )
-            pool = Pool(parts)
             await pool.run()
             return pool
     finally:

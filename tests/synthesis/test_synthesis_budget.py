@@ -8,7 +8,7 @@ import pytest
 from refinesynth import Backend, synthesize
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.run.spending import spent_of
@@ -108,10 +108,3 @@ async def test_the_rehearsal_is_free_on_any_budget(tmp_path: Path) -> None:
     result = await synthesize(PEOPLE, n=2, output=tmp_path, budget="0.01usd")
     assert result.reached
     assert result.cost_usd == 0
-
-
-@pytest.mark.parametrize("budget", ["5", 5, "0usd"])
-async def test_a_budget_that_is_none_is_said_before_anything_is_written(tmp_path: Path, budget: str) -> None:
-    with pytest.raises(InputError, match="20Mtok"):
-        await synthesize(PEOPLE, n=1, output=tmp_path / "run", budget=budget)
-    assert not (tmp_path / "run").exists()

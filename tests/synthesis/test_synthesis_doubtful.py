@@ -65,18 +65,13 @@ async def test_episodes_that_met_only_rejections_are_played_when_the_cause_is_go
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
-async def test_one_prompt_that_is_rejected_is_an_end_of_its_episode_as_soon_as_another_is_answered(
-    tmp_path: Path,
+@pytest.mark.parametrize("server", [Server(2), Thinking(6)], ids=["rejected", "empty"])
+async def test_what_came_to_nothing_is_an_end_of_its_episode_as_soon_as_another_is_answered(
+    tmp_path: Path, server: Server
 ) -> None:
-    result = await run(tmp_path / "run", Server(2), concurrency=1)
+    result = await run(tmp_path / "run", server, concurrency=1)
     assert result.reached
     assert [line.accepted for line in RunFolder.open(tmp_path / "run").episodes()][:3] == [False, False, True]
-
-
-async def test_fewer_personas_than_show_it_for_sure_are_told_the_reason_too(tmp_path: Path) -> None:
-    with pytest.raises(RunStopped, match="unknown parameter"):
-        await synthesize(PEOPLE[:2], output=tmp_path / "run", backend="openai/gpt-x", call=Server(10**9), n=2)
-    assert RunFolder.open(tmp_path / "run").totals().episodes == 0
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -105,14 +100,6 @@ async def test_what_was_useless_before_is_asked_again_and_no_evidence(tmp_path: 
             await run(tmp_path / "run", server, concurrency=1)
         # Five requests, three tries each.
         assert server.asked == 15
-
-
-async def test_one_empty_answer_to_all_of_its_tries_ends_an_episode_as_soon_as_another_is_answered(
-    tmp_path: Path,
-) -> None:
-    result = await run(tmp_path / "run", Thinking(6), concurrency=1)
-    assert result.reached
-    assert [line.accepted for line in RunFolder.open(tmp_path / "run").episodes()][:3] == [False, False, True]
 
 
 async def test_an_episode_that_ended_without_anything_to_use_is_made_again_for_free(tmp_path: Path) -> None:

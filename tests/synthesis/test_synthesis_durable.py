@@ -174,31 +174,6 @@ async def test_lines_that_are_lost_are_made_again_for_free(tmp_path: Path, lost:
         assert contents(path) == before
 
 
-async def test_a_file_that_is_longer_than_what_counts_is_cut(tmp_path: Path) -> None:
-    path, call = tmp_path / "run", Counting()
-    await play(path, call, n=2, play="narrated")
-    for name in ("trajectories.jsonl", "rejected.jsonl"):
-        with (path / name).open("ab") as file:
-            file.write(b'{"a whole line": 1}\n{"half a')
-    assert len(list(SynthesisResult.open(path))) == 2
-    await play(path, call, n=4, play="narrated")
-    await play(tmp_path / "whole", Counting(), n=4, play="narrated")
-    assert contents(path) == contents(tmp_path / "whole")
-
-
-async def test_a_fresh_run_begins_anew_and_the_old_one_can_be_gone_on_with(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    old = await play(path, Counting(), n=2, play="narrated", seed=1)
-    before = contents(old.path)
-    call = Counting()
-    new = await play(path, call, n=2, play="narrated", seed=2, fresh=True)
-    assert call.asked
-    assert new.config.seed == 2
-    assert contents(tmp_path / "run.old-1") == before
-    again = await play(tmp_path / "run.old-1", call, n=3, play="narrated", seed=1)
-    assert len(again) == 3
-
-
 async def test_a_journal_that_fails_stops_the_run_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

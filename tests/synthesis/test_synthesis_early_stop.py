@@ -4,16 +4,14 @@ from pathlib import Path
 
 import orjson
 import pytest
-from fates import Fate, Fates, people, run
+from fates import Fate, Fates, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
 
-from refinesynth.personas import open_personas
 from refinesynth.run import RunConfig, RunFolder, RunStats
 from refinesynth.synthesis import SynthesisResult, stream, synthesize
 from refinesynth.synthesis.pool import Pool, stops_early
-from refinesynth.trajectory import Persona
 
 NOTHING = "rehearsal:no_success=1.0"
 FATES = st.lists(
@@ -121,18 +119,3 @@ async def test_its_former_name_and_what_is_gone_are_accepted_with_a_warning(tmp_
     asked = result.config.model_dump(mode="json")
     asked["patience"] = asked.pop("early_stop")
     assert RunConfig.model_validate(asked) == result.config, "as an earlier version wrote it"
-
-
-async def test_how_many_personas_there_are_at_most(tmp_path: Path) -> None:
-    crowd = people(7)
-    for source in (crowd, tuple(crowd), set(crowd)):
-        assert await open_personas(source).at_most() == 7
-    assert await open_personas(Persona(text="A smith")).at_most() == 1
-    assert await open_personas(iter(crowd)).at_most() is None
-    lines, table = tmp_path / "people.txt", tmp_path / "people.csv"
-    lines.write_text("\n\n".join(crowd))
-    table.write_text("persona,age\n" + "".join(f'"{each}\nof two lines",4\n' for each in crowd[:3]))
-    assert await open_personas(lines).at_most() == 7
-    at_most = await open_personas(table).at_most()
-    assert at_most is not None
-    assert at_most >= 3

@@ -15,7 +15,7 @@ from refinesynth.errors import BudgetSpent
 from refinesynth.personas import open_personas
 from refinesynth.run import Finished, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.pool import Pool, RunParts
+from refinesynth.synthesis.pool import Pool
 from refinesynth.trajectory import Persona
 
 fates = st.lists(st.builds(Fate, steps=st.integers(0, 4), accepted=st.booleans()), min_size=1, max_size=8)
@@ -55,14 +55,13 @@ async def play(
     async with open_personas(people(60)) as personas:
         writer = RunWriter.claim(folder, config(n=n))
         try:
-            parts = RunParts(
+            pool = Pool(
                 play=stage.play if tracker is None else tracker.play,
                 personas=personas,
                 folder=writer,
                 limit=EpisodeLimit(8, 8),
                 may_start=may_start,
             )
-            pool = Pool(parts)
             await pool.run()
             return pool
         finally:

@@ -46,12 +46,6 @@ async def test_a_grounded_run_says_how_it_was_played_and_can_be_verified_again(t
     assert contents(one.path) == contents(made.path)
 
 
-async def test_a_run_is_not_continued_in_another_kind_of_world(tmp_path: Path) -> None:
-    await _run(tmp_path / "run", n=1)
-    with pytest.raises(InputError, match=r"grounding\.transient: 0\.2 -> 0\.0"):
-        await _run(tmp_path / "run", n=2, grounding=TERSE.model_copy(update={"transient": 0.0}))
-
-
 @pytest.mark.long
 async def test_what_an_evaluation_set_holds_is_reported_or_refused(tmp_path: Path) -> None:
     first = await _run(tmp_path / "first", n=2)

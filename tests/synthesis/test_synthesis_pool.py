@@ -18,7 +18,7 @@ from refinesynth.errors import InputError, RunFolderError, RunStopped, StorageEr
 from refinesynth.personas import open_personas
 from refinesynth.run import Finished, RunFolder, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.pool import Pool, RunParts, window
+from refinesynth.synthesis.pool import Pool, window
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import Persona
 
@@ -125,18 +125,9 @@ async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path)
 
     folder = RunWriter.claim(tmp_path / "run", config(n=200))
     async with open_personas(people(200)) as personas:
-        await Pool(RunParts(play=play, personas=personas, folder=folder, limit=EpisodeLimit(4, 4))).run()
+        await Pool(play=play, personas=personas, folder=folder, limit=EpisodeLimit(4, 4)).run()
     folder.close()
     assert accepted_ids(tmp_path / "run") == [f"{index:06d}" for index in range(200)]
-
-
-async def test_personas_that_run_out_end_the_run_with_all_their_episodes(tmp_path: Path) -> None:
-    pool = await run(tmp_path, Fates(SLOW_AND_GOOD), n=50, concurrency=8, count=7)
-    assert not pool.reached
-    assert pool.ran_out_after == 7
-    assert len(accepted_ids(tmp_path)) == 7
-    assert RunFolder.open(tmp_path).waiting_lines() == []
-    assert events(tmp_path, "run_ended")[0]["why"] == "personas_ran_out"
 
 
 async def test_one_that_stops_the_run_cancels_the_rest_and_keeps_what_is_finished(tmp_path: Path) -> None:
@@ -174,33 +165,12 @@ async def test_a_full_disk_is_said_and_hides_no_other_error(tmp_path: Path, monk
     folder = RunWriter.claim(tmp_path, config(n=50))
     stage = Fates([Fate()], stop_at=3)
     async with open_personas(people(9)) as personas:
-        pool = Pool(RunParts(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(1, 1)))
+        pool = Pool(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(1, 1))
         monkeypatch.setattr(pool, "_end", no_room)
         with pytest.raises(RunStopped) as caught:
             await pool.run()
     folder.close()
     assert caught.value.__notes__ == ["no room"]
-
-
-async def test_a_disk_that_is_full_ends_the_run_with_what_was_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = RunWriter.claim(tmp_path / "parts", config(n=9))
-    append = folder.append
-
-    async def full(*episodes: Finished) -> None:
-        if episodes[-1].index >= 4:
-            raise StorageError("no room")
-        await append(*episodes)
-
-    monkeypatch.setattr(folder, "append", full)
-    stage = Fates(SLOW_AND_GOOD)
-    with pytest.raises(StorageError, match="no room"):
-        await run(folder, stage, n=9, concurrency=3)
-    assert kept(tmp_path / "parts").items() <= stage.finished.items()
-    await run(tmp_path / "parts", Fates(SLOW_AND_GOOD), n=9, concurrency=3)
-    await run(tmp_path / "whole", Fates(SLOW_AND_GOOD), n=9)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
 async def test_a_broken_source_ends_the_run_with_what_is_finished(tmp_path: Path) -> None:
@@ -265,23 +235,3 @@ async def test_more_personas_may_be_given_on_resume(tmp_path: Path) -> None:
     assert pool.reached
     assert second.played == list(range(5, 50))
     assert pool.progress.finished_before == 5
-
-
-async def test_a_run_that_has_enough_reads_no_persona(tmp_path: Path) -> None:
-    await run(tmp_path, Fates([Fate()]), n=5)
-
-    async def unread() -> AsyncGenerator[str, None]:
-        raise AssertionError("was read")
-        yield ""
-
-    pool = await run(tmp_path, Fates([Fate()]), n=4, personas=open_personas(unread()))
-    assert pool.reached
-    assert len(accepted_ids(tmp_path)) == 5
-
-
-async def test_bad_rows_are_counted_and_take_no_index(tmp_path: Path) -> None:
-    rows = ["Somebody", "", 7, "Somebody else", "\ud800"]
-    source = open_personas(rows)  # pyright: ignore[reportArgumentType]
-    pool = await run(tmp_path, Fates([Fate()]), n=9, personas=source)
-    assert pool.progress.bad_personas == 3
-    assert accepted_ids(tmp_path) == ["000000", "000001"]

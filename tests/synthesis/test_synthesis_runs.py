@@ -17,7 +17,6 @@ from refinesynth.errors import RunStopped
 from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
-from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.presets import paper
 from refinesynth.synthesis import synthesize
 
@@ -125,16 +124,6 @@ async def test_a_refused_key_stops_the_run_and_says_where_it_is(tmp_path: Path) 
     assert len(kept(tmp_path / "run")) > 10
     mended = await synthesize(None, 30, "openai/any", play="narrated", output=tmp_path / "run", call=rehearsal)
     assert mended.reached
-
-
-async def test_episodes_that_never_pass_are_counted_by_rule(tmp_path: Path) -> None:
-    hopeless = "rehearsal:no_success=1"
-    result = await synthesize(
-        ["A potter from Fez"], 1, hopeless, play="narrated", output=tmp_path / "run", attempts=Attempts(drafts=2)
-    )
-    assert not result.reached
-    assert result.by_rule["TaskSucceed"] == 2
-    assert "most refusals by TaskSucceed" in str(result.shortfall)
 
 
 HANGING = """

@@ -17,7 +17,7 @@ from refinesynth.personas import open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import RunFolder, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.pool import Pool, RunParts, stops_early
+from refinesynth.synthesis.pool import Pool, stops_early
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.trajectory import Trajectory
@@ -204,10 +204,6 @@ async def test_progress_counts_trajectories_and_what_was_curated(
     assert last.by_rule.get("Curated", 0) == sum(line.by_rule.get("Curated", 0) for line in lines)
     assert last.accepted == totals.accepted
     assert totals.fruitful == sum(line.accepted for line in lines if line.index < totals.episodes)
-    for progress in seen:
-        assert progress.in_flight == progress.started - progress.finished
-        assert 0 <= progress.failed <= progress.finished
-        assert progress.accepted <= max(n + 3, progress.gained)
 
 
 @FEWER
@@ -232,8 +228,8 @@ async def test_each_trajectory_is_handed_out_once_it_is_committed(tmp_path: Path
         given_out.append(trajectory.id)
 
     async with open_personas([f"Somebody {number}" for number in range(9)]) as personas:
-        parts = RunParts(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(4, 4), on_accepted=take)
-        await Pool(parts).run()
+        pool = Pool(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(4, 4), on_accepted=take)
+        await pool.run()
     folder.close()
     assert given_out == ids(tmp_path / "run") == would_be(stage.fates, n=7, count=9, every=None)
     assert len(given_out) == 8, "the last outcome is kept whole"

@@ -175,10 +175,3 @@ async def test_a_run_that_loses_the_cluster_says_so_and_goes_on(two_nodes: Clust
         assert code == 0, said
         assert "Traceback" not in said
         assert contents(folder) == await whole(address, tmp_path / "whole")
-
-
-def test_a_limit_on_the_wait_for_a_place_is_kept_to(two_nodes: Cluster, tmp_path: Path) -> None:
-    with run(two_nodes, "http://127.0.0.1:9", tmp_path / "run", workers=3, REFINESYNTH_CLUSTER_WAIT="0.5") as started:
-        _, said = started.communicate(timeout=PATIENCE)
-        assert started.returncode == 2, said
-    assert "REFINESYNTH_CLUSTER_WAIT is 0.5 seconds" in " ".join(said.split())

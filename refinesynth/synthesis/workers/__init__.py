@@ -3,6 +3,6 @@
 The driver feeds personas, commits outcomes and completions, and holds the budget.
 """
 
-from refinesynth.synthesis.workers.blocks import Blocks, open_blocks
+from refinesynth.synthesis.workers.blocks import Blocks
 
-__all__ = ["Blocks", "open_blocks"]
+__all__ = ["Blocks"]

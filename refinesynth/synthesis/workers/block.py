@@ -55,22 +55,15 @@ class BlockSettings:
     fallback: Backend | None
     call: Completion | None
     most: int
-    """Most episodes of a block in flight."""
     fewest: int
     """Fewest; as many as `most`, unless the servers decide."""
     folder: Path
-    """The run's folder, absolute."""
     host: str
     """Name of the machine with the run's folder."""
     report_every: float
     """Seconds between two reports."""
     log_level: int = logging.INFO
     tracing: Tracing | None = None
-
-    @property
-    def here(self) -> bool:
-        """True on the machine that has the run's folder."""
-        return socket.gethostname() == self.host and self.folder.is_dir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,6 @@ class Block:
     """Work of one task."""
 
     number: int
-    """Number of the block, counted by the driver's process."""
     episodes: tuple[ToPlay, ...]
     budget: Budget | None
     """Share of the run's budget; None without a limit."""
@@ -170,7 +162,6 @@ class _Playing(logging.Handler):
         self._report.said.append((record.levelno, facts_of(record)))
 
     async def run(self) -> None:
-        """Play it. Raises RefinesynthError: no episode can go on."""
         if not await self._send():
             await close_models(self._models.values())
             return
@@ -200,13 +191,9 @@ class _Playing(logging.Handler):
             raise self._failure
 
     def _own_folder(self, until: ExitStack) -> Path:
-        """Make and lock the block's folder; the driver removes it, on another machine the end of the block.
-
-        Raises:
-            StorageError: The folder cannot be made.
-        """
+        """Make and lock the block's folder; the driver removes it, on another machine the end of the block."""
         try:
-            if not self._settings.here:
+            if socket.gethostname() != self._settings.host or not self._settings.folder.is_dir():
                 return Path(until.enter_context(tempfile.TemporaryDirectory(prefix="refinesynth-")))
             parent = blocks_of(self._settings.folder)
             parent.mkdir(exist_ok=True)

@@ -28,7 +28,7 @@ from refinesynth.run.blocks import blocks_of, collect
 from refinesynth.synthesis.concurrency import FEWEST
 from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.block import Block, BlockSettings, ToPlay, play_block
-from refinesynth.synthesis.workers.cluster import answered, connected, first_line, number_of, ray
+from refinesynth.synthesis.workers.cluster import answered, connected, cpus_of_each, first_line, ray
 from refinesynth.synthesis.workers.mailbox import Mailbox, Report
 from refinesynth.synthesis.workers.shares import Share, Shares
 from refinesynth.trajectory import Persona
@@ -50,6 +50,8 @@ _LIVES = 5
 """Tasks that may die in a row without finishing an episode before the run stops."""
 _PATIENCE = 10.0
 """Seconds that a task has for its end before it is killed; twice that, a block may wait for a CPU without a warning."""
+
+_LOST = "the connection to the Ray cluster is lost. What was finished is on disk; the same command goes on with it"
 
 _LOG = logging.getLogger("refinesynth.workers")
 
@@ -90,27 +92,22 @@ class _Out:
         return [episode for episode in self.episodes.values() if not episode.done.is_set()]
 
 
+@dataclass(eq=False, kw_only=True)
 class Blocks:
-    """Plays episodes in other processes while `run` goes on in a task of its own."""
+    """Plays episodes in other processes, in the context of `opened`."""
 
-    def __init__(
-        self,
-        settings: BlockSettings,
-        *,
-        folder: RunWriter,
-        tracker: BudgetTracker,
-        lacks: Lacks,
-        on_change: Callable[[], None],
-        workers: int,
-    ) -> None:
-        self._settings = settings
-        self._pickled = _pickled(settings)
-        self._folder = folder
-        self._tracker = tracker
-        self._lacks = lacks
-        self._on_change = on_change
-        self._workers = workers
-        self._shares = Shares(tracker)
+    settings: BlockSettings
+    folder: RunWriter
+    tracker: BudgetTracker
+    lacks: Lacks
+    on_change: Callable[[], None]
+    """Called when an episode begins or ends."""
+    workers: int
+
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError: the settings cannot be pickled."""
+        self._pickled: Any = _pickled(self.settings)
+        self._shares = Shares(self.tracker)
         self._waiting: list[_Episode] = []
         self._out: dict[int, _Out] = {}
         self._dead = set[int]()
@@ -131,24 +128,31 @@ class Blocks:
         self._lost = False
         """True once the cluster is lost; Ray may answer no further call then."""
 
+    @asynccontextmanager
+    async def opened(self, cluster: str | None) -> AsyncGenerator[None, None]:
+        """Play on `cluster`, or on this machine; at the end, end the blocks and take their last reports.
+
+        Raises ConfigurationError: there is no Ray, or no such cluster.
+        """
+        async with connected(cluster, workers=self.workers), background_tasks() as tasks:
+            tasks.start_soon(self._guarded, self._run)
+            yield
+
     async def play(self, index: int, persona: Persona) -> Finished:
         """Play one episode in some block.
 
-        Raises:
-            BudgetSpent: The budget does not pay for it.
-            RunStopped: No episode can go on, or tasks keep dying.
-            StorageError: The cluster is lost, or the run's folder cannot be written.
+        Raises what `PlayEpisode` does, and StorageError: the cluster is lost, or the run's folder cannot be written.
         """
         if self._failure is not None:
             raise self._failure
-        with self._tracker.episode(index) as purse:
+        with self.tracker.episode(index) as purse:
             episode = _Episode(index, persona, purse)
             self._waiting.append(episode)
             self._changed.set()
             await episode.done.wait()
         if isinstance(episode.result, Exception):
             raise episode.result
-        self._tracker.ended(episode.result.line.spent)
+        self.tracker.ended(episode.result.line.spent)
         return episode.result
 
     def how(self) -> BackendsState:
@@ -166,15 +170,11 @@ class Blocks:
         left = len(self._waiting) + sum(len(out.left) for out in self._out.values())
         return max(0, left - self.how().in_flight)
 
-    async def run(self) -> None:
-        """Send blocks out until cancelled; then end the blocks and take their last reports."""
-        await self._guarded(self._run)
-
     async def _run(self) -> None:
         self._mailbox = await anyio.to_thread.run_sync(Mailbox.open)
         # Once for all blocks: Ray sends a function and large arguments anew for each task. A dead task is replaced here
         # and not by Ray, with the completions that it had paid for.
-        how: dict[str, Any] = {"num_cpus": _cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
+        how: dict[str, Any] = {"num_cpus": cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
         self._task, self._pickled = ray().remote(**how)(play_block), ray().put(self._pickled)
         try:
             async with anyio.create_task_group() as tasks:
@@ -185,7 +185,7 @@ class Blocks:
                 with anyio.CancelScope(shield=True), suppress(Exception):
                     await anyio.to_thread.run_sync(self._mailbox.close)
             with suppress(OSError):
-                blocks_of(self._folder.path).rmdir()
+                blocks_of(self.folder.path).rmdir()
 
     async def _guarded(self, task: Callable[..., Awaitable[None]], *given: Any) -> None:
         """Run a task of the group; its error ends all episodes."""
@@ -195,7 +195,7 @@ class Blocks:
             # After a lost connection, Ray raises errors of any class.
             lost = isinstance(error, ConnectionError | ray().exceptions.RayError) or not ray().is_initialized()
             self._lost = self._lost or lost
-            self._fail(_lost() if lost else error)
+            self._fail(StorageError(_LOST) if lost else error)
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
@@ -206,7 +206,7 @@ class Blocks:
     async def _send_out(self) -> None:
         async with anyio.create_task_group() as tasks:
             while True:
-                while not self._waiting or len(self._out) >= self._workers:
+                while not self._waiting or len(self._out) >= self.workers:
                     self._changed = anyio.Event()
                     await self._changed.wait()
                 await anyio.sleep(_GATHER)
@@ -219,11 +219,11 @@ class Blocks:
 
     def _size(self) -> int:
         """Number of episodes of the next block: a part of the waiting ones, but enough for a worker."""
-        waiting, free = len(self._waiting), self._workers - len(self._out)
-        settings = self._settings
+        waiting, free = len(self._waiting), self.workers - len(self._out)
+        settings = self.settings
         at_once = min(settings.most, _LONGEST * FEWEST) if settings.fewest < settings.most else settings.most
         enough = min(at_once, math.ceil(waiting / max(1, free)))
-        return min(_LONGEST * at_once, max(enough, math.ceil(waiting / (_BLOCKS_OF_EACH * self._workers))))
+        return min(_LONGEST * at_once, max(enough, math.ceil(waiting / (_BLOCKS_OF_EACH * self.workers))))
 
     async def _play_block(self, out: _Out) -> None:
         """Play one block and take back its share of the budget, however it ends."""
@@ -259,7 +259,7 @@ class Blocks:
         else:
             await self._hear()
             if out.folder and self._failure is None:
-                shutil.rmtree(blocks_of(self._folder.path) / out.folder, ignore_errors=True)
+                shutil.rmtree(blocks_of(self.folder.path) / out.folder, ignore_errors=True)
             if error is not None:
                 raise error
             if out.left and out.share.everything:
@@ -272,7 +272,7 @@ class Blocks:
         """Tell a playing block to end and wait for it; kill its process after a time."""
         if not await anyio.to_thread.run_sync(self._mailbox.end, out.number):
             return
-        patience = _PATIENCE + 2 * self._settings.report_every
+        patience = _PATIENCE + 2 * self.settings.report_every
         with anyio.move_on_after(patience) as waiting, suppress(ray().exceptions.RayError):
             await answered(ref)
         if waiting.cancelled_caught:
@@ -295,11 +295,11 @@ class Blocks:
         """Start the task of a block; return its reference."""
         to_play: list[ToPlay] = []
         for one in out.left:
-            name = episode_id(one.persona, index=one.index, settings=self._settings.settings)
-            memory = self._folder.memory(name, one.index, again=one.begun)
+            name = episode_id(one.persona, index=one.index, settings=self.settings.settings)
+            memory = self.folder.memory(name, one.index, again=one.begun)
             one.begun = True
             to_play.append(ToPlay(one.index, one.persona, memory.everything(), memory.ended))
-        block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget, lacks=self._lacks.to_json())
+        block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget, lacks=self.lacks.to_json())
         return self._task.remote(
             self._pickled,
             pickle.dumps(block),
@@ -313,7 +313,7 @@ class Blocks:
         """Take over the completions of a block that died, and of others that ended meanwhile."""
         await self._hear()
         self._dead.add(out.number)
-        await collect(blocks_of(self._folder.path), self._keep_unreported)
+        await collect(blocks_of(self.folder.path), self._keep_unreported)
 
     # Reports.
 
@@ -337,9 +337,9 @@ class Blocks:
         for level, facts in report.said:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
         # The journal of a block that was given up as dead is counted already.
-        await self._lacks.learn(report.lacks)
-        paid = report.paid if out is not None else self._folder.unknown(report.paid)
-        await self._folder.keep(paid)
+        await self.lacks.learn(report.lacks)
+        paid = report.paid if out is not None else self.folder.unknown(report.paid)
+        await self.folder.keep(paid)
         for one in paid:
             self._count(one, out)
         if out is None:
@@ -350,63 +350,41 @@ class Blocks:
             out.episodes[finished.index].end(finished)
             self._deaths = 0
         if report.how.in_flight != before:
-            self._on_change()
+            self.on_change()
 
     async def _keep_unreported(self, found: Sequence[Paid]) -> None:
         """Keep the completions of an ended block that it has not reported."""
         # The last report of a block precedes the release of its folder.
         await self._hear()
-        new = self._folder.unknown(found)
-        await self._folder.keep(new)
+        new = self.folder.unknown(found)
+        await self.folder.keep(new)
         for paid in new:
             self._count(paid, None)
 
     def _count(self, paid: Paid, out: _Out | None) -> None:
         if out is None:
-            self._tracker.count(usage_of(paid), paid.cost_usd)
+            self.tracker.count(usage_of(paid), paid.cost_usd)
         else:
             out.share.count(usage_of(paid), paid.cost_usd, episode=out.episodes[paid.index].purse)
 
     async def _watch_waiting(self) -> None:
-        """Warn of blocks that wait for a CPU of the cluster; Ray itself waits without a word.
-
-        Raises:
-            ConfigurationError: One has waited for longer than the environment allows.
-        """
-        limit = number_of("REFINESYNTH_CLUSTER_WAIT", math.inf)
+        """Warn of blocks that wait for a CPU of the cluster; Ray itself waits without a word."""
         while True:
-            await anyio.sleep(min(_PATIENCE, max(0.1, limit)))
-            waiting = [out for out in self._out.values() if not out.begun]
-            waited = anyio.current_time() - min((out.since for out in waiting), default=math.inf)
-            if waited <= min(2 * _PATIENCE, limit):
-                continue
-            text = await anyio.to_thread.run_sync(self._no_room)
-            if text is None:
-                continue
-            if waited > limit:
-                raise ConfigurationError(f"{text}; REFINESYNTH_CLUSTER_WAIT is {limit:g} seconds")
-            _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})
+            await anyio.sleep(_PATIENCE)
+            since = min((out.since for out in self._out.values() if not out.begun), default=math.inf)
+            if anyio.current_time() - since > 2 * _PATIENCE:
+                await anyio.to_thread.run_sync(self._warn_of_no_room)
 
-    def _no_room(self) -> str | None:
-        """Return which blocks have no CPU; None if they do not begin for another reason, such as processes that still start."""
+    def _warn_of_no_room(self) -> None:
+        """Warn if blocks have no CPU; they may not begin for another reason, such as processes that still start."""
         there, free = (one.get("CPU", 0.0) for one in (ray().cluster_resources(), ray().available_resources()))
-        each, waiting = _cpus_of_each(), sum(not out.begun for out in self._out.values())
-        if free >= each or (free == 0 and there == each * len(self._out)):
-            return None
-        return (
-            f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {there:g}, of "
-            f"which {free:g} are free (`ray status`); add machines, or ask for fewer workers"
-        )
-
-
-def _lost() -> StorageError:
-    return StorageError(
-        "the connection to the Ray cluster is lost. What was finished is on disk; the same command goes on with it"
-    )
-
-
-def _cpus_of_each() -> float:
-    return number_of("REFINESYNTH_WORKER_CPUS", 1.0)
+        each, waiting = cpus_of_each(), sum(not out.begun for out in self._out.values())
+        if free < each and (free or there != each * len(self._out)):
+            text = (
+                f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {there:g}, "
+                f"of which {free:g} are free (`ray status`); add machines, or ask for fewer workers"
+            )
+            _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})
 
 
 def _pickled(settings: BlockSettings) -> bytes:
@@ -422,8 +400,7 @@ def _pickled(settings: BlockSettings) -> bytes:
 def share_of_limits(backend: "Backend", workers: int) -> "Backend":
     """Return a backend with one worker's part of its limits.
 
-    Raises:
-        ConfigurationError: There are more workers than requests allowed in flight.
+    Raises ConfigurationError: there are more workers than requests allowed in flight.
     """
     if workers == 1:
         return backend
@@ -435,36 +412,6 @@ def share_of_limits(backend: "Backend", workers: int) -> "Backend":
             f"{backend.label} may be asked {most} requests at once, and {workers} workers would each ask "
             f"at least one: lower workers, or raise max_in_flight"
         )
-    return backend.model_copy(
-        update={
-            "requests_per_minute": _part(backend.requests_per_minute, workers),
-            "tokens_per_minute": _part(backend.tokens_per_minute, workers),
-            "max_in_flight": None if most is None else most // workers,
-        }
-    )
-
-
-def _part(limit: float | None, workers: int) -> float | None:
-    return None if limit is None else limit / workers
-
-
-@asynccontextmanager
-async def open_blocks(
-    settings: BlockSettings,
-    *,
-    folder: RunWriter,
-    tracker: BudgetTracker,
-    lacks: Lacks,
-    on_change: Callable[[], None],
-    workers: int,
-    cluster: str | None = None,
-) -> AsyncGenerator[Blocks, None]:
-    """Play blocks on `cluster`, or on this machine, `workers` at once, until the context ends.
-
-    Raises:
-        ConfigurationError: There is no Ray, no such cluster, or the settings cannot be pickled.
-    """
-    async with connected(cluster, workers=workers), background_tasks() as tasks:
-        blocks = Blocks(settings, folder=folder, tracker=tracker, lacks=lacks, on_change=on_change, workers=workers)
-        tasks.start_soon(blocks.run)
-        yield blocks
+    rates = {name: getattr(backend, name) for name in ("requests_per_minute", "tokens_per_minute")}
+    parts = {name: None if rate is None else rate / workers for name, rate in rates.items()}
+    return backend.model_copy(update={**parts, "max_in_flight": None if most is None else most // workers})

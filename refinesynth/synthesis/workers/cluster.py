@@ -65,17 +65,15 @@ async def answered(call: Any) -> Any:
     return future.result()
 
 
-def number_of(name: str, default: float) -> float:
-    """Return a number from the environment.
-
-    Raises:
-        ConfigurationError: The variable holds no number, or a negative one.
-    """
-    given = os.environ.get(name, str(default))
+def cpus_of_each() -> float:
+    """Return the CPUs of a worker. Raises ConfigurationError: REFINESYNTH_WORKER_CPUS holds no such number."""
+    given = os.environ.get("REFINESYNTH_WORKER_CPUS", "1")
     with suppress(ValueError):
         if (number := float(given)) >= 0:
             return number
-    raise ConfigurationError(f"the environment variable {name} is {given!r}; expected a number, 0 or more")
+    raise ConfigurationError(
+        f"the environment variable REFINESYNTH_WORKER_CPUS is {given!r}; expected a number, 0 or more"
+    )
 
 
 @asynccontextmanager
@@ -83,9 +81,6 @@ async def connected(cluster: str | None, *, workers: int) -> AsyncGenerator[None
     """Connect to the cluster at this address, unless the process is connected already; None starts one on this machine.
 
     A cluster on this machine has a CPU for each worker and ends with the context.
-
-    Raises:
-        ConfigurationError: Ray is not installed, or there is no such cluster.
     """
     if "ray" in sys.modules and ray().is_initialized():
         yield
@@ -156,7 +151,6 @@ def _start(workers: int, folder: Path) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of Ray's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 

@@ -53,11 +53,7 @@ class _Actor:
 
 
 class Mailbox:
-    """Handle of the actor for the driver and its blocks; picklable. Calls wait for Ray.
-
-    Raises:
-        ray.exceptions.RayError: The actor is gone.
-    """
+    """Handle of the actor for the driver and its blocks; picklable. Calls wait for Ray, and raise its errors."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
@@ -82,5 +78,4 @@ class Mailbox:
         return ray().get(self._actor.end.remote(block))
 
     def close(self) -> None:
-        """End the actor."""
         ray().kill(self._actor)

@@ -27,10 +27,7 @@ class Shares:
     async def take(self, episodes: int, *, tries: int) -> "Share":
         """Return a share for so many episodes that came back unpaid `tries` times; unlimited without a budget.
 
-        Waits for other shares to come back while too little is left.
-
-        Raises:
-            BudgetSpent: Nothing is left.
+        Waits for other shares to come back while too little is left. Raises BudgetSpent: nothing is left.
         """
         limits = self.tracker.limits
         while True:
@@ -42,7 +39,9 @@ class Shares:
             if not self._out or all(amount > (need if tries else 0) for amount, need in pairs):
                 break
             await self._changed.wait()
-        amounts = [self._part(amount, need, tries) for amount, need in pairs]
+        # Without a known cost, as with a self-hosted server, half of what is left.
+        unknown = 1 if tries and not self._out else 2
+        amounts = [min(amount, _GENEROUS * 2**tries * need) if need else amount / unknown for amount, need in pairs]
         for limit, amount in zip(limits, amounts, strict=True):
             limit.at_worst += amount
         share = Share(
@@ -50,13 +49,6 @@ class Shares:
         )
         self._out += 1
         return share
-
-    def _part(self, left: float, need: float, tries: int) -> float:
-        """Return the part of one limit for a block, above 0."""
-        if need:
-            return min(left, _GENEROUS * 2**tries * need)
-        # No known cost, as with a self-hosted server.
-        return left if tries and not self._out else left / 2
 
     def spent(self) -> BudgetSpent:
         """Begin no more episodes, and return the error for one that cannot be paid for."""
@@ -66,7 +58,6 @@ class Shares:
         )
 
     def returned(self) -> None:
-        """Wake all blocks that wait for a share."""
         self._out -= 1
         self._changed.set()
         self._changed = anyio.Event()
@@ -99,7 +90,6 @@ class Share:
             self._put_back(at, min(self.amounts[at], limit.spent - spent))
 
     def give_back(self) -> None:
-        """Return the remainder to the budget."""
         for at, amount in enumerate(self.amounts):
             self._put_back(at, amount)
         self.shares.returned()
