@@ -86,7 +86,7 @@ class Estimate:
         each = wilson(accepted, len(episodes), most=most)
 
         def in_all(amount: Callable[[Cost], float], least: float = 0.0) -> Range:
-            """What an episode takes on average, for as many as `n` trajectories need."""
+            """Estimate of the episodes that `n` trajectories need, from the averages of one episode."""
             in_n = n * fmean(amount(spent) for _, spent in episodes)
             ends = (in_n / share if share else math.inf for share in (each.high, each.likely, each.low))
             return Range(*(max(end, least) for end in ends))

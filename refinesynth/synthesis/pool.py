@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, TypeVarTuple
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
 from refinesynth.errors import BudgetSpent, RunStopped, StorageError
 from refinesynth.outcome import EpisodeOutcome
@@ -252,6 +253,7 @@ class Pool:
                 self._started += 1
                 self.report()
                 group.start_soon(self._guarded, self._play, index, persona)
+                await checkpoint()  # what is answered at once, as by the rehearsal, ends before more is started
         self._earlier.check_all_read(count)
         self.ran_out_after, self._bound = count, None
 

@@ -100,10 +100,10 @@ def test_a_sample_that_falls_short_is_written_and_ends_with_1(people: Path, tmp_
     [
         ([], "Missing command"),
         (["stats", "missing.jsonl"], "there is no file 'missing.jsonl'"),
-        (["stats", "--threshold", "0"], "a threshold is above 0 and at most 1, got 0.0"),
+        (["stats", "--threshold", "0"], "expected a threshold above 0 and at most 1"),
         (["dedup"], "Missing option '-o' / '--output'"),
-        (["dedup", "-o", "out.jsonl", "--ngrams", "99"], "a gram has 1 to 16 words"),
-        (["dedup", "-o", "out.jsonl", "--permutations", "2"], "a signature has 8 to 4096"),
+        (["dedup", "-o", "out.jsonl", "--ngrams", "99"], "grams of 1 to 16 words"),
+        (["dedup", "-o", "out.jsonl", "--permutations", "2"], "8 to 4096 permutations"),
         (["sample", "-o", "out.jsonl"], "Missing option '-n'"),
         (["sample", "-n", "0", "-o", "out.jsonl"], "Invalid value for '-n'"),
         (["sample", "-n", "5", "-o", "out.jsonl", "--balance-by", "domain"], "no row has a field"),

@@ -215,7 +215,7 @@ def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_pat
     [
         (["--backend", "gpt4o-x"], "gpt4o-x"),
         (["--backend", "gpt-4o"], "OPENAI_API_KEY"),
-        (["--backend", "gpt-4o", "--set", "api_key_env=NOT_SET_AT_ALL"], "'NOT_SET_AT_ALL'"),
+        (["--backend", "gpt-4o", "--set", "api_key_env=NOT_SET_AT_ALL"], "the environment variable NOT_SET_AT_ALL"),
         (["--backend", "plaier=gpt-4o"], "Did you mean player=gpt-4o?"),
         (["--backend", "rehearsal:invalid_jsn=0.1"], "invalid_json"),
         (["--backend", "rehearsal:invalid_json=2"], "from 0 to 1"),
