@@ -128,7 +128,7 @@ def _for_vllm(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     named = cast("dict[str, Any]", schema)
-    unknown = {"strict"} | ({"additionalProperties"} if named.get("additionalProperties") is False else set())
+    unknown = {"strict", "additionalProperties"} if named.get("additionalProperties") is False else {"strict"}
     return {name: _for_vllm(item) for name, item in named.items() if name not in unknown}
 
 
