@@ -91,9 +91,9 @@ class LiteLLMModel(Model):
         self._estimates = False
         """True if an answer came without its usage."""
         self._thinks = False
+        """True once an answer held thoughts, which no default bound may cut."""
         self._takes_bounds = True
         """False once a request was refused for its default bound, and answered without."""
-        """True once an answer held thoughts, which no default bound may cut."""
         self._known = Lacks() if lacks is None else lacks
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
         """Prepared parameters; a role has one parameters object for all its requests."""
