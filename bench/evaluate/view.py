@@ -35,7 +35,7 @@ def main() -> None:
 def measure(what: str, run: Path) -> None:
     from inspect_ai.log import read_eval_log, write_eval_log
 
-    from refinesynth.evaluate.run_logs import Progress, write_logs
+    from refinesynth.evaluate.run_logs import write_logs
 
     if what == "bare":
         part = run.with_name("part")
@@ -49,15 +49,14 @@ def measure(what: str, run: Path) -> None:
         write_eval_log(log, str(part / "again.eval"))
         samples = len(log.samples or [])
     else:
-        last = Progress(0, 1, 0)
+        samples = 0
 
-        def tell(progress: Progress) -> None:
-            nonlocal last
-            last = progress
+        def tell(written: int) -> None:
+            nonlocal samples
+            samples = written
 
         begun = time.perf_counter()
         write_logs(run, tell)
-        samples = last.samples
     seconds = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

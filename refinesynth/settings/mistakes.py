@@ -22,6 +22,7 @@ _AT_FIRST, _MORE_LATER = 0.5, 0.7
 last turn reaches the goal, and natural mistakes, which count, come early."""
 _TURN = (MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PARAMETER)
 _PROMPTED = (1, 4)
+"""Default player turns on which `prompted` asks."""
 
 MOST = 4
 """Mistakes that `spread` asks for in one trajectory, without those of a second try."""
@@ -80,6 +81,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         episode: int,
         attempt: int = 1,
         seed: int = 0,
+        length: int | None = None,
         remaining: Callable[[], int] | None = None,
         kinds: Callable[[], Collection[MistakeKind]] = lambda: _KINDS,
     ) -> Asked | None:
@@ -90,13 +92,14 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             episode: Index of the episode in the run.
             attempt: From the second on, `at_least` asks at the first chance, without waiting for natural mistakes.
             seed: Seed of the episode.
+            length: Expected right actions of the play; None means `expected`.
             remaining: Returns the right actions left to the goal, in an executed world. `spread` then distributes its
                 mistakes evenly over them, and asks for none before the last action.
             kinds: Returns the possible kinds of mistakes, to which `spread` is limited.
         """
         verdicts = _verdicts(turns)
         if self.policy == "spread":
-            return self._spread(verdicts, episode, seed, remaining, kinds)
+            return self._spread(verdicts, episode=episode, seed=seed, length=length, remaining=remaining, kinds=kinds)
         now = len(verdicts)
         if self.policy == "natural" or now == 0 or verdicts[-1] is not None:
             return None
@@ -110,7 +113,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         return Asked(_order(verdicts, episode)[overdue % len(_KINDS)])
 
     def count(self, *, episode: int, seed: int) -> int:
-        """Return the number of mistakes of a play of `expected` actions: 0 in clean ones, else 1 to 4.
+        """Return the number of mistakes of a play (of `expected` actions, if its length is unknown): 0 in clean ones,
+        else 1 to 4.
 
         For other policies `minimum`, for narrated play's Narrator.
         """
@@ -124,17 +128,19 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
     def _spread(
         self,
         verdicts: Sequence[MistakeKind | None],
+        *,
         episode: int,
         seed: int,
+        length: int | None,
         remaining: Callable[[], int] | None,
         kinds: Callable[[], Collection[MistakeKind]],
     ) -> Asked | None:
-        """Ask before drawn right actions, and from then on until a mistake is made; with `remaining`, each turn draws."""
+        """Ask before right actions that are drawn evenly, and from then on until a mistake is made; where the remaining
+        actions are known, each turn draws anew.
+        """
         made = list(_first_tries(verdicts))
         accepted = _accepted_in_a_row(verdicts)
-        way: Way = "fresh"
-        if made and (rng := _generator(seed, episode, f"repair {len(made)}")).random() < self.chains:
-            way = rng.choice(_LONGER)
+        way = self._way(len(made), episode=episode, seed=seed) if made else "fresh"
         if made and accepted == 0:
             first, *more = verdicts[made[-1] :]
             return None if first is None or more else _longer(way, first, _order(verdicts, episode), kinds)
@@ -142,7 +148,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             return None
         steps, number = sum(kind is None for kind in verdicts), episode + len(made)
         if remaining is None:
-            slots = self._slots(steps, episode, seed)
+            slots = self._slots(steps, episode=episode, seed=seed, length=length)
             if len(made) >= min(len(slots), MOST):
                 return None
             number += steps - slots[len(made)]
@@ -156,23 +162,35 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         # At the beginning nothing is known of other places.
         return _wanted(number, {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE})
 
-    def _slots(self, steps: int, episode: int, seed: int) -> list[int]:
-        """Return the right actions, by number, before which a mistake stands; later ones of a play are likelier.
+    def _slots(self, steps: int, *, episode: int, seed: int, length: int | None) -> list[int]:
+        """Return the right actions, by number, before which a mistake stands.
 
-        The play may end before them.
+        In plays of unknown length later ones are likelier: the play may end before them.
         """
-        count = min(self.count(episode=episode, seed=seed), self.expected)
+        most = length or self.expected
+        count = min(self.count(episode=episode, seed=seed), most)
         found: list[int] = []
-        for start in range(0, steps + 1, self.expected):
-            rng, slots = _generator(seed, episode, start), range(start, start + self.expected)
-            # A weighted draw without replacement, after Efraimidis and Spirakis.
-            drawn = sorted(slots, key=lambda slot: rng.random() ** (1 / (1 + slot - start)))
-            found += sorted(drawn[-count:] if count else [])
+        for start in range(0, steps + 1, most):
+            rng, slots = _generator(seed, episode, start), range(start, start + most)
+            if length is None:
+                # A weighted draw without replacement, after Efraimidis and Spirakis.
+                found += sorted(
+                    sorted(slots, key=lambda slot: rng.random() ** (1 / (1 + slot - start)))[-count:] if count else []
+                )
+            else:
+                found += sorted(rng.sample(slots, count))
         return [slot for slot in found if slot <= steps]
+
+    def _way(self, number: int, *, episode: int, seed: int) -> Way:
+        """Return the repair of the mistake with this number, from 1; `fresh` for an immediate one."""
+        rng = _generator(seed, episode, f"repair {number}")
+        return rng.choice(_LONGER) if rng.random() < self.chains else "fresh"
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """Return the fields of `spread`, `spread=2`, `natural`, `prompted`, `prompted=1,4` or `at_least=2`."""
+    """Return the fields of `spread`, `spread=2`, `natural`, `prompted`, `prompted=1,4` (player turns from 0) or
+    `at_least=2`.
+    """
     policy, _, numbers = text.strip().casefold().replace("-", "_").partition("=")
     parts = [number.strip() for number in numbers.split(",")] if numbers else []
     wanted = [int(part) if part.isdecimal() else -1 for part in parts]
@@ -191,8 +209,8 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def spread(mean: float = 2.0, *, clean: float = 0.2, chains: float = 0.3) -> Mistakes:
-    """The default: evenly over the play, with this mean; a share of the trajectories stays clean, and a share of the
-    mistakes is repaired in several turns.
+    """The default: evenly over beginning, middle and end, with this mean; a share of the trajectories stays clean, and
+    a share of the mistakes is repaired in several turns.
     """
     return Mistakes(policy="spread", mean=mean, clean=clean, chains=chains)
 
