@@ -1,6 +1,7 @@
 """`refinesynth view`: a run, or an evaluation, in Inspect's viewer."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from refinesynth.cli.interrupt import interruptible
+from refinesynth.cli.interrupt import EXIT_CODES, interruptible
 from refinesynth.cli.screen import progress_line
 from refinesynth.cli.terminal import notes
 from refinesynth.errors import InputError
@@ -56,7 +57,9 @@ def view(
         interrupt.stops(viewer.terminate)
         code = viewer.wait()
     if interrupt.received is None:
-        raise typer.Exit(code)
+        raise typer.Exit(code if code >= 0 else 128 - code)
+    if interrupt.received is not signal.SIGINT:  # Ctrl-C is how it is meant to end
+        raise typer.Exit(EXIT_CODES[interrupt.received])
 
 
 def free_port(wanted: int | None) -> int:

@@ -67,7 +67,9 @@ def find_world(source: str | PathLike[str], wanted: str | None = None, start: st
         return next(read_worlds(source, start))
     one = next((one for one in stored_trajectories(source) if one.id == wanted), None)
     if one is None:
-        raise InputError(f"there is no trajectory {wanted!r} in {str(source)!r}; `refinesynth show --list` names them")
+        raise InputError(
+            f"there is no trajectory {wanted!r} in {str(source)!r}; `refinesynth show {source} --list` names them"
+        )
     if one.script.rulebook is None:
         raise InputError(f"the script of {wanted!r} is not grounded, so its world cannot be executed")
     before = beginning(one, share_of_mistakes(start))

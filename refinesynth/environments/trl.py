@@ -88,10 +88,10 @@ def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"slips is {slips!r}; expected a share of the right actions, at least 0 and below 1")
     known = list(signature(GroundedEnvironment.reward).parameters)[1:]
     for name, weight in weights.items():
-        if name not in known or not isinstance(weight, int | float):
-            raise ConfigurationError(
-                f"the weight {name} of the reward is {weight!r}; expected numbers for any of {', '.join(known)}"
-            )
+        if name not in known:
+            raise ConfigurationError(f"the reward has no weight {name}; there are {', '.join(known)}")
+        if not isinstance(weight, int | float):
+            raise ConfigurationError(f"the weight {name} of the reward is {weight!r}; expected a number")
 
 
 def world_classes(worlds: Iterable[NamedWorld], **settings: Any) -> dict[str, Callable[[], Any]]:

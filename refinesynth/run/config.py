@@ -118,7 +118,8 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
                     f"{str(path)!r} was not written by a run; give the folder that a run wrote"
                 ) from error
             versions = cast("dict[str, Any]", found).get("versions")
-            wrote = versions.get("refinesynth", "?") if isinstance(versions, dict) else "?"  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            unknown = "of a newer version"
+            wrote = versions.get("refinesynth", unknown) if isinstance(versions, dict) else unknown  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             raise RunFolderError(
                 f"{str(path)!r} was written by refinesynth {wrote}, and this is {__version__}: {explain(error)}. Use the "
                 f"version that wrote it"

@@ -62,8 +62,10 @@ def folder_in(place: Path) -> Path:
 
 
 def make(place: Path) -> None:
-    with usable("make the folder", place):
+    try:
         place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot("make the folder", place, error) from error
 
 
 async def fetch(url: str) -> Path:

@@ -224,25 +224,29 @@ async def _uploading(uploads: Uploads, path: Path) -> AsyncGenerator[Output, Non
             if stopped:
                 raise stopped[0]  # noqa: TRY301 - with a last try to upload
         except Exception as error:
-            if begun and not isinstance(error, TakenOver) and (left := await _last_try(uploads, _AFTER_A_FAILURE)):
-                error.add_note(left)
-            raise
+            # The watcher's error comes first: it ended the body, which may have failed on its way out.
+            failure = stopped[0] if stopped else error
+            if begun and not isinstance(failure, TakenOver) and (left := await _last_try(uploads, _AFTER_A_FAILURE)):
+                failure.add_note(left)
+            raise failure from (None if failure is error else error)
         await uploads.finish(within=AT_THE_END)
     except anyio.get_cancelled_exc_class():
-        if begun and (left := await _last_try(uploads, _AFTER_CTRL_C, shield=True)):
-            warn(left)
+        if begun:
+            with anyio.move_on_after(_AFTER_CTRL_C, shield=True) as deadline:
+                if left := await _last_try(uploads, 0):
+                    warn(left)
+            if deadline.cancelled_caught:
+                warn(uploads.left())
         raise
 
 
-async def _last_try(uploads: Uploads, within: float, *, shield: bool = False) -> str | None:
-    """Upload all that is new in so many seconds; return what is missing then."""
-    with anyio.move_on_after(within, shield=shield):
-        try:
-            await uploads.finish(within=within)
-        except (RunFolderError, StorageError) as error:
-            return str(error)
-        return None
-    return uploads.left()
+async def _last_try(uploads: Uploads, within: float) -> str | None:
+    """Upload all that is new, with retries for so many seconds; return what is missing then."""
+    try:
+        await uploads.finish(within=within)
+    except (RunFolderError, StorageError) as error:
+        return str(error)
+    return None
 
 
 async def _up_to_date(store: RunStore, place: Path) -> Stored:

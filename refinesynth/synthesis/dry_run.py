@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, fmean
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from refinesynth.backends import BackendSpec
 from refinesynth.client.budget.budget import Budget
@@ -135,8 +135,8 @@ class Estimate:
         return html_table(self.rows())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields by name, those of the sample under `sample`; an infinite end is null as JSON text."""
-        found = {name: value for name, value in asdict(self).items() if name not in {"paid", "elapsed"}}
+        """Return the fields by name, those of the sample under `sample`; an infinite end is None."""
+        found = {name: _finite(value) for name, value in asdict(self).items() if name not in {"paid", "elapsed"}}
         sample = {name: found.pop(name) for name in ("episodes", "accepted")}
         usage = self.paid.usage.model_dump()
         return {
@@ -144,6 +144,14 @@ class Estimate:
             "sample": {**sample, **usage, "cost_usd": self.paid.cost_usd, "seconds": self.elapsed},
             "confidence": CONFIDENCE,
         }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in cast("dict[str, Any]", value).items()}
+    if isinstance(value, tuple | list):
+        return [_finite(each) for each in cast("list[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def wilson(hits: float, tries: int, *, most: int = 1) -> Range:

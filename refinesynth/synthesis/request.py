@@ -217,7 +217,7 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
         ),
         (
             settings.repairer == "planner" and not executed,
-            f"the repairer is 'planner', and play is {settings.play!r}; it plans in play='grounded' alone, give it a model",
+            f"the repairer is 'planner', and play is {settings.play!r}; it plans in play='grounded' alone, elsewhere give the role a model",
         ),
         (
             settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None,
