@@ -15,7 +15,7 @@ from refinesynth.journal import JournalReader
 from refinesynth.journal.commits import Restore, restoring
 from refinesynth.journal.reader import TOTALS
 from refinesynth.run import EpisodeLine, RunConfig, RunFolder, RunStats
-from refinesynth.run.folder import CONFIG, JOURNAL, usable
+from refinesynth.run.folder import CONFIG, JOURNAL
 from refinesynth.run.lines import cannot, cut
 from refinesynth.stores.segment import FILES, Ends, Part, Segment
 from refinesynth.stores.store import Listed, RunStore, first_line, place_of

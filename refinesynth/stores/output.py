@@ -14,7 +14,6 @@ from typing import NamedTuple
 import anyio
 from anyio.to_thread import run_sync
 
-from refinesynth.client.background import background_tasks
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.files.output_folder import FolderLock, Holder, move_aside
 from refinesynth.files.urls import is_url
@@ -200,53 +199,58 @@ async def _nothing(_wake: Callable[[], None]) -> None: ...
 
 @asynccontextmanager
 async def _uploading(uploads: Uploads, path: Path) -> AsyncGenerator[Output, None]:
-    stopped: list[Exception] = []
+    failure: Exception | None = None
     begun = False
     try:
-        try:
-            async with background_tasks() as tasks:
+        async with anyio.create_task_group() as tasks:
 
-                async def keep_up(wake: Callable[[], None]) -> None:
-                    try:
-                        await uploads.keep_up(wake)
-                    except Exception as error:  # noqa: BLE001 - raised below
-                        stopped.append(error)
-                        tasks.cancel_scope.cancel()
+            async def keep_up(wake: Callable[[], None]) -> None:
+                nonlocal failure
+                try:
+                    await uploads.keep_up(wake)
+                except Exception as error:  # noqa: BLE001 - likewise
+                    failure = error
+                    tasks.cancel_scope.cancel()
 
-                async def begin(wake: Callable[[], None]) -> None:
-                    nonlocal begun
-                    # Before anything is paid for: that this may be written, and that it is ours from now on.
-                    await uploads.seal()
-                    begun = True
-                    tasks.start_soon(keep_up, wake)
+            async def begin(wake: Callable[[], None]) -> None:
+                nonlocal begun
+                # Before anything is paid for: that this may be written, and that it is ours from now on.
+                await uploads.seal()
+                begun = True
+                tasks.start_soon(keep_up, wake)
 
+            try:
                 yield Output(path, begin, uploads.has_room)
-            if stopped:
-                raise stopped[0]  # noqa: TRY301 - with a last try to upload
-        except Exception as error:
-            # The watcher's error comes first: it ended the body, which may have failed on its way out.
-            failure = stopped[0] if stopped else error
-            if begun and not isinstance(failure, TakenOver) and (left := await _last_try(uploads, _AFTER_A_FAILURE)):
-                failure.add_note(left)
-            raise failure from (None if failure is error else error)
-        await uploads.finish(within=AT_THE_END)
+            except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
+                failure = failure or error
+            tasks.cancel_scope.cancel()
+        if failure is None:
+            await uploads.finish(within=AT_THE_END)
     except anyio.get_cancelled_exc_class():
         if begun:
-            with anyio.move_on_after(_AFTER_CTRL_C, shield=True) as deadline:
-                if left := await _last_try(uploads, 0):
-                    warn(left)
-            if deadline.cancelled_caught:
-                warn(uploads.left())
+            await _finish_soon(uploads)
         raise
+    if failure is not None:
+        if begun and not isinstance(failure, TakenOver):
+            await _note(uploads, failure)
+        raise failure
 
 
-async def _last_try(uploads: Uploads, within: float) -> str | None:
-    """Upload all that is new, with retries for so many seconds; return what is missing then."""
+async def _finish_soon(uploads: Uploads) -> None:
+    with anyio.move_on_after(_AFTER_CTRL_C, shield=True):
+        try:
+            await uploads.finish(within=0)
+        except (RunFolderError, StorageError) as error:
+            warn(str(error))
+        return
+    warn(uploads.left())
+
+
+async def _note(uploads: Uploads, failure: Exception) -> None:
     try:
-        await uploads.finish(within=within)
+        await uploads.finish(within=_AFTER_A_FAILURE)
     except (RunFolderError, StorageError) as error:
-        return str(error)
-    return None
+        failure.add_note(str(error))
 
 
 async def _up_to_date(store: RunStore, place: Path) -> Stored:

@@ -124,8 +124,8 @@ def test_classes_are_named_after_their_worlds() -> None:
         ({"steps": "many"}, "steps is 'many'"),
         ({"slips": 1.0}, "slips is 1.0; expected a share"),
         ({"slips": "often"}, "slips is 'often'"),
-        ({"progres": 0.3}, "the weight progres of the reward is 0.3; expected numbers for any of success, progress"),
-        ({"mistake": "some"}, "the weight mistake of the reward is 'some'; expected numbers"),
+        ({"progres": 0.3}, "the reward has no weight progres; there are success, progress"),
+        ({"mistake": "some"}, "the weight mistake of the reward is 'some'; expected a number"),
     ],
 )
 def test_settings_are_refused_in_words_when_they_are_given(settings: dict[str, Any], says: str) -> None:

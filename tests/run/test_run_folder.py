@@ -190,7 +190,7 @@ def test_a_setting_that_is_gone_is_ignored_where_it_stood_at_its_default_and_els
         (b"{", "is not JSON"),
         (
             b'{"schema_version": 1, "n": 1}',
-            r"was written by refinesynth \?, and this is .*: concurrency: Field required",
+            r"was written by refinesynth of a newer version, and this is .*: concurrency: Field required",
         ),
         (b'{"architectures": ["LlamaForCausalLM"]}', "was not written by a run; give the folder that a run wrote"),
     ],
