@@ -1,17 +1,21 @@
 """Log records of the package, written into the events of a run.
 
-events.jsonl has one JSON object a line with `event`, `level` and `timestamp` (UTC); docs/events.md lists them.
+events.jsonl has one JSON object a line with `event`, `level` and `timestamp` (UTC); docs/events.md lists them. The
+logger is bound to the run's own file; structlog's global configuration is neither read nor changed.
 """
 
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from refinesynth.errors import StorageError
 from refinesynth.run.lines import LineWriter
 from refinesynth.text.jsontext import write_json
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 
 LOGGER = "refinesynth"
 """Parent of all loggers of the package."""
@@ -31,28 +35,8 @@ def facts_of(record: logging.LogRecord) -> dict[str, Any]:
     return {"event": "log", "text": record.getMessage(), **facts}
 
 
-class EventLog:
-    """Writer of events of `level` and above."""
-
-    def __init__(self, writer: LineWriter, level: int = logging.INFO) -> None:
-        self._writer = writer
-        self._level = level
-
-    def log(self, level: int, event: str, **facts: Any) -> None:
-        if level >= self._level:
-            stamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-            line = {**facts, "event": event, "level": logging.getLevelName(level).lower(), "timestamp": stamp}
-            self._writer.write(write_json(line, default=repr))
-
-    def info(self, event: str, **facts: Any) -> None:
-        self.log(logging.INFO, event, **facts)
-
-    def warning(self, event: str, **facts: Any) -> None:
-        self.log(logging.WARNING, event, **facts)
-
-
 @contextmanager
-def logged(log: EventLog, level: int) -> Generator[None]:
+def logged(log: "FilteringBoundLogger", level: int) -> Generator[None]:
     """Write the package's log records at `level` or above to `log` too, while the context lasts."""
     logger = logging.getLogger(LOGGER)
     handler = _ToEvents(log, level)
@@ -68,7 +52,7 @@ def logged(log: EventLog, level: int) -> Generator[None]:
 
 
 class _ToEvents(logging.Handler):
-    def __init__(self, log: EventLog, level: int) -> None:
+    def __init__(self, log: "FilteringBoundLogger", level: int) -> None:
         super().__init__(level)
         self._log = log
 
@@ -79,3 +63,38 @@ class _ToEvents(logging.Handler):
         except StorageError:
             # A full disk is found out by those who write what counts; logging must not fail for it.
             self.handleError(record)
+
+
+def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
+    """Return a structlog logger that writes events of `level` and above to `writer`."""
+    # Imported here: it brings rich with it, and reading a run needs neither.
+    import structlog
+
+    logger = structlog.wrap_logger(
+        _Lines(writer),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(serializer=_as_json),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )
+    return cast("FilteringBoundLogger", logger)
+
+
+class _Lines:
+    """Sink of structlog: one method a level."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+
+    def info(self, line: bytes) -> None:
+        self._writer.write(line)
+
+    debug = warning = error = critical = info
+
+
+def _as_json(event: object, **_: object) -> bytes:
+    return write_json(event, default=repr)

@@ -15,7 +15,7 @@ from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import Finished
 from refinesynth.run.folder import CARRIED, RunFolder, worker_journals
 from refinesynth.run.lines import LineWriter
-from refinesynth.run.logs import EventLog, logged
+from refinesynth.run.logs import logged, open_events
 from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory
 from refinesynth.run.stats import RunStats
 from refinesynth.text.jsontext import write_json
@@ -48,9 +48,9 @@ class RunWriter(RunFolder):
         self.waiting = set(journal.held())
         """Indices of finished episodes that are in no file yet."""
         events = until.enter_context(closing(LineWriter(self.events_file)))
-        self.milestones = EventLog(events)
+        self.milestones = open_events(events)
         """Logger for the begin and end of a process, at any level; `RunStatus` reads them."""
-        self.log = EventLog(events, log_level)
+        self.log = open_events(events, level=log_level)
         until.enter_context(logged(self.log, log_level))
         self._until = until.pop_all()
 

@@ -48,6 +48,17 @@ async def test_every_mistake_that_was_asked_for_comes_about(tmp_path: Path) -> N
     assert ours == theirs
 
 
+@pytest.mark.long
+async def test_a_run_by_calls_goes_on_and_is_replayed(tmp_path: Path) -> None:
+    whole = await rs.synthesize(n=4, player_form="tools", output=tmp_path / "whole")
+    await rs.synthesize(n=1, player_form="tools", output=tmp_path / "parts")
+    parts = await rs.synthesize(n=4, player_form="tools", output=tmp_path / "parts")
+    content = (whole.path / "trajectories.jsonl").read_bytes()
+    assert (parts.path / "trajectories.jsonl").read_bytes() == content
+    again = await rs.synthesize(n=4, player_form="tools", backend=f"replay:{whole.path}", output=tmp_path / "again")
+    assert [one.turns for one in again] == [one.turns for one in whole]
+
+
 async def test_a_strange_script_is_played_by_calls(tmp_path: Path) -> None:
     answers = {
         "introduction": "A quay.",
