@@ -185,6 +185,16 @@ def _no_clients() -> Iterator[None]:
         gc.collect()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _collected() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Inspect leaves streams open. They are collected here, where their warnings are ignored, and not in a later test."""
+    yield
+    if "inspect_ai" in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+
 @cache
 def _freeze_once() -> None:
     """litellm came after what was frozen, and is large: a look for garbage is not to go through it each time."""

@@ -1,10 +1,6 @@
-"""Where benchmark data is, which is other people's and not in the repository; and what Inspect leaves behind."""
+"""Where benchmark data is, which is other people's and not in the repository."""
 
-import gc
 import os
-import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +15,3 @@ def evaluation_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no benchmark data in {folder}: set REFINESYNTH_EVALUATION_DATA")
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collected() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """Inspect leaves streams open. They are collected here, where their warnings are ignored, and not in a later test."""
-    yield
-    if "inspect_ai" in sys.modules:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
