@@ -140,7 +140,7 @@ def rehearsal_faults(model: str) -> "Faults":
         fault, _, value = (text.strip() for text in part.partition("="))
         if fault not in Faults.model_fields:
             raise _unknown(part, fault, Faults.model_fields, "a fault of the rehearsal")
-        names = tuple(FAMILIES) if value == "all" else tuple(name.strip() for name in value.split("+"))
+        names = tuple(FAMILIES) if value == "all" else tuple(dict.fromkeys(name.strip() for name in value.split("+")))
         try:
             found = Faults.model_validate({**dict(found), fault: names if fault == "families" else value})
         except ValidationError as error:

@@ -158,7 +158,8 @@ async def close_models(models: "Iterable[Model]") -> None:
 def _require_key(backend: Backend) -> None:
     # Self-hosted servers mostly need no key, and have no variable then; one that does answers 401, which stops the run.
     if (names := key_variables(backend)) and key_of(backend) is None:
+        named = ", leave api_key_env out where the server needs none" if backend.api_key_env else ""
         raise ConfigurationError(
-            f"{backend.label} needs a key: set the environment variable {names[0]}, leave api_key_env out where the server "
-            "needs none, or choose another backend (`refinesynth backends` lists them; `rehearsal` needs none)"
+            f"{backend.label} needs a key: set the environment variable {names[0]}{named}, "
+            "or choose another backend (`refinesynth backends` lists them; `rehearsal` needs none)"
         )

@@ -25,7 +25,7 @@ class _Type(_Described):
     type: Literal["integer", "number", "boolean", "string"]
     minimum: float | None = None
     maximum: float | None = None
-    default: str | None = None
+    default: str | float | bool | None = None
 
 
 class _Action(_Described):

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from refinesynth.trajectory.value import Value, absent
 
 MOST_CHOICES = 100
 """Most whole numbers of a bounded parameter that are tried one by one, as where a plan is searched."""
+
+MOST = 10**15 - 1
+"""Largest bound, either way: numbers have at most 15 digits before the point."""
 
 _WHOLE = re.compile(r"([+-]?[0-9]{1,15})(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
@@ -25,15 +28,31 @@ _WORDS = re.compile(
 )
 
 
+def _spelled(value: str | float | bool) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else _digits(value)
+
+
+def _digits(number: float) -> str:
+    if number == number // 1:
+        return str(int(number))
+    return f"{number:.15f}".rstrip("0") if abs(number) < 1 else repr(number)
+
+
+def _as_text(given: object) -> object:
+    return _spelled(given) if isinstance(given, int | float) else given
+
+
 class ParameterType(Value):
     """Type of a parameter. Action texts hold its values in one spelling; calls and conditions have them as JSON."""
 
     type: Literal["string", "integer", "number", "boolean"] = "string"
-    minimum: float | None = Field(default=None, exclude_if=lambda bound: bound is None)
+    minimum: float | None = Field(default=None, ge=-MOST, le=MOST, exclude_if=lambda bound: bound is None)
     """Smallest number, itself included."""
-    maximum: float | None = Field(default=None, exclude_if=lambda bound: bound is None)
+    maximum: float | None = Field(default=None, ge=-MOST, le=MOST, exclude_if=lambda bound: bound is None)
     """Largest number, itself included."""
-    default: str | None = Field(default=None, exclude_if=absent)
+    default: Annotated[str | None, BeforeValidator(_as_text)] = Field(default=None, exclude_if=absent)
     """Value of a call that leaves the argument out; the text of an action always has one. None if it must be given."""
 
     def spelled(self, text: str) -> str | None:
@@ -90,7 +109,7 @@ class ParameterType(Value):
         found: dict[str, Any] = {"type": self.type}
         for name, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
             if bound is not None:
-                found[name] = self.value(_digits(bound)) if self.type == "integer" and bound == bound // 1 else bound
+                found[name] = int(bound) if self.type == "integer" and bound == bound // 1 else bound
         if listed:
             found["enum"] = list(dict.fromkeys(map(self.value, listed)))
         if self.default is not None:
@@ -101,7 +120,7 @@ class ParameterType(Value):
     def from_schema(cls, schema: Mapping[str, Any]) -> "tuple[ParameterType, tuple[str, ...]]":
         """Return the type that a JSON schema states, as far as it is one of ours, and the texts of its `enum`."""
         bounds = {name: schema.get(name) for name in ("minimum", "maximum")}
-        numbers = {name: bound for name, bound in bounds.items() if type(bound) in {int, float}}
+        numbers = {name: bound for name, bound in bounds.items() if type(bound) in {int, float} and abs(bound) <= MOST}
         kind = schema.get("type")
         kind = kind if isinstance(kind, str) and kind in _KINDS else "string"
         bounded = numbers if kind in {"integer", "number"} else {}
@@ -122,18 +141,6 @@ class ParameterType(Value):
             if spelled is None or (listed and spelled not in map(self.spelled, listed)):
                 found.append(f"the default {self.default!r} is none of its values")
         return found
-
-
-def _spelled(value: str | float | bool) -> str:
-    if isinstance(value, str):
-        return value
-    return str(value).lower() if isinstance(value, bool) else _digits(value)
-
-
-def _digits(number: float) -> str:
-    if number == number // 1:
-        return str(int(number))
-    return f"{number:.15f}".rstrip("0") if abs(number) < 1 else repr(number)
 
 
 def _text(value: object) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from refinesynth import rules
 from refinesynth.actions.calls import Call, call_of, text_of, tools_of
@@ -234,3 +235,15 @@ def test_types_that_do_not_fit_are_found(types: dict[str, Any], values: list[str
 def test_scripts_without_types_are_written_as_before() -> None:
     action = ActionSpec(name="look", pattern="look")
     assert set(action.model_dump(mode="json")) == {"name", "description", "pattern", "parameters"}
+
+
+@pytest.mark.parametrize("bound", [1e19, 1e400, float("nan"), -1e16])
+def test_bounds_that_no_value_has_are_refused(bound: float) -> None:
+    with pytest.raises(ValidationError):
+        ParameterType.model_validate({"type": "integer", "minimum": 0, "maximum": bound})
+    assert ParameterType.from_schema({"type": "integer", "maximum": bound})[0] == ParameterType(type="integer")
+
+
+@pytest.mark.parametrize(("default", "spelled"), [(3, "3"), (2.5, "2.5"), (True, "true"), ("x", "x")])
+def test_a_default_may_be_json(default: object, spelled: str) -> None:
+    assert ParameterType.model_validate({"default": default}).default == spelled

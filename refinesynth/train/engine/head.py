@@ -42,15 +42,19 @@ def token_losses(
                 return _logits(model, inputs, **keep)[0, :, 0]
     logits = _logits(model, inputs, **keep)
     # The first without a copy: with one row nothing but what predicts was kept.
-    found = logits[0] if keep else logits[batch.row, column]
+    found = logits[0] if keep and batch.rows == 1 else logits[batch.row, column]
     return negative_log_probability(found, batch.target)
 
 
 def _kept(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
     """The argument that limits the head to some positions, and (K,) the place of each predicting one among these."""
-    if batch.rows > 1 or not takes(base_model(inner), "logits_to_keep"):  # the library keeps the same of all rows
+    if not takes(base_model(inner), "logits_to_keep"):
         return {}, batch.column
-    return {"logits_to_keep": batch.column}, torch.arange(len(batch.column), device=batch.column.device)
+    if batch.rows == 1:
+        return {"logits_to_keep": batch.column}, torch.arange(len(batch.column), device=batch.column.device)
+    # The library keeps the same positions of all rows: those that any row wants.
+    columns, which = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
+    return {"logits_to_keep": columns}, which
 
 
 def negative_log_probability(logits: Tensor, target: Tensor) -> Tensor:

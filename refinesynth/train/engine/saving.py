@@ -131,6 +131,8 @@ def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[Non
     except torch.OutOfMemoryError:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError, SafetensorError) as exc:
+        if verb == "written" and not isinstance(exc, OSError | RuntimeError | SafetensorError):
+            raise  # a library's own fault, which no room on the disk mends
         raise TrainingError(
             f"{folder} cannot be {verb}: {exc}. {what_to_do}, and start again: the training goes on from the newest sound checkpoint."
         ) from exc

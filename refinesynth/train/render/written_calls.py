@@ -41,12 +41,42 @@ def refuse_unwritten(template: ChatTemplate, messages: Sequence[ChatMessage], to
             written = template.write([*before, marked], tools=tools)
         except TemplateError:  # Where it refuses these, it reads them.
             continue
+        if keys is False and written == _flipped(template, before, message, tools):
+            marks |= {"\0": "the truth values of a call"}
         if missing := [what for mark, what in marks.items() if mark not in written]:
             raise TemplateError(
                 f"the chat template does not write {missing[0]} in message {len(messages)}, so a model tuned on it would not learn to "
                 "call. Give as --chat-template a file with a template that writes name and arguments of all tool_calls, or train a run "
                 "folder on text (form=react)"
             )
+
+
+def _flipped(template: Any, before: Any, message: Mapping[str, Any], tools: Any) -> str | None:
+    """What is written of the calls with marks as values and the other truth values; None where there are none."""
+    calls = message.get("tool_calls") or []
+    flipped = [_marked_call(call["id"], _inverted(call["function"]), {}, keys=False) for call in calls]
+    plain = [_marked_call(call["id"], call["function"], {}, keys=False) for call in calls]
+    if flipped == plain:
+        return None
+    try:
+        return template.write(
+            [*before, {**message, "tool_calls": [call.message(text=template.wants_text) for call in flipped]}],
+            tools=tools,
+        )
+    except TemplateError:  # Where it refuses these, it reads them.
+        return None
+
+
+def _inverted(function: Mapping[str, Any]) -> dict[str, Any]:
+    def inverted(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: inverted(one) for key, one in cast("dict[str, Any]", value).items()}
+        if isinstance(value, list):
+            return [inverted(one) for one in cast("list[Any]", value)]
+        return not value if isinstance(value, bool) else value
+
+    arguments = function["arguments"]
+    return {**function, "arguments": inverted(json.loads(arguments) if isinstance(arguments, str) else arguments)}
 
 
 def _marked_call(id_: str, function: Mapping[str, Any], marks: dict[str, str], *, keys: bool) -> ToolCall:
