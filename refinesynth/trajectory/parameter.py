@@ -119,7 +119,7 @@ class ParameterType(Value):
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> "tuple[ParameterType, tuple[str, ...]]":
         """Return the type that a JSON schema states, as far as it is one of ours, and the texts of its `enum`."""
-        bounds = {name: schema.get(name) for name in ("minimum", "maximum")}
+        bounds: dict[str, Any] = {name: schema.get(name) for name in ("minimum", "maximum")}
         numbers = {name: bound for name, bound in bounds.items() if type(bound) in {int, float} and abs(bound) <= MOST}
         kind = schema.get("type")
         kind = kind if isinstance(kind, str) and kind in _KINDS else "string"
