@@ -52,7 +52,7 @@ def refuse_unwritten(template: ChatTemplate, messages: Sequence[ChatMessage], to
 
 
 def _flipped(template: Any, before: Any, message: Mapping[str, Any], tools: Any) -> str | None:
-    """What is written of the calls with marks as values and the other truth values; None where there are none."""
+    """Text of the calls with marks as values and inverted truth values; None where there are no truth values."""
     calls: list[dict[str, Any]] = message.get("tool_calls") or []
     flipped = [_marked_call(call["id"], _inverted(call["function"]), {}, keys=False) for call in calls]
     plain = [_marked_call(call["id"], call["function"], {}, keys=False) for call in calls]
