@@ -97,20 +97,28 @@ def _actions(listed: str) -> list[ActionSpec]:
 
 
 def _action(line: str, shared: Mapping[str, tuple[str, ...]]) -> ActionSpec:
-    own: dict[str, tuple[str, ...]] = {}
-    said, found, values = line.rpartition(" ({")
-    further = f"{{{values[:-1]}".split("; {") if found and values.endswith(")") else []
-    types = {
-        place: kind
-        for place, words in (each.removeprefix("{").partition("} is ")[::2] for each in further)
-        if (kind := ParameterType.from_words(words))
-    }
-    if further and all(_VALUES in each for each in further[: len(further) - len(types)]):
-        line, own = said, _choices(further[: len(further) - len(types)])
-    name, _, description = line.partition(": ")
-    action = ActionSpec(name=name or line, description=description, pattern=pattern_of(name))
+    said, found, ends = line.rpartition(" ({")
+    stated = _stated(f"{{{ends[:-1]}") if found and ends.endswith(")") else None
+    own, types = stated or ({}, {})
+    name, _, description = (line if stated is None else said).partition(": ")
+    action = ActionSpec(name=name or line, description=description, pattern=pattern_of(name), types=types)
     parameters = own | {each: shared[each] for each in shared if each in action.placeholders and each not in own}
-    return action.model_copy(update={"parameters": parameters, "types": types})
+    return action.model_copy(update={"parameters": parameters})
+
+
+def _stated(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterType]] | None:
+    """Values and types of placeholders as `render_action` writes them; None if the text says something else."""
+    values: dict[str, tuple[str, ...]] = {}
+    types: dict[str, ParameterType] = {}
+    for each in text.split("; {"):
+        place, _, words = each.removeprefix("{").partition("} is ")
+        if words.startswith("one of: "):
+            values[place] = tuple(words.removeprefix("one of: ").split(", "))
+        elif kind := ParameterType.from_words(words):
+            types[place] = kind
+        else:
+            return None
+    return values, types
 
 
 def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Where benchmark data is, which is other people's and not in the repository."""
+"""The folder with benchmark data, which is other people's and not in the repository."""
 
 import os
 from pathlib import Path

@@ -235,7 +235,14 @@ def test_a_turn_of_text_in_between_is_a_turn() -> None:
     assert len(example.spans) == sum(turn.role == "assistant" for turn in turns)
 
 
-ARGUMENTS: dict[str, Any] = {"city": 'Riga "x"', "days": 0, "note": "", "any": None, "more": {"deep": [1, False]}}
+ARGUMENTS: dict[str, Any] = {
+    "city": 'Riga "x"',
+    "days": 0,
+    "note": "",
+    "exact": True,
+    "any": None,
+    "more": {"deep": [1, False]},
+}
 
 
 def called() -> Conversation:

@@ -69,6 +69,9 @@ LEAVING_OUT = {
     "null": "{{ c.function.name }}("
     + _EACH
     + "{% if v is not none %}{{ k ~ '=' }}{{ v | tojson }}{% endif %}{% endfor %})",
+    "truth values": "{{ c.function.name }}("
+    + _EACH
+    + "{{ k ~ '=' }}{% if v is not boolean %}{{ v | tojson }}{% endif %}{% endfor %})",
     "what is nested": "{{ c.function.name }}("
     + _EACH
     + "{{ k ~ '=' }}{{ '...' if v is mapping else v | tojson }}{% endfor %})",

@@ -1,9 +1,32 @@
-"""Families of worlds that are drawn from a seed."""
+"""Families of worlds that are drawn from a seed: a JSON file with verbs, laws and names, and a function that draws."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from random import Random
 
-from refinesynth.rehearsal.families.drawing import CLASSIC, DRAWING
 from refinesynth.rehearsal.families.family import Act, Family, Plot, Verb, read_family
+from refinesynth.rehearsal.families.file_system import draw_files
+from refinesynth.rehearsal.families.household import draw_household
+from refinesynth.rehearsal.families.laboratory import draw_laboratory
+from refinesynth.rehearsal.families.office import draw_office
+from refinesynth.rehearsal.families.panel import draw_panel
+from refinesynth.rehearsal.families.search import draw_search
+from refinesynth.rehearsal.families.service import draw_service
+from refinesynth.rehearsal.families.warehouse import draw_warehouse
+
+DRAWING: Mapping[str, Callable[[Family, Random], Plot]] = {
+    "household": draw_household,
+    "files": draw_files,
+    "laboratory": draw_laboratory,
+    "warehouse": draw_warehouse,
+    "office": draw_office,
+    "service": draw_service,
+    "panel": draw_panel,
+    "search": draw_search,
+}
+"""Function that draws a world of each family."""
+
+CLASSIC = ("household", "files", "laboratory", "warehouse", "office")
+"""Families that are drawn from by default, in this order; seeds of earlier runs depend on it."""
 
 FAMILIES: Mapping[str, Family] = {name: read_family(name) for name in DRAWING}
 

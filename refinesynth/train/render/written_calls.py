@@ -28,59 +28,45 @@ def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessag
 def refuse_unwritten(template: ChatTemplate, messages: Sequence[ChatMessage], tools: Tools) -> None:
     """Raise `TemplateError` unless the template writes all that the last message calls.
 
-    However it does that: it is given the calls with marks in the place of names and keys, then of values, and each mark
-    must stand in what it writes.
+    The template is given the calls with marks in the place of names and keys, and then of values; each mark must stand
+    in what it writes. Truth values have no marks: the opposite of each must give another text.
     """
     *before, message = messages
     given: list[dict[str, Any]] = message.get("tool_calls") or []
-    for keys in (True, False):
-        marks: dict[str, str] = {}
-        calls = [_marked_call(call["id"], call["function"], marks, keys=keys) for call in given]
+
+    def write(*, keys: bool, flipped: int | None = None) -> tuple[str | None, dict[str, str], list[str]]:
+        """Text that the template writes, None where it refuses; marks and truth values, each with its meaning."""
+        marks, truths = dict[str, str](), list[str]()
+        calls = [_marked_call(call, marks, truths, keys=keys, flipped=flipped) for call in given]
         marked = {**message, "tool_calls": [call.message(text=template.wants_text) for call in calls]}
         try:
-            written = template.write([*before, marked], tools=tools)
+            return template.write([*before, marked], tools=tools), marks, truths
         except TemplateError:  # Where it refuses these, it reads them.
-            continue
-        if keys is False and written == _flipped(template, before, message, tools):
-            marks |= {"\0": "the truth values of a call"}
-        if missing := [what for mark, what in marks.items() if mark not in written]:
-            raise TemplateError(
-                f"the chat template does not write {missing[0]} in message {len(messages)}, so a model tuned on it would not learn to "
-                "call. Give as --chat-template a file with a template that writes name and arguments of all tool_calls, or train a run "
-                "folder on text (form=react)"
-            )
+            return None, marks, truths
 
-
-def _flipped(template: Any, before: Any, message: Mapping[str, Any], tools: Any) -> str | None:
-    """Text of the calls with marks as values and inverted truth values; None where there are no truth values."""
-    calls: list[dict[str, Any]] = message.get("tool_calls") or []
-    flipped = [_marked_call(call["id"], _inverted(call["function"]), {}, keys=False) for call in calls]
-    plain = [_marked_call(call["id"], call["function"], {}, keys=False) for call in calls]
-    if flipped == plain:
-        return None
-    try:
-        return template.write(
-            [*before, {**message, "tool_calls": [call.message(text=template.wants_text) for call in flipped]}],
-            tools=tools,
+    missing: list[str] = []
+    for keys in (True, False):
+        written, marks, truths = write(keys=keys)
+        if written is not None:
+            missing += [what for mark, what in marks.items() if mark not in written]
+            if not keys:
+                missing += [what for at, what in enumerate(truths) if write(keys=False, flipped=at)[0] == written]
+    if missing:
+        raise TemplateError(
+            f"the chat template does not write {missing[0]} in message {len(messages)}, so a model tuned on it would not learn to "
+            "call. Give as --chat-template a file with a template that writes name and arguments of all tool_calls, or train a run "
+            "folder on text (form=react)"
         )
-    except TemplateError:  # Where it refuses these, it reads them.
-        return None
 
 
-def _inverted(function: Mapping[str, Any]) -> dict[str, Any]:
-    def inverted(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: inverted(one) for key, one in cast("dict[str, Any]", value).items()}
-        if isinstance(value, list):
-            return [inverted(one) for one in cast("list[Any]", value)]
-        return not value if isinstance(value, bool) else value
+def _marked_call(
+    call: Mapping[str, Any], marks: dict[str, str], truths: list[str], *, keys: bool, flipped: int | None
+) -> ToolCall:
+    """The call with marks in the place of its name and keys, or of its values, and one truth value `flipped`.
 
-    arguments = function["arguments"]
-    return {**function, "arguments": inverted(json.loads(arguments) if isinstance(arguments, str) else arguments)}
-
-
-def _marked_call(id_: str, function: Mapping[str, Any], marks: dict[str, str], *, keys: bool) -> ToolCall:
-    """The call with marks in the place of its name and keys, or of its values; `marks` gets what each stands for."""
+    `marks` gets what each mark stands for, `truths` what each truth value does.
+    """
+    function = call["function"]
     name: str = function["name"]
 
     def mark(what: str) -> str:
@@ -96,7 +82,10 @@ def _marked_call(id_: str, function: Mapping[str, Any], marks: dict[str, str], *
             return {mark(argument(k)) if keys else k: marked(one, k) for k, one in known.items()}
         if isinstance(value, list):
             return [marked(one, key) for one in cast("list[Any]", value)]
-        if keys or value is None or isinstance(value, bool):
+        if isinstance(value, bool):
+            truths.append(argument(key))
+            return value is (len(truths) - 1 != flipped)
+        if keys or value is None:
             return value
         if isinstance(value, str):
             return mark(argument(key))
@@ -106,7 +95,7 @@ def _marked_call(id_: str, function: Mapping[str, Any], marks: dict[str, str], *
 
     arguments = function["arguments"]
     arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-    return ToolCall(id_, mark(f"a call of {name!r}") if keys else name, marked(arguments, ""))
+    return ToolCall(call["id"], mark(f"a call of {name!r}") if keys else name, marked(arguments, ""))
 
 
 def refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: Tools) -> None:
