@@ -29,8 +29,11 @@ def supervise() -> None:
     told, report = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    # A signal that arrives before its handler is set waits for it, and is forwarded.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_CODES)
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(_kept_open)
         os.close(told)
         _report = report
@@ -40,6 +43,7 @@ def supervise() -> None:
     for number in EXIT_CODES:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda received, _frame: _hand_on(child, received))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os._exit(_explained(code, reported=bool(os.read(told, 1))))
 

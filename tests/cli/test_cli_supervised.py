@@ -12,11 +12,19 @@ import pytest
 pytestmark = pytest.mark.process
 
 COMMAND = """
-import os, sys, time
+import os, signal, sys, time
 from refinesynth.cli.supervised import report_end, supervise
+if sys.argv[1] == "told at once":
+    fork = os.fork
+    def fork_and_be_told():
+        child = fork()
+        if child:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return child
+    os.fork = fork_and_be_told
 supervise()
 print(os.getpid(), flush=True)
-if sys.argv[1] == "wait":
+if sys.argv[1] in ("wait", "told at once"):
     time.sleep(100)
 if sys.argv[1] == "reported":
     report_end()
@@ -31,7 +39,7 @@ def test_a_supervised_run_ends_with_its_parent_and_as_it_is_told_to(tmp_path: Pa
             [sys.executable, "-c", COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as run:
             assert run.stdout is not None
-            child = int(run.stdout.readline())
+            child = int(run.stdout.readline() or 0)
             if kill:
                 os.kill(run.pid if kill > 0 else child, abs(kill))
             said = run.communicate(timeout=60)[1]
@@ -42,6 +50,7 @@ def test_a_supervised_run_ends_with_its_parent_and_as_it_is_told_to(tmp_path: Pa
     assert ended("no word", "130")[1:] == (130, "")
     assert "Ray ended the run" in ended("no word", "1")[2]
     assert ended("wait", "0", kill=signal.SIGTERM)[1:] == (143, "")
+    assert ended("told at once", "0")[1:] == (143, "")
     _, exit_code, said = ended("wait", "0", kill=-signal.SIGKILL)
     assert exit_code == 137
     assert "killed (signal 9)" in said
