@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refinesynth.episode.episode import episode_id, episode_seed, play_episode
-    from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns
+    from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
     from refinesynth.outcome import EpisodeOutcome, Refused
     from refinesynth.settings.attempts import Attempts
 
 _HOMES = {
     "Attempts": "settings.attempts",
-    "Cast": "episode.play",
+    "EpisodeContext": "episode.play",
     "EpisodeOutcome": "outcome",
     "EpisodeSettings": "episode.play",
     "Play": "episode.play",
@@ -27,7 +27,7 @@ _HOMES = {
 
 __all__ = [
     "Attempts",
-    "Cast",
+    "EpisodeContext",
     "EpisodeOutcome",
     "EpisodeSettings",
     "Play",

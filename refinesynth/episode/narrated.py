@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from refinesynth.backends.role import Role
 from refinesynth.client.tracing import ACCEPTED, span
-from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns
+from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Draft, DraftTurn, MalformedTurn, Script
@@ -23,7 +23,7 @@ class NarratedPlay(Play):
         del settings
         return (Role.NARRATOR,)
 
-    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
+    async def play(self, cast: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
         narrator, verifier, record = narrator_of(cast), cast.verifier, cast.record
         verified, violations = start, tuple[Violation, ...]()
         while record.drafts < cast.settings.attempts.drafts:
@@ -43,7 +43,7 @@ class NarratedPlay(Play):
 NARRATED = NarratedPlay()
 
 
-def narrator_of(cast: Cast) -> Narrator:
+def narrator_of(cast: EpisodeContext) -> Narrator:
     """One that is never asked for fewer mistakes than its rules want."""
     wanted = cast.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
     episode = cast.settings.place(cast.session.index) + cast.number

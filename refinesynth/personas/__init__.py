@@ -1,10 +1,10 @@
 """Reading, describing, deduplicating and sampling personas."""
 
-from refinesynth.personas.deduplicating import DedupReport, dedup
-from refinesynth.personas.describing import PersonaStats, stats
-from refinesynth.personas.near import NearDuplicates, Similar
-from refinesynth.personas.records import Records, RecordSource, write_records
-from refinesynth.personas.rows import BadRow, Record, shipped
+from refinesynth.personas.deduplication import DedupReport, dedup
+from refinesynth.personas.near_duplicates import NearDuplicates, Similar
+from refinesynth.personas.persona_records import Records, RecordSource, write_records
+from refinesynth.personas.persona_rows import BadRow, PersonaRecord, shipped
+from refinesynth.personas.persona_stats import PersonaStats, stats
 from refinesynth.personas.sampling import Sample, domain_of, sample
 from refinesynth.personas.source import Personas, PersonaSource, open_personas
 
@@ -12,10 +12,10 @@ __all__ = [
     "BadRow",
     "DedupReport",
     "NearDuplicates",
+    "PersonaRecord",
     "PersonaSource",
     "PersonaStats",
     "Personas",
-    "Record",
     "RecordSource",
     "Records",
     "Sample",

@@ -1,6 +1,6 @@
 """The typed actors: ScriptWriter, DungeonMaster, Player, Narrator, Verifier."""
 
-from refinesynth.roles.asking import Actor, Calls, CallsSpent, InvalidAnswer
+from refinesynth.roles.actor import Actor, CallLimit, CallLimitReached, InvalidAnswer
 from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
 from refinesynth.roles.player import Flag, Player, ToolPlayer
@@ -9,8 +9,8 @@ from refinesynth.roles.verifier import Judge, Verifier
 
 __all__ = [
     "Actor",
-    "Calls",
-    "CallsSpent",
+    "CallLimit",
+    "CallLimitReached",
     "DungeonMaster",
     "Flag",
     "InvalidAnswer",
