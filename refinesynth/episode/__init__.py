@@ -6,6 +6,8 @@ Names are imported on first use, so that `plays`, the table of plays, can be rea
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from refinesynth.renamed import renamed
+
 if TYPE_CHECKING:
     from refinesynth.episode.episode import episode_id, episode_seed, play_episode
     from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
@@ -41,5 +43,5 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module 'refinesynth.episode' has no attribute {name!r}")
+        return renamed(__name__, {"Cast": "EpisodeContext"})(name)
     return getattr(import_module(f"refinesynth.{_HOMES[name]}"), name)

@@ -78,11 +78,11 @@ class SeveralPlays:
 
     async def _one(self, number: int, trunk: Accepted | None = None, start: Turns = ()) -> Accepted | None:
         self.record.begin_play()
-        cast = self.first
+        context = self.first
         if number:
-            cast = EpisodeContext.of(self.play, self.settings, self.record, models=self.models, number=number)
+            context = EpisodeContext.of(self.play, self.settings, self.record, models=self.models, number=number)
         try:
-            draft = await self.play.play(cast, self.script, start)
+            draft = await self.play.play(context, self.script, start)
         except EpisodeAbandoned as error:
             self.reason = str(error)
             self.judged |= not isinstance(error, EpisodeLost)
@@ -92,7 +92,7 @@ class SeveralPlays:
             self.judged = True
             self.reason = why_none(self.record, "draft")
             return None
-        if cast.verifier.accepted is not draft:
+        if context.verifier.accepted is not draft:
             raise InputError(
                 f"the play {self.play.name!r} gave a draft that its verifier did not accept: {self.play!r}"
             )
@@ -105,9 +105,9 @@ class SeveralPlays:
         accepted = Accepted(
             draft=draft,
             attempts=self.record.drafts,
-            asked=cast.asked,
+            asked=context.asked,
             answered=dict(self.record.session.answered_by),
-            by_calls=self.settings.player_form == "tools" and Role.PLAYER in cast.models and not self.record.in_text,
+            by_calls=self.settings.player_form == "tools" and Role.PLAYER in context.models and not self.record.in_text,
             branch=None if of == 1 else Branch(number=number, of=of, shared_turns=shared),
         )
         self.accepted.append(accepted)

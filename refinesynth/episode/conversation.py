@@ -147,11 +147,11 @@ class Unanswerable(Exception):
 class Agent:
     """Role that acts in the scene, by native tool calls where they are asked for and its model has them."""
 
-    def __init__(self, cast: EpisodeContext, role: Role, script: Script) -> None:
+    def __init__(self, context: EpisodeContext, role: Role, script: Script) -> None:
         self._script = script
-        self._in_text = cast.actor(Player, role)
-        asks_tools = cast.settings.player_form == "tools"
-        self._by_calls = cast.actor(ToolPlayer, role, script=script) if asks_tools else None
+        self._in_text = context.actor(Player, role)
+        asks_tools = context.settings.player_form == "tools"
+        self._by_calls = context.actor(ToolPlayer, role, script=script) if asks_tools else None
         self.lacks_tools = False
         """True if tool calls were asked for, and its model turned out to have none."""
 
@@ -168,17 +168,17 @@ class Agent:
 class Conversation(ABC):
     """One script being played. Who answers the player, and how, is what the kinds of play differ in."""
 
-    def __init__(self, cast: EpisodeContext, script: Script) -> None:
-        self.player = Agent(cast, Role.PLAYER, script)
-        self.repairer = Agent(cast, Role.REPAIRER, script) if Role.REPAIRER in cast.models else None
+    def __init__(self, context: EpisodeContext, script: Script) -> None:
+        self.player = Agent(context, Role.PLAYER, script)
+        self.repairer = Agent(context, Role.REPAIRER, script) if Role.REPAIRER in context.models else None
         self.verifier, self.record, self.session, self.settings = (
-            cast.verifier,
-            cast.record,
-            cast.session,
-            cast.settings,
+            context.verifier,
+            context.record,
+            context.session,
+            context.settings,
         )
         self.script = script
-        self.number = cast.number
+        self.number = context.number
         """Which play of the script this is, from 0."""
         self._ran_out = False
         """True if an earlier attempt at this play ran out of turns."""

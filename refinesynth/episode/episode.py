@@ -77,20 +77,20 @@ async def _played(
     session: Session, persona: Persona, settings: EpisodeSettings, models: Mapping[Role, Model]
 ) -> EpisodeOutcome:
     play, record = find(settings.play), EpisodeRecord(session=session, persona=persona)
-    cast = EpisodeContext.of(play, settings, record, models=models)
+    context = EpisodeContext.of(play, settings, record, models=models)
     accepted: list[Accepted] = []
     reason: str | None = None
     lost = doubtful = False
     with deadline(settings.deadline) as limit:
         try:
             if isinstance(persona, ScriptedPersona):
-                script = given_script(play, cast, persona.script)
+                script = given_script(play, context, persona.script)
             else:
-                script = await play.write(cast)
+                script = await play.write(context)
             if script is None:
                 reason = why_none(record, "script")
             else:
-                plays = SeveralPlays(play, script, cast, models, accepted)
+                plays = SeveralPlays(play, script, context, models, accepted)
                 await plays.all()
                 reason, lost, doubtful = plays.reason, not plays.judged, plays.doubtful
         except EpisodeAbandoned as error:

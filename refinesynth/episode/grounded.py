@@ -68,9 +68,9 @@ class GroundedPlay(Play):
     def digest(self, prompts: Prompts) -> str:
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
 
-    async def write(self, cast: EpisodeContext) -> Script | None:
+    async def write(self, context: EpisodeContext) -> Script | None:
         """First script that the script rules accept and whose world can be executed, if there is one."""
-        settings, session = cast.settings, cast.session
+        settings, session = context.settings, context.session
         place = settings.place(session.index)
         wanted: dict[str, JsonValue] = {
             "features": list(settings.grounding.mix.wanted(place, settings.seed)),
@@ -80,11 +80,11 @@ class GroundedPlay(Play):
             # None of an empty block.
             if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
                 wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
-        writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
-        return await write_script(writer, cast, needs=self.needs())
+        writer = context.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
+        return await write_script(writer, context, needs=self.needs())
 
-    async def play(self, cast: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
-        return await Grounded(cast, script).play(start)
+    async def play(self, context: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
+        return await Grounded(context, script).play(start)
 
 
 GROUNDED = GroundedPlay()
@@ -93,15 +93,15 @@ GROUNDED = GroundedPlay()
 class Grounded(Conversation):
     """One grounded script being played. Raises RulebookError, on construction: its world cannot be executed."""
 
-    def __init__(self, cast: EpisodeContext, script: Script) -> None:
-        super().__init__(cast, script)
+    def __init__(self, context: EpisodeContext, script: Script) -> None:
+        super().__init__(context, script)
         self.world: World = world_of(script)
         self._known: tuple[Turns, JsonValue] = (), script.environment
         """The last turns whose state was asked for, and that state."""
         self._planned: tuple[str, ...] = ()
         self._other: str | None = None
-        has_words = Role.DUNGEON_MASTER in cast.models
-        self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
+        has_words = Role.DUNGEON_MASTER in context.models
+        self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
         """Role that words the rulings; None keeps the world's own words, without any completion."""
 
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:

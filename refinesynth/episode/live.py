@@ -12,17 +12,17 @@ class LivePlay(Play):
 
     name = "live"
 
-    async def play(self, cast: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
-        return await Live(cast, script).play(start)
+    async def play(self, context: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
+        return await Live(context, script).play(start)
 
 
 LIVE = LivePlay()
 
 
 class Live(Conversation):
-    def __init__(self, cast: EpisodeContext, script: Script) -> None:
-        super().__init__(cast, script)
-        self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER)
+    def __init__(self, context: EpisodeContext, script: Script) -> None:
+        super().__init__(context, script)
+        self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER)
 
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         act = await self._act(turns, taken)

@@ -118,7 +118,7 @@ class EpisodeContext:
 class Play(ABC):
     """A kind of play. What most have in common is here; each adds how it is played.
 
-    An object of it holds no state: it plays many episodes at once. With models that answer alike, the same cast gives
+    An object of it holds no state: it plays many episodes at once. With models that answer alike, the same context gives
     the same draft, byte for byte.
     """
 
@@ -154,40 +154,40 @@ class Play(ABC):
         """Digest of everything that its models may be asked with; a run is continued where it is the same."""
         return prompts.digest
 
-    async def write(self, cast: EpisodeContext) -> Script | None:
+    async def write(self, context: EpisodeContext) -> Script | None:
         """First script that the script rules accept; None if the attempts are used up.
 
         Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
         """
-        writer = cast.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
-        return await write_script(writer, cast, needs=self.needs())
+        writer = context.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=context.session.seed)
+        return await write_script(writer, context, needs=self.needs())
 
     @abstractmethod
-    async def play(self, cast: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
-        """First draft that `cast.verifier` accepts; None if the attempts are used up.
+    async def play(self, context: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
+        """First draft that `context.verifier` accepts; None if the attempts are used up.
 
-        It begins with `start`, which was verified and is not taken back. Attempts are announced to `cast.record`,
+        It begins with `start`, which was verified and is not taken back. Attempts are announced to `context.record`,
         and drafts that are not accepted are left there. Raises as `write` does.
         """
 
 
-def given_script(play: Play, cast: EpisodeContext, script: Script) -> Script | None:
+def given_script(play: Play, context: EpisodeContext, script: Script) -> Script | None:
     """A script that was there before, if it is accepted now: rules and play may be others than those of its run."""
-    verdict = judged(script, cast.settings.script_rules, play.needs())
+    verdict = judged(script, context.settings.script_rules, play.needs())
     if verdict.accepted:
         return script
-    cast.record.refuse_script(script, verdict.violations)
+    context.record.refuse_script(script, verdict.violations)
     return None
 
 
-async def write_script(writer: ScriptWriter, cast: EpisodeContext, *, needs: Rule) -> Script | None:
+async def write_script(writer: ScriptWriter, context: EpisodeContext, *, needs: Rule) -> Script | None:
     """The first script that the script rules accept, or None when the attempts are used up (paper, section 3.1).
 
     Each refused script goes back to the writer with what is wrong with it. What `needs` refuses is never accepted,
     whatever the script rules are. A pattern that does not fit its action is replaced, unless the run's rules take
     answers to the letter.
     """
-    record, settings = cast.record, cast.settings
+    record, settings = context.record, context.settings
     to_the_letter = ToTheLetter.__name__ in numbers(settings.rules)
     previous: Script | None = None
     violations: tuple[Violation, ...] = ()

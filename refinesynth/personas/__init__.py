@@ -7,6 +7,7 @@ from refinesynth.personas.persona_rows import BadRow, PersonaRecord, shipped
 from refinesynth.personas.persona_stats import PersonaStats, stats
 from refinesynth.personas.sampling import Sample, domain_of, sample
 from refinesynth.personas.source import Personas, PersonaSource, open_personas
+from refinesynth.renamed import renamed
 
 __all__ = [
     "BadRow",
@@ -28,3 +29,5 @@ __all__ = [
     "stats",
     "write_records",
 ]
+
+__getattr__ = renamed(__name__, {"Record": "PersonaRecord"})

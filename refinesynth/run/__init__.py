@@ -1,5 +1,6 @@
 """The run folder: what was asked, what came out, what was refused and why."""
 
+from refinesynth.renamed import renamed
 from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine, fingerprint
 from refinesynth.run.resume import EpisodeMemory
 from refinesynth.run.run_config import RunConfig, differences, stable_repr
@@ -23,3 +24,5 @@ __all__ = [
     "stable_repr",
     "worker_journals",
 ]
+
+__getattr__ = renamed(__name__, {"Finished": "CompletedEpisode"})

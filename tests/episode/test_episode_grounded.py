@@ -361,13 +361,13 @@ class TestSeveralPlays:
         chosen = settings_for("grounded", terse=True, mistakes=natural(), **given)
         done = sum(not turn.transient for turn in answers(start))
         actions = [player(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
-        cast = EpisodeContext(
+        context = EpisodeContext(
             settings=chosen,
             record=EpisodeRecord(session=Session(id="x", seed=7), persona=PERSONA),
             models={Role.PLAYER: _Retrying(actions).model},
             number=replica,
         )
-        draft = await Grounded(cast, SHED_GROUNDED).play(start)
+        draft = await Grounded(context, SHED_GROUNDED).play(start)
         assert draft is not None
         return draft
 
