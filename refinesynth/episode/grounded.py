@@ -68,7 +68,7 @@ class GroundedPlay(Play):
     def digest(self, prompts: Prompts) -> str:
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
 
-    async def write(self, context: EpisodeContext) -> Script | None:
+    async def write(self, context: EpisodeContext, /) -> Script | None:
         """First script that the script rules accept and whose world can be executed, if there is one."""
         settings, session = context.settings, context.session
         place = settings.place(session.index)
@@ -83,7 +83,7 @@ class GroundedPlay(Play):
         writer = context.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
         return await write_script(writer, context, needs=self.needs())
 
-    async def play(self, context: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
+    async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
         return await Grounded(context, script).play(start)
 
 

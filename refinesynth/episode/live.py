@@ -12,7 +12,7 @@ class LivePlay(Play):
 
     name = "live"
 
-    async def play(self, context: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
+    async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
         return await Live(context, script).play(start)
 
 

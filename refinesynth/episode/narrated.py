@@ -23,7 +23,7 @@ class NarratedPlay(Play):
         del settings
         return (Role.NARRATOR,)
 
-    async def play(self, context: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
+    async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
         narrator, verifier, record = narrator_of(context), context.verifier, context.record
         verified, violations = start, tuple[Violation, ...]()
         while record.drafts < context.settings.attempts.drafts:

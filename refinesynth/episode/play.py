@@ -154,7 +154,7 @@ class Play(ABC):
         """Digest of everything that its models may be asked with; a run is continued where it is the same."""
         return prompts.digest
 
-    async def write(self, context: EpisodeContext) -> Script | None:
+    async def write(self, context: EpisodeContext, /) -> Script | None:
         """First script that the script rules accept; None if the attempts are used up.
 
         Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
@@ -163,7 +163,7 @@ class Play(ABC):
         return await write_script(writer, context, needs=self.needs())
 
     @abstractmethod
-    async def play(self, context: EpisodeContext, script: Script, start: Turns = ()) -> Draft | None:
+    async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
         """First draft that `context.verifier` accepts; None if the attempts are used up.
 
         It begins with `start`, which was verified and is not taken back. Attempts are announced to `context.record`,

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "config": ["LoraConfig", "TrainConfig"],
-    "conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
+    "labelled_conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
     "events": ["Events", "TrainResult"],
-    "layers": ["RECIPES", "Layered", "layered"],
+    "layered_settings": ["RECIPES", "Layered", "layered"],
     "plan": ["Plan"],
     "token_file": ["TokenFile", "write_tokens"],
     "trainer": ["Trainer"],
