@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
 
 from refinesynth.cli import trajectory_text
 from refinesynth.cli.fetch import run_here
 from refinesynth.cli.run_records import at_random, by_id, file_of, lines
 from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.outcome import Refused
 from refinesynth.trajectory import Trajectory
 
@@ -36,9 +38,17 @@ def show(
     ] = False,
     raw: Annotated[bool, typer.Option("--json", "--raw", help="The record as JSON; with --list one a line.")] = False,
     paper: Annotated[bool, typer.Option("--paper", help="Script and turns as JSON in the paper's own keys.")] = False,
+    mask: Annotated[
+        str | None,
+        typer.Option(
+            "--mask", metavar="MODEL", help="As tokens of this model (hub name, folder or GGUF file): which carry loss."
+        ),
+    ] = None,
 ) -> None:
     """Read one trajectory, its mistakes and refinements marked: the first, any one, or the one asked for."""
     _refuse_contradictions(wanted is not None, at_random=at_random, listing=listing, raw=raw, paper=paper)
+    if mask is not None and (raw or paper or listing or refused):
+        raise InputError("--mask shows accepted trajectories in full; leave out --json, --paper, --list and --refused")
 
     path = file_of(source, refused=refused)
     console = output()
@@ -54,7 +64,7 @@ def show(
             continue
         if at:
             console.print()
-        console.print(trajectory_text.laid_out(record, full=full))
+        console.print(trajectory_text.laid_out(record, full=full) if mask is None else _masked(record, mask))
 
 
 def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: bool, paper: bool) -> None:
@@ -62,6 +72,19 @@ def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: 
         raise InputError("give one of ID, --random and --list")
     if raw and paper:
         raise InputError("give --json or --paper, not both")
+
+
+def _masked(record: Trajectory | Refused, model: str) -> RenderableType:
+    if not isinstance(record, Trajectory):
+        raise InputError("--mask shows accepted trajectories; this record was refused")
+    check_installed("train", "torch", "transformers")
+    from refinesynth.cli.train_display import LEGEND, preview_laid_out
+    from refinesynth.train import layered
+    from refinesynth.train.loss_mask_preview import preview_data
+
+    config = layered(given={"data": ["given"], "model": model, "output": "unused"}, given_by="--mask").config
+    examples = preview_data(config, len(record.turns), sources=[[record]])
+    return Group(LEGEND, *map(preview_laid_out, examples))
 
 
 def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory | Refused]:
