@@ -147,7 +147,7 @@ def test_every_trajectory_is_rendered_or_refused_in_words(draft: Draft) -> None:
 
 def test_thinking_that_is_written_in_the_last_turn_alone_is_refused_or_expanded() -> None:
     conversation, made = played(), tokenizer(tool_templates.THINKING)
-    with pytest.raises(RewritesHistoryError, match="thought_as=reasoning"):
+    with pytest.raises(RewritesHistoryError, match="--thought-as reasoning"):
         Renderer(made).render(conversation)
     (example,) = Renderer(tokenizer(tool_templates.THINKING), thought_as="reasoning").render(conversation)
     check([example], conversation, tool_templates.THINKING, apart=True)
@@ -287,7 +287,7 @@ def test_a_template_that_cannot_be_written_without_tools_is_trained_through() ->
 def test_a_template_without_room_for_a_thought_beside_a_call_is_refused_with_a_way_out() -> None:
     conversation, silent = played(), tokenizer(tool_templates.SILENT)
     for on_rewrite in ("refuse", "expand"):
-        with pytest.raises(RewritesHistoryError, match=r"--set thought_as=omit: the model then learns to act"):
+        with pytest.raises(RewritesHistoryError, match="--thought-as omit"):
             Renderer(silent, on_rewrite=on_rewrite).render(conversation)
     (example,) = Renderer(silent, thought_as="omit").render(conversation)
     assert len(example.spans) == sum(turn.role == "assistant" for turn in conversation.turns)
