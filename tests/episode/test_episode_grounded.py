@@ -407,3 +407,30 @@ class _Retrying(Scripted):
 
         super().__init__([answer])
         self.at = -1
+
+
+@pytest.mark.parametrize(
+    ("action", "refused", "meant"),
+    [
+        ("open teh box", '"open teh box" cannot be done here.', "open box"),
+        ("take teh saw", '"take teh saw" cannot be done here.', "take saw"),
+        ("take kye", 'No thing is called "kye".', "take key"),  # the goal names it
+        ("take swa", 'No thing is called "swa".', None),  # nobody has seen one
+        ("dance", '"dance" cannot be done here.', None),
+    ],
+)
+async def test_a_refusal_names_the_nearest_action_where_that_is_asked_for(
+    action: str, refused: str, meant: str | None
+) -> None:
+    for match in ("lenient", "strict"):
+        stage = grounded((action, *ACTIONS))
+        trajectory = only(await stage.play(terse=True, match=match))
+        added = f' Did you mean "{meant}"?' if meant and match == "lenient" else ""
+        assert answers(trajectory.turns)[0].observation == refused + added
+
+
+async def test_a_call_in_pythons_syntax_is_an_action_where_that_is_asked_for() -> None:
+    stage = grounded(('open(thing="box")', "take(thing='key')", "put(thing='key', place='bench')"))
+    outcome = await stage.play(terse=True, match="lenient", rules=rules.grounded(), mistakes=natural())
+    assert [turn.action for turn in only(outcome).turns[::2]] == ["open box", "take key", "put key on bench"]
+    assert outcome.salvaged == {"action in other words": 3}

@@ -126,7 +126,8 @@ def test_a_prompt_that_differs_from_what_is_trained_is_refused() -> None:
     )
     assert template != tiny.THINKING["qwen3"].template
     with pytest.raises(
-        TemplateError, match=r"asked for message 2 is given .*assistant: .*Try --set chat_template_kwargs.enable_thinking"
+        TemplateError,
+        match=r"asked for message 2 is given .*assistant: .*Try --set chat_template_kwargs.enable_thinking",
     ):
         Renderer(tiny.tokenizer("qwen3"), template=template, on_rewrite="expand").render(thinking())
 
