@@ -25,6 +25,7 @@ from refinesynth.prompts import Prompts
 from refinesynth.roles import Actor, Calls, InvalidAnswer, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
 from refinesynth.rules.form import ToTheLetter
+from refinesynth.rules.names import out_of_reach
 from refinesynth.rules.registry import numbers
 from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, verify
 from refinesynth.rules.script_shape import with_fitting_patterns
@@ -199,6 +200,8 @@ async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule) -> Scri
             record.session.salvaged += Counter({"pattern that did not fit": replaced})
         verdict = judged(script, settings.script_rules, needs)
         if verdict.accepted:
+            unmet = () if script.rulebook else out_of_reach(script)
+            record.session.salvaged += Counter({"condition that no action names": len(unmet)})
             return script
         record.refuse_script(script, verdict.violations)
         previous, violations = script, tuple(filter(rejects, verdict.violations))
