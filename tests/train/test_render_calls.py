@@ -13,7 +13,7 @@ import tiny
 import tool_templates
 from hypothesis import given
 from hypothesis import settings as limits
-from samples import accepted, trajectory
+from samples import accepted, crowded, dm, player, trajectory
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.errors import InputError
@@ -312,3 +312,14 @@ def test_text_without_an_end_of_turn_is_trained_to_the_header_of_the_next_messag
     (example,) = Renderer(made, thought_as="reasoning").render(Conversation("x", "x", turns, "x:1"))
     said = made.decode(example.input_ids[slice(*example.spans[0][:2])])
     assert said == "<think>So.</think>Gone.<|user|>"
+
+
+def test_a_world_of_many_actions_is_trained_in_either_form() -> None:
+    script = crowded()
+    turns = (player("turn dial 31 to high"), dm("Dial 31 shows high."), player("take saw"), dm("No.", "place"))
+    one = trajectory(*turns, player("open box"), dm("The box opens."), script=script)
+    called = of_trajectory(one, "x:1", "tools")
+    assert len(called.tools) == 35
+    assert check(Renderer(tokenizer(tool_templates.HERMES)).render(called), called, tool_templates.HERMES) == 2
+    (example,) = Renderer(tiny.tokenizer("chatml")).render(of_trajectory(one, "x:1", "react"))
+    assert [span.label for span in example.spans] == [TurnLabel.CORRECT, TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
