@@ -84,8 +84,7 @@ def _plain(message: ModelMessage) -> list[tuple[str, str]]:
     for part in message.parts:
         if isinstance(part, ToolCallPart):
             continue
-        known = UserPromptPart | TextPart | SystemPromptPart | ToolReturnPart
-        assert isinstance(part, known), f"foreign part {part!r}"
+        assert isinstance(part, UserPromptPart | TextPart | SystemPromptPart | ToolReturnPart), f"foreign part {part!r}"
         assert isinstance(part.content, str)
         role = "user" if isinstance(message, ModelRequest) else "assistant"
         turns.append(("system" if isinstance(part, SystemPromptPart) else role, part.content))
