@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from refinesynth.chat import render_task
-from refinesynth.export.shapes import Masking, Record
+from refinesynth.export.chat_shapes import ExportRecord, Masking
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Provenance, Trajectory
 
@@ -48,7 +48,7 @@ class AtifFormat:
         }
     )
 
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         del masking
         steps = list(_steps(trajectory))
         mistakes = len(trajectory.mistakes())
@@ -63,7 +63,7 @@ class AtifFormat:
             "final_metrics": _metrics(trajectory.provenance, len(steps)),
             "extra": trajectory.model_dump(mode="json", include={"persona", "script", "provenance"}),
         }
-        yield Record(data, spoken - mistakes, mistakes)
+        yield ExportRecord(data, spoken - mistakes, mistakes)
 
 
 def _agent(origin: Provenance) -> dict[str, JsonValue]:

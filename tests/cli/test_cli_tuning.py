@@ -5,8 +5,8 @@ import re
 import pytest
 
 from refinesynth.backends import Backend, OutputMode, Role, resolve, resolve_roles
-from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
-from refinesynth.client.limits import bound_of
+from refinesynth.cli.backend_options import split_fallback, tuned, tuned_fallback
+from refinesynth.client.default_limits import bound_of
 from refinesynth.errors import ConfigurationError
 
 

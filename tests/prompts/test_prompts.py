@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from samples import SHED, dm, player
 
 from refinesynth import rules
-from refinesynth.client.bills import count_tokens
+from refinesynth.client.token_usage import count_tokens
 from refinesynth.episode.grounded import GROUNDED
 from refinesynth.episode.live import LIVE
 from refinesynth.episode.narrated import NARRATED
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.blocks import Shown, block, read_blocks
-from refinesynth.prompts.library import SECTIONS
-from refinesynth.rules.names import out_of_reach
+from refinesynth.prompts.data_blocks import Shown, block, read_blocks
+from refinesynth.prompts.prompt_library import SECTIONS
+from refinesynth.rules.name_search import out_of_reach
 from refinesynth.trajectory import Draft, Script
 
 NASTY = (

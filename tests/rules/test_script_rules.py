@@ -4,7 +4,7 @@ import pytest
 from pydantic import JsonValue
 from rule_drafts import GO, HOUSE, LOOK, SAY, TAKE
 
-from refinesynth.prompts.library import shipped_examples
+from refinesynth.prompts.prompt_library import shipped_examples
 from refinesynth.rules import (
     ActionCount,
     EnvironmentLimits,
@@ -19,7 +19,7 @@ from refinesynth.rules import (
     script,
     verify,
 )
-from refinesynth.rules.names import out_of_reach
+from refinesynth.rules.name_search import out_of_reach
 from refinesynth.rules.script_shape import (
     EXHAUSTIVE,
     MAX_ACTIONS_READ,
