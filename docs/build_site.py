@@ -75,6 +75,7 @@ API = {
     "refinesynth.export": "Export",
     "refinesynth.imports": "Import",
     "refinesynth.personas": "Personas",
+    "refinesynth.report": "Report of a run",
     "refinesynth.train": "Training",
     "refinesynth.evaluate": "Evaluation",
     "refinesynth.environments": "Environments",

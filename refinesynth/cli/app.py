@@ -140,7 +140,8 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "list": ("list:list_runs", "List the runs in a folder."),
         "show": ("show:show", "Read a trajectory, its mistakes and refinements marked."),
         "verify": ("verify:verify", "Check again what a run kept and refused; costs nothing."),
-        "view": ("view:view", "Show a run or an evaluation in a browser."),
+        "report": ("report:report", "Write a run as one HTML page: figures, cost, trajectories to read."),
+        "view": ("view:view", "Show an evaluation in a browser."),
     },
     "Curate": {
         "merge": ("merge:merge", "Put runs together."),

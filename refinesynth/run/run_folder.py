@@ -8,7 +8,7 @@ trajectories.jsonl   accepted, one `Trajectory` a line, in the order of the pers
 rejected.jsonl       refused scripts and drafts with their violations, one `Refused` a line
 events.jsonl         what happened when
 run.lock             who writes here
-view/                the run as logs for a viewer, where someone has looked at it; may be deleted
+view/                logs for a viewer, of earlier versions; may be deleted
 """
 
 import errno
