@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from refinesynth.settings.grounding import Grounding
     from refinesynth.settings.mistakes import Mistakes
     from refinesynth.settings.mix import Mix
-    from refinesynth.settings.setting_presets import paper
+    from refinesynth.settings.setting_presets import paper, small
     from refinesynth.synthesis import Estimate, Progress, SynthesisResult, estimate, stream, synthesize
     from refinesynth.trajectory import (
         ActionSpec,
@@ -78,7 +78,7 @@ _HOMES = {
     "evaluate": ["EvaluationResult", "compare"],
     "outcome": ["Refused"],
     "run.merging": ["Merged", "merge"],
-    "settings.setting_presets": ["paper"],
+    "settings.setting_presets": ["paper", "small"],
     "cost": ["Cost"],
     "synthesis": ["Estimate", "Progress", "SynthesisResult", "estimate", "stream", "synthesize"],
     "trajectory": [
@@ -143,6 +143,7 @@ __all__ = [
     "paper",
     "personas",
     "rules",
+    "small",
     "stream",
     "synthesize",
     "testing",

@@ -216,3 +216,22 @@ def trajectory(
 def accepted(draft: Draft, **fields: Any) -> Trajectory:
     """A draft without its malformed turns as an accepted trajectory."""
     return trajectory(*well_formed(draft.turns), script=draft.script, **fields)
+
+
+def crowded(more: int = 32) -> Script:
+    """The shed with so many further actions, none of which is needed."""
+    actions = [
+        {
+            "name": f"turn dial {number} to {{step}}",
+            "description": f"Turns dial {number}.",
+            "pattern": f"turn dial {number} to (.+)",
+            "parameters": {"step": ["low", "high"]},
+            "effects": [{"op": "set", "path": f"/dials/d{number}", "value": "{step}"}],
+            "reveals": f"Dial {number} shows {{step}}.",
+        }
+        for number in range(more)
+    ]
+    shed = SHED_GROUNDED.model_dump(mode="json")
+    dials = {f"d{number}": "low" for number in range(more)}
+    environment = {**shed["environment"], "dials": dials}
+    return Script.model_validate({**shed, "environment": environment, "actions": [*shed["actions"], *actions]})

@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.profiles import ModelProfile
 from samples import SHED, SHED_GROUNDED, dm, player
@@ -73,7 +82,9 @@ class Scripted:
 def _plain(message: ModelMessage) -> list[tuple[str, str]]:
     turns: list[tuple[str, str]] = []
     for part in message.parts:
-        assert isinstance(part, UserPromptPart | TextPart | SystemPromptPart), f"foreign part {part!r}"
+        if isinstance(part, ToolCallPart):
+            continue
+        assert isinstance(part, UserPromptPart | TextPart | SystemPromptPart | ToolReturnPart), f"foreign part {part!r}"
         assert isinstance(part.content, str)
         role = "user" if isinstance(message, ModelRequest) else "assistant"
         turns.append(("system" if isinstance(part, SystemPromptPart) else role, part.content))

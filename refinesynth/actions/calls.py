@@ -6,8 +6,10 @@ filled, or is no action at all; where a pattern is wider than its template (`the
 with the same values, in the template's words.
 """
 
+import ast
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import match_in, match_pattern, meaning
-from refinesynth.text.json_reader import write_json
+from refinesynth.text.json_reader import scrub, write_json
 from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.parameter import json_value
 from refinesynth.trajectory.weak_cache import weakly_cached
@@ -25,6 +27,14 @@ TEXT = "action"
 
 _LONGEST = 60
 """Characters of a name: providers take 64, and a number may follow."""
+_LONGEST_TEXT = 20_000
+"""Characters of a text in which a call in Python's syntax is looked for; a call has at most 1,000."""
+_ABSURD = 1e15
+_LINE = re.compile(
+    r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z_]\w*\([^\n]{0,1000}\))`*[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line that may be a call in Python's syntax, with a label and a fence before it."""
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -105,6 +115,46 @@ def text_of(script: Script, call: Call) -> str:
     if set(call.arguments) == {TEXT}:
         return _text(call.arguments[TEXT])
     return " ".join((*call.name.replace("_", " ").split(), *map(_text, call.arguments.values())))
+
+
+def python_call(script: Script, text: str) -> tuple[int, Call] | None:
+    """The call in Python's syntax that is a line of a text, such as `open(door="red")`, alone, in a fence or after
+    `Action:`, and where that begins: of one function of the script, with literal arguments. None if there is none, or
+    several that differ.
+    """
+    found = {match["call"]: match.start() for match in reversed([*_LINE.finditer(text[:_LONGEST_TEXT])])}
+    (line, at), *others = found.items() or [("", 0)]
+    call = None if others else _of_python(script, line)
+    return call and (at, call)
+
+
+def _of_python(script: Script, line: str) -> Call | None:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes such as \d
+            tree = ast.parse(line, mode="eval").body
+        if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+            return None
+        given = [ast.literal_eval(each) for each in tree.args]
+        named = {each.arg or "": ast.literal_eval(each.value) for each in tree.keywords}
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+    calls: list[Call] = []
+    for tool in tools_of(script):
+        names = [*tool.properties.values()]
+        arguments = dict(zip(names, given, strict=False)) | named
+        needed: list[str] = tool.definition()["function"]["parameters"]["required"]
+        whole = set(needed) <= arguments.keys() <= set(names) and len(arguments) == len(given) + len(named)
+        if whole and f"{tool.name}_".startswith(f"{tree.func.id}_") and all(map(_is_plain, arguments.values())):
+            calls.append(Call(tool.name, arguments))
+    calls = [call for call in calls if call.name == tree.func.id] or calls
+    return calls[0] if len(calls) == 1 else None
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value is a text without halves of characters, or a number of no absurd size."""
+    if isinstance(value, str):
+        return value.isascii() or scrub(value) == value
+    return isinstance(value, int | float) and abs(value) < _ABSURD
 
 
 @weakly_cached

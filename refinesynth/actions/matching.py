@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import islice, product, zip_longest
 
 from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, to_utf8
 from refinesynth.actions.wording import listed, quoted
@@ -26,6 +26,10 @@ _COMPARED_CHARACTERS = 200
 """Characters of a text that are compared to find the nearest action: the comparison is quadratic."""
 _COMPARED_ACTIONS = 100
 """Most actions that are compared to find the nearest."""
+_COMPARED_WORDINGS = 2_000
+"""Most wordings of actions that are compared to find the nearest."""
+_NEAR = 0.7
+"""Least similarity of a wording that may have been meant, from 0 to 1."""
 _SHOWN = 80
 """Characters of a text that are repeated to the player."""
 _CASE = "capital and small letters count"
@@ -163,6 +167,22 @@ def leniently(script: Script, text: str) -> str:
     variants = [f"{case(body[:1])}{body[1:]}" for body in bodies for case in (str.lower, str.upper)]
     found = {meaning(script, one): one for one in variants if match_in(script, one) is not None}
     return found.popitem()[1] if len(found) == 1 else text
+
+
+def nearest(script: Script, text: str) -> str | None:
+    """Return the action of the script, with listed values, whose wording is nearest to a text that is none; None if no
+    wording is near. Actions with values of any kind are left out, and wordings beyond the first `_COMPARED_WORDINGS`.
+    """
+    if not (wanted := text.strip()[:_COMPARED_CHARACTERS].casefold()):
+        return None
+    wordings = (
+        action.fill(dict(zip(action.placeholders, values, strict=True)))
+        for action in _likely_first(script.actions, text.strip())
+        for values in product(*map(action.choices, action.placeholders))
+    )
+    near = {wording[:_COMPARED_CHARACTERS].casefold(): wording for wording in islice(wordings, _COMPARED_WORDINGS)}
+    found = (near[one] for one in difflib.get_close_matches(wanted, near, n=1, cutoff=_NEAR))
+    return next((one for one in found if match_in(script, one) is not None), None)
 
 
 def meaning(script: Script, text: str) -> tuple[str, ...]:

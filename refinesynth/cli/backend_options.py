@@ -86,7 +86,7 @@ def tuned(
     named = {"default": spec} if isinstance(spec, str) else spec
     tuned = {role: resolve_mixture(role, given) for role, given in named.items()}
     parsed = [_parse(text) for text in settings]
-    for role, name, value in sorted(parsed, key=lambda setting: setting[0] is not None):
+    for role, name, value in sorted(parsed, key=lambda setting: (setting[0] is not None, setting[1] == "max_tokens")):
         if role is None:
             tuned = {each: _with(backend, name, value) for each, backend in tuned.items()}
         elif role == Role.REPAIRER and role not in tuned:
@@ -173,8 +173,12 @@ def _with(backend: Backend, name: str, value: object) -> Backend:
             f'--set extra: expected a JSON object, such as \'extra={{"reasoning_effort": "low"}}\', and got {_what(value)}; '
             f"single quotes around it keep the shell away from it"
         )
+    settings: dict[str, object] = {**backend.model_dump(), name: value}
+    if name == "max_tokens":  # null takes out the role's default bound, too
+        extra = {key: each for key, each in backend.extra.items() if key != name or each is not None}
+        settings["extra"] = extra if value is not None else {**extra, name: None}
     try:
-        return Backend.model_validate({**backend.model_dump(), name: value})
+        return Backend.model_validate(settings)
     except ConfigurationError as error:
         says = str(error).removeprefix("Backend: ").removeprefix(f"{name}: ")
         raise ConfigurationError(f"--set {name}: {says}") from None

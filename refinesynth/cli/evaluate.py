@@ -47,6 +47,7 @@ def evaluate(
     python: Python = None,
     set_: Set = None,
     compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
+    reflexion: Annotated[int | None, typer.Option("--reflexion", hidden=True)] = None,
     **typed: Any,
 ) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
@@ -58,8 +59,13 @@ def evaluate(
             f"--compat {compat} was removed: environments keep AgentBoard's quirks, so that scores compare with published "
             "ones. Leave it out"
         )
-    if compat is not None:
-        notes().print("! --compat is gone and does nothing", soft_wrap=True)
+    if reflexion is not None and reflexion > 1:
+        raise InputError(
+            f"--reflexion {reflexion} was removed: an instance is played once. Leave it out, or give --epochs for several plays"
+        )
+    for name, value in (("compat", compat), ("reflexion", reflexion)):
+        if value is not None:
+            notes().print(f"! --{name} is gone and does nothing", soft_wrap=True)
     check_installed("evaluate", "inspect_ai", "numpy")
     board = _Board()
     with ended_within(_ENDS, lambda: notes().print(board.interrupted, soft_wrap=True)) as end:

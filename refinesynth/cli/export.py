@@ -25,7 +25,6 @@ from refinesynth.environments.starts import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError
 from refinesynth.export import (
     TOKENS,
-    AtifFormat,
     CardCounts,
     CardFacts,
     ExportReport,
@@ -105,9 +104,7 @@ HeldOut = Annotated[
     ),
 ]
 Start = Annotated[str, option("--start", f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")]
-SchemaVersion = Annotated[
-    str | None, option("--schema-version", "For --format atif: 1.1 to 1.8, the default.", metavar="N")
-]
+SchemaVersion = Annotated[str | None, typer.Option("--schema-version", hidden=True)]
 Overwrite = Annotated[bool, option("--overwrite", "Replace FILE, and the card, if they are there.")]
 
 
@@ -134,9 +131,9 @@ def export(
 
     docs/export.md says which form is for whom.
     """
-    write = _writer(
-        format_name, masking, {"model": model, **settings}, set_ or [], schema_version, form=form, start=start
-    )
+    if schema_version is not None:
+        notes().print("! --schema-version is gone and does nothing: documents are of ATIF-v1.8", soft_wrap=True)
+    write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], form=form, start=start)
     if output is None:
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
@@ -202,15 +199,12 @@ def _writer(
     masking: str | None,
     settings: Mapping[str, Any],
     assignments: list[str],
-    schema_version: str | None,
     *,
     form: Form,
     start: str,
 ) -> _Writes:
     """The writer of that format; raises InputError for settings that the format does not have."""
     plain_name = format_name.strip().casefold()
-    if schema_version is not None and plain_name != "atif":
-        raise InputError("--schema-version is for --format atif alone; leave it out, or give that format")
     if start != "clean" and plain_name != "rl":
         raise InputError("--start is for --format rl alone; leave it out, or give that format")
     if plain_name in {TOKENS, "atif"} and form != "react":
@@ -220,7 +214,6 @@ def _writer(
     named = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
     if named := [*named, *(["--set"] if assignments else [])]:
         raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
-    named_format = format_name if schema_version is None else AtifFormat(schema_version)
     if plain_name == "rl":
         share_of_mistakes(start)
 
@@ -229,7 +222,7 @@ def _writer(
             return write_export(found, path, WorldFormat(form, start=start), masking=masking, overwrite=overwrite)
 
         return write
-    return partial(write_export, format=named_format, masking=masking, form=form)
+    return partial(write_export, format=format_name, masking=masking, form=form)
 
 
 _NOT_SET = frozenset({"data", "output", "path", "overwrite"})

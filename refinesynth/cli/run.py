@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -44,8 +45,12 @@ Otel = Annotated[
     bool, option("--otel", "Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.", OUTPUT)
 ]
 PresetOption = Annotated[
-    Literal["paper"] | None,
-    option("--preset", "The paper's procedure; other options override parts of it.", INPUT),
+    Literal["paper", "small"] | None,
+    option(
+        "--preset",
+        "The paper's procedure, or settings for local models below about 8B; other options override parts of it.",
+        INPUT,
+    ),
 ]
 Config = Annotated[
     Path | None,
@@ -99,13 +104,14 @@ def run(
     from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
-    from refinesynth.settings.setting_presets import paper
+    from refinesynth.settings.setting_presets import paper, small
 
     settings = _present(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
     of_file = {} if config is None else _of_file(config)
     named = {"personas": personas, "play": play, "backend": backend_spec(backend or [])}
     typed = _typed({**settings, **named}, of_file)
-    of_preset = {} if preset is None else paper()
+    presets = {"paper": paper, "small": partial(small, typed.get("play") or of_file.get("play") or "live")}
+    of_preset = {} if preset is None else presets[preset]()
     _check_preset(preset, of_preset, typed)
     layers = [(f"preset {preset}", of_preset), (str(config), of_file), ("command line", typed)]
     asked: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from refinesynth.actions.matching import leniently
+from refinesynth.actions.calls import python_call, text_of
+from refinesynth.actions.matching import leniently, match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_tool_turns, render_turns
@@ -255,7 +256,12 @@ class Conversation(ABC):
         else:
             act = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
             self.record.in_text = self.record.in_text or self.player.lacks_tools
-        if self.settings.match == "strict" or (action := leniently(self.script, act.action)) == act.action:
+        if self.settings.match == "strict":
+            return act
+        action = leniently(self.script, act.action)
+        if match_in(self.script, action) is None and (found := python_call(self.script, action)) is not None:
+            action = text_of(self.script, found[1])
+        if action == act.action:
             return act
         self.session.salvaged["action in other words"] += 1
         return act.model_copy(update={"action": action})

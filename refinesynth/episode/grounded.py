@@ -5,13 +5,14 @@ ruling are refused once, with the reason; then the world's own plain words stand
 spoil a play.
 """
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from anyio import to_thread
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import meaning
+from refinesynth.actions.matching import meaning, nearest
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
@@ -115,6 +116,8 @@ class Grounded(Conversation):
         if ruling.kind is None and unbounded and self._goes_round(turns, act.action, state):
             message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
             raise Unanswerable((*turns, act), Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
+        if ruling.action is None and self.settings.match == "lenient":
+            ruling = self._with_nearest(act.action, ruling, state)
         ruled = Ruled(
             action=act.action,
             ruling=ruling,
@@ -123,6 +126,14 @@ class Grounded(Conversation):
             excuse=self._excuse(turns, act.action, state, ruling),
         )
         return act, await self._worded(act, ruled, turns, taken)
+
+    def _with_nearest(self, action: str, ruling: Ruling, state: JsonValue) -> Ruling:
+        """A refusal that names the nearest available action, unless that names what the player cannot know of."""
+        if (near := nearest(self.script, action)) is None:
+            return ruling
+        text = f"{ruling.text} Did you mean {quoted(near)}?"
+        told = judge_words(self.world, ruling, self.world.visible(state), text, action=action)
+        return ruling if told else replace(ruling, text=text)
 
     def _goes_round(self, turns: Turns, action: str, state: JsonValue) -> bool:
         """Return whether the action was taken in this state twice since the last mistake or transient failure."""

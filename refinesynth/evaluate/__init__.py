@@ -61,7 +61,6 @@ def evaluate(
     max_tokens: int | None = None,
     seed: int | None = None,
     perturb: str = "",
-    reflexion: int = 0,
     steps: int | None = None,
     shots: int = 0,
     environments: int = 0,
@@ -87,8 +86,7 @@ def evaluate(
         max_tokens: Most tokens of one answer; by default 1,024, which hold a thought and an action.
         seed: Seed that is passed to the model.
         perturb: The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5.
-        reflexion: Attempts at an instance at most, with a reflection after each that failed.
-        steps: Actions of an attempt at most; by default the benchmark's, mostly 30.
+        steps: Actions of a play at most; by default the benchmark's, mostly 30.
         shots: Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes).
         environments: Processes of each benchmark at most; by default as memory allows, up to 16.
         pythons: Benchmark to the interpreter that has its package; this one where none is named.

@@ -7,7 +7,6 @@ from math import inf
 from random import Random
 from typing import Any
 
-from inspect_ai.log import transcript
 from inspect_ai.model import (
     ChatMessage,
     ChatMessageAssistant,
@@ -119,16 +118,10 @@ RESULT = "episode"
 MAX_ACTION = 10_000
 """Characters of an action that are passed to an environment."""
 
-_REFLECT = """\
-You did not reach the goal. Look back at what you did: in a few sentences, say what went wrong and what you will do \
-differently in the next attempt, which begins again from the start. Write only this."""
-
 _EXAMPLE = "A worked example, of another task in such a place:\n\n{text}"
 _EXAMPLE_THOUGHT = "This is the next step towards the goal."
 _EXAMPLES_TRIED = 8
 """Instances that the oracle tries to solve for a worked example."""
-
-_REFLECTIONS = "What you noted after your earlier attempts at this task:\n{notes}"
 
 
 @dataclass
@@ -149,18 +142,16 @@ def script_of(start: Start) -> Script:
     )
 
 
-def first_message(start: Start, *, notes: list[str] | None = None, example: str = "") -> str:
-    """The first user message: task, worked example, notes of earlier attempts, first observation."""
+def first_message(start: Start, *, example: str = "") -> str:
+    """The first user message: task, worked example, first observation."""
     parts = [render_task(script_of(start))]
     if example:
         parts.append(_EXAMPLE.format(text=example))
-    if notes:
-        parts.append(_REFLECTIONS.format(notes="\n".join(f"- {note}" for note in notes)))
     return "\n\n".join([*parts, *filter(None, [start.observation])])
 
 
-def _opening(start: Start, notes: list[str], example: str) -> Iterator[ChatMessage]:
-    yield ChatMessageUser(content=scrub(first_message(start, notes=notes, example=example)))
+def _opening(start: Start, example: str) -> Iterator[ChatMessage]:
+    yield ChatMessageUser(content=scrub(first_message(start, example=example)))
     for one in start.history:
         turn = PlayerTurn(thought=one.thought, action=one.action)
         yield ChatMessageAssistant(content=scrub(render_player(turn)))
@@ -168,37 +159,25 @@ def _opening(start: Start, notes: list[str], example: str) -> Iterator[ChatMessa
 
 
 @solver
-def player(
-    pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, reflexion: int = 0, shots: int = 0
-) -> Solver:
+def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, shots: int = 0) -> Solver:
     """Play each sample's instance, in `instances` by the sample's id, with the settings of `TaskSettings`.
 
-    `reflexion` is that of Shinn et al., 2023: the model writes a note for the next attempt. Controls have one attempt
-    and no worked example.
+    Controls have no worked example.
     """
     solved: dict[str, str] = {}
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001 - Inspect's own signature
         instance = instances[str(state.sample_id)]
-        attempts = 1 if control_of(state) else max(1, reflexion)
-        notes: list[str] = []
-        best = EpisodeResult()
         example = await _example(pool, instances, instance, solved, steps) if shots and not control_of(state) else ""
         async with pool.episode(instance) as episode:
-            for left in reversed(range(attempts)):
-                played = await _attempt(state, episode, notes, example, steps)
-                best = played if played.success or played.progress >= best.progress else best
-                if played.success or not left or played.stopped == "environment":
-                    break
-                notes.append(await _reflect(state, episode))
+            played = await _attempt(state, episode, example, steps)
         state.completed = True
         result: dict[str, Any] = {
-            "success": float(best.success),
-            "progress": best.progress,
-            "stopped": best.stopped,
-            "measures": dict(best.measures),
-            "counts": asdict(counts(best.moves)),
-            "attempts": len(notes) + 1,
+            "success": float(played.success),
+            "progress": played.progress,
+            "stopped": played.stopped,
+            "measures": dict(played.measures),
+            "counts": asdict(counts(played.moves)),
             "faults": list(episode.faults),
         }
         state.store.set(RESULT, result)
@@ -238,13 +217,13 @@ async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
     return ""
 
 
-async def _attempt(state: TaskState, episode: Episode, notes: list[str], example: str, steps: int) -> EpisodeResult:
-    """One attempt, repeated once where it cannot go on in a new process."""
+async def _attempt(state: TaskState, episode: Episode, example: str, steps: int) -> EpisodeResult:
+    """Play, repeated once where it cannot go on in a new process."""
     for again in (False, True):
         played = EpisodeResult()
         try:
             start = await episode.reset()
-            state.messages = list(_opening(start, notes, example))
+            state.messages = list(_opening(start, example))
             played.moves += [EpisodeStep(one.action, one.refused, given=True) for one in start.history[-1:]]
             await _play(state, episode, control_of(state) or _model, played, steps)
         except EnvironmentLost as lost:
@@ -300,14 +279,6 @@ def _window(state: TaskState) -> float:
     """Tokens that the model is made for, infinite if unknown; transformers goes on beyond it with useless text."""
     info = get_model_info(str(state.model))
     return (info and info.context_length) or inf
-
-
-async def _reflect(state: TaskState, episode: Episode) -> str:
-    state.messages.append(ChatMessageUser(content=_REFLECT))
-    output = _writable(await _model(state.messages, episode))
-    state.messages.append(output.message)
-    transcript().info({"reflection": output.completion})
-    return " ".join(split_thinking(output.completion).text.split())
 
 
 async def _model(messages: list[ChatMessage], _: Episode) -> ModelOutput:

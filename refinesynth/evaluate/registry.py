@@ -24,7 +24,6 @@ def registered(name: str) -> Callable[..., Task]:
         argument: str = "",
         compat: Compat = "agentboard",
         perturb: str = "",
-        reflexion: int = 0,
         steps: int | None = None,
         shots: int = 0,
     ) -> Task:

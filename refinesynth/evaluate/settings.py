@@ -27,10 +27,8 @@ class TaskSettings(BaseModel):
     """AgentBoard's wording and scoring with its quirks, so that scores compare with published ones; the only ones."""
     perturb: Annotated[str, Option(PLAY, "P1..P5", shows_default=False)] = ""
     """The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5."""
-    reflexion: Annotated[int, Field(ge=0), Option(PLAY, "N")] = 0
-    """Attempts at an instance at most, with a reflection after each that failed."""
     steps: Annotated[FromOne | None, Option(LIMITS, "N")] = None
-    """Actions of an attempt at most; by default the benchmark's, mostly 30."""
+    """Actions of a play at most; by default the benchmark's, mostly 30."""
     shots: Annotated[int, Field(ge=0, le=1), Option(PLAY, "0|1")] = 0
     """Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes)."""
 

@@ -35,7 +35,7 @@ def episode() -> Scorer:
         counts = cast("dict[str, int]", found["counts"])
         rates = {name: nan if rate is None else rate for name, rate in Counts(**counts).rates.items()}
         value = {"success": found["success"], "progress": found["progress"], **found["measures"], **rates}
-        kept = {name: found[name] for name in ("counts", "stopped", "attempts", "faults")}
+        kept = {name: found[name] for name in ("counts", "stopped", "faults")}
         return Score(
             value=value,
             answer=f"{100 * found['progress']:.0f} % in {counts['turns']} turns",
@@ -93,13 +93,14 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     instances = {instance.id: instance for instance in found}
     steps = options.steps or benchmark.steps
     pool = _pool_of.get()(benchmark, options)
-    facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion", "shots")}
-    facts |= {"benchmark": name, "steps": steps, "instances": len(instances)}
+    facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "shots")}
+    # Evaluations of earlier versions name `reflexion`, and compare with these where it was off.
+    facts |= {"reflexion": 0, "benchmark": name, "steps": steps, "instances": len(instances)}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
     return Task(
         name=task_name(name, options.perturb),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),
-        solver=player(pool, instances, steps=steps, reflexion=options.reflexion, shots=options.shots),
+        solver=player(pool, instances, steps=steps, shots=options.shots),
         scorer=episode(),
         config=GenerateConfig(temperature=0.0, max_tokens=MAX_TOKENS),
         # A sample that failed does not keep the others from ending, and the same command runs it again.

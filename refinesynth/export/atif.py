@@ -13,14 +13,11 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from refinesynth.chat import render_task
-from refinesynth.errors import InputError
 from refinesynth.export.chat_shapes import ExportRecord, Masking
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Provenance, Trajectory
 
-LATEST: Final = "1.8"
-SCHEMA_VERSIONS: Final = ("1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", LATEST)
-"""Supported versions. `tool_definitions` came with 1.5, `trajectory_id` with 1.7; 1.0 has no `extra` at the root."""
+SCHEMA_VERSION: Final = "ATIF-v1.8"
 
 ACT: Final = "act"
 _TOOL: Final[dict[str, JsonValue]] = {
@@ -38,12 +35,10 @@ _TOOL: Final[dict[str, JsonValue]] = {
 _NOTES: Final = "Metrics are of the whole episode: the writing of its script, the environment's turns and refused attempts included."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AtifFormat:
     """One document for each trajectory, even without anything to train on."""
 
-    schema_version: str = LATEST
-    """`1.7`; `v1.7` and `ATIF-v1.7` are accepted."""
     name: str = "atif"
     reader: str = "Harbor, Inspect Scout, Phoenix and others that show trajectories"
     advice: Mapping[Masking, str] = field(
@@ -53,40 +48,29 @@ class AtifFormat:
         }
     )
 
-    def __post_init__(self) -> None:
-        """Raises: InputError: There is no such version, or it has no place for what is written."""
-        version = self.schema_version.strip().casefold().removeprefix("atif-").removeprefix("v")
-        if version not in SCHEMA_VERSIONS:
-            raise InputError(
-                f"ATIF {self.schema_version!r} cannot be written; expected a schema version from {SCHEMA_VERSIONS[0]} to {LATEST}"
-            )
-        object.__setattr__(self, "schema_version", version)
-
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         del masking
         steps = list(_steps(trajectory))
         mistakes = len(trajectory.mistakes())
         spoken = sum(step["source"] == "agent" for step in steps)
-        data: dict[str, JsonValue] = {"schema_version": f"ATIF-v{self.schema_version}", "session_id": trajectory.id}
-        if self._since("1.7"):
-            data["trajectory_id"] = trajectory.id
-        data["agent"] = self._agent(trajectory.provenance)
-        data["steps"] = list(steps)
-        data["notes"] = _NOTES
-        data["final_metrics"] = _metrics(trajectory.provenance, len(steps))
-        data["extra"] = trajectory.model_dump(mode="json", include={"persona", "script", "provenance"})
+        data: dict[str, JsonValue] = {
+            "schema_version": SCHEMA_VERSION,
+            "session_id": trajectory.id,
+            "trajectory_id": trajectory.id,
+            "agent": _agent(trajectory.provenance),
+            "steps": list(steps),
+            "notes": _NOTES,
+            "final_metrics": _metrics(trajectory.provenance, len(steps)),
+            "extra": trajectory.model_dump(mode="json", include={"persona", "script", "provenance"}),
+        }
         yield ExportRecord(data, spoken - mistakes, mistakes)
 
-    def _agent(self, origin: Provenance) -> dict[str, JsonValue]:
-        agent: dict[str, JsonValue] = {"name": "refinesynth", "version": origin.package_version}
-        if model := origin.models.get("player") or origin.models.get("narrator"):
-            agent["model_name"] = model
-        if self._since("1.5"):
-            agent["tool_definitions"] = [_TOOL]
-        return agent
 
-    def _since(self, version: str) -> bool:
-        return SCHEMA_VERSIONS.index(self.schema_version) >= SCHEMA_VERSIONS.index(version)
+def _agent(origin: Provenance) -> dict[str, JsonValue]:
+    agent: dict[str, JsonValue] = {"name": "refinesynth", "version": origin.package_version}
+    if model := origin.models.get("player") or origin.models.get("narrator"):
+        agent["model_name"] = model
+    return {**agent, "tool_definitions": [_TOOL]}
 
 
 def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Tool
-from refinesynth.chat import Message, ToolMessage, split_thought
+from refinesynth.chat import Message, ToolMessage
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Trajectory
 
@@ -145,18 +145,6 @@ def flagged(
         return {"id": record_id, "messages": written, **_listed(tools)}
 
     return shape
-
-
-def axolotl_thoughts(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
-    """`flagged` with contents in parts, which Axolotl joins: of trained turns, the thought is trained on, not the action."""
-    written: list[dict[str, Any]] = []
-    for message in messages:
-        done = "" if isinstance(message, ToolMessage) else split_thought(message.content)[1]
-        thought = message.content.removesuffix(done) if message.loss else ""
-        parts = ((thought, True), (message.content.removeprefix(thought), False))
-        content = [{"type": "text", "text": text, "train": train} for text, train in parts if text]
-        written.append({**_completion(message), "content": content, "training": message.loss})
-    return {"id": record_id, "messages": written, **_listed(tools)}
 
 
 def prompt(messages: Sequence[Spoken]) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def export(
 
     Args:
         trajectories: Trajectories, read once; or the path of a run folder or of a JSONL file.
-        format: A name in `FORMATS`, or a format with settings of its own, such as `AtifFormat("1.7")`.
+        format: A name in `FORMATS`, or a format with settings of its own, such as `WorldFormat(start="mistakes")`.
         masking: `flag`, `split` or `drop` (see `Masking`); the format's default if None.
         form: `react`, or `tools` for tool calls.
 

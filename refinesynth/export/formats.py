@@ -173,17 +173,6 @@ _ALL: tuple[Format, ...] = (
         takes_calls=True,
     ),
     ChatFormat(
-        "axolotl-thoughts",
-        "Axolotl, to learn what is thought and not what is done",
-        _flagged(
-            "The thought of a right turn is trained on, its action is not. Set `type: chat_template`, "
-            "`message_field_training: training` and `train_on_eos: none` for this data set; without the last, the end "
-            "of each of these turns is learned."
-        ),
-        chat_shapes.axolotl_thoughts,
-        takes_calls=True,
-    ),
-    ChatFormat(
         "tinker",
         "Tinker's cookbook",
         _flagged(

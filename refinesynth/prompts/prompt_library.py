@@ -95,6 +95,8 @@ def _texts(folder: Traversable) -> list[tuple[str, bytes]]:
 
 
 SUFFIX = ".md.j2"
+SMALL = "@small"
+"""Name in the place of a folder: the shipped short templates, for models below about 8 billion parameters."""
 
 SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "script_writer": {
@@ -142,8 +144,8 @@ _GAP = re.compile(r"\n\n\n+")
 
 
 class Prompts:
-    """The templates of all roles: those shipped, each replaced by the file of the same name in `folder` if there is
-    one.
+    """The templates of all roles: those shipped, each replaced by the file of the same name in `folder` (or in the set
+    `SMALL`) if there is one.
 
     A template is a Jinja2 file `<name>.md.j2` with the blocks that `SECTIONS` lists. It runs sandboxed, an unknown
     variable is an error, and data is printed through the filter `block` alone (`{{ persona | block("persona") }}`), so
@@ -251,14 +253,18 @@ class Prompts:
         return f"prompt template {own}" if own is not None and own.is_file() else f"prompt template {name}{SUFFIX}"
 
 
-def _shipped_sources() -> dict[str, str]:
-    folder = files("refinesynth.prompts") / "templates"
-    return {name: (folder / f"{name}{SUFFIX}").read_text(encoding="utf-8") for name in SECTIONS}
+def _shipped_sources(of: str = "templates") -> dict[str, str]:
+    entries = (files("refinesynth.prompts") / of).iterdir()
+    return {
+        entry.name.removesuffix(SUFFIX): entry.read_text(encoding="utf-8")
+        for entry in entries
+        if entry.name.endswith(SUFFIX)
+    }
 
 
 def _own_sources(folder: Path | None) -> dict[str, str]:
-    if folder is None:
-        return {}
+    if folder is None or str(folder) == SMALL:
+        return {} if folder is None else _shipped_sources("small")
     if not folder.is_dir():
         raise ConfigurationError(f"the prompt folder {str(folder)!r} is not a folder")
     known = ", ".join(f"{name}{SUFFIX}" for name in SECTIONS)

@@ -23,7 +23,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.actions.calls import Call, text_of, tools_of
+from refinesynth.actions.calls import Call, python_call, text_of, tools_of
 from refinesynth.actions.matching import match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
@@ -148,7 +148,7 @@ class ToolPlayer(Actor):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm(AnswerForm[PlayerTurn]):
     """One call of a function of a script, and a thought: as text or, where there is none, as the model thought it for
-    itself. An available action after its label, in text, stands for a call.
+    itself. A call in Python's syntax, or an available action after its label, stands for one.
     """
 
     script: Script
@@ -199,7 +199,11 @@ class CallForm(AnswerForm[PlayerTurn]):
 
 
 def _in_words(script: Script, text: str) -> PlayerTurn:
-    """Return the turn of an answer without a call: an available action after its label stands for one."""
+    """Return the turn of an answer without a call: a call in Python's syntax, or an available action after its
+    label, stands for one.
+    """
+    if (found := python_call(script, text)) is not None and (thought := _prose(text[: found[0]])):
+        return PlayerTurn(thought=thought, action=text_of(script, found[1]))
     at = action_label(text)
     thought = "" if at is None else _prose(text[:at])
     if thought and match_in(script, action := parse_player(text).action):

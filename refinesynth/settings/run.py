@@ -149,7 +149,8 @@ class RunSettings(PlaySettings):
     curation: Curation | None = None
     """Checks of accepted trajectories for near-duplicates and contamination; None for neither."""
     prompts: Annotated[Any, AfterValidator(_a_path), Option(MODEL, "FOLDER")] = None
-    """Folder with your own prompt templates; each replaces the shipped one of the same name."""
+    """Folder with your own prompt templates; each replaces the shipped one of the same name. `@small`: short ones that
+    come with the package, for models below about 8 billion parameters."""
     output: Annotated[Any, AfterValidator(_a_place), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
     """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
     continued, with the same personas in the same order; more may follow at their end."""

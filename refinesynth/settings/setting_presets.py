@@ -26,3 +26,13 @@ def paper() -> dict[str, Any]:
         "attempts": Attempts(scripts=3, drafts=3, calls=4, answers=0),
         "judge": False,
     }
+
+
+def small(play: str = "live") -> dict[str, Any]:
+    """Return settings for local models below about 8 billion parameters: `synthesize(personas, n=9, **small("grounded"))`.
+
+    Short prompts, which ask for worlds of 5 or 6 actions and records of 6 to 10; more tries of a script and of the form
+    of an answer; and, where a Player acts, shorter plays with lenient reading of its actions.
+    """
+    acting = {} if play == "narrated" else {"match": "lenient", "max_turns": 40}
+    return {"play": play, "prompts": "@small", "attempts": Attempts(scripts=6, answers=3), **acting}

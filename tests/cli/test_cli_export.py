@@ -110,8 +110,6 @@ def test_what_has_nothing_to_train_on_is_counted(tmp_path: Path) -> None:
         (["--format", "foo"], "no export format 'foo'. Choose one of"),
         (["--format", "sharegpt", "--masking", "flag"], "cannot do masking='flag'"),
         (["--format", "openai", "--masking", "hide"], "no masking 'hide'"),
-        (["--format", "trl", "--schema-version", "1.7"], "--schema-version is for --format atif alone"),
-        (["--format", "atif", "--schema-version", "1.0"], "expected a schema version from 1.1 to 1.8"),
         (["--format", "openai", "--card"], "--card needs --license"),
         (["--format", "openai", "--card", "--license", "my own!"], "is no licence identifier"),
     ],
@@ -125,12 +123,13 @@ def test_what_cannot_be_is_2_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_atif_is_written_in_the_version_asked_for(run: Path, tmp_path: Path) -> None:
+def test_a_version_of_atif_is_the_newest_with_a_warning(run: Path, tmp_path: Path) -> None:
     result = export(run, "--format", "atif", "--schema-version", "v1.6", "-o", tmp_path / "documents")
     assert result.exit_code == 0, result.output
     documents = [orjson.loads(path.read_bytes()) for path in sorted((tmp_path / "documents").iterdir())]
     assert documents
-    assert {one["schema_version"] for one in documents} == {"ATIF-v1.6"}
+    assert {one["schema_version"] for one in documents} == {"ATIF-v1.8"}
+    assert "--schema-version is gone" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["trajectories.jsonl", "journal.sqlite", "config.json"])

@@ -6,6 +6,7 @@ import pytest
 
 from refinesynth.backends import Backend, OutputMode, Role, resolve, resolve_roles
 from refinesynth.cli.backend_options import split_fallback, tuned, tuned_fallback
+from refinesynth.client.default_limits import bound_of
 from refinesynth.errors import ConfigurationError
 
 
@@ -42,6 +43,16 @@ def test_a_role_without_a_backend_begins_as_what_it_would_have_been() -> None:
     deepseek = resolve("deepseek")
     assert found["narrator"] == deepseek.model_copy(update={"retries": 3})
     assert found["dungeon_master"] == deepseek.model_copy(update={"timeout": 9.0})
+
+
+def test_null_takes_out_the_default_bound_of_an_answer() -> None:
+    found = tuned("gpt-4o", ["max_tokens=null", "judge.max_tokens=9", 'extra={"user": "me"}'])
+    assert isinstance(found, dict)
+    backends = resolve_roles(found)
+    assert backends[Role.PLAYER].extra == {"user": "me", "max_tokens": None}
+    assert bound_of(Role.PLAYER, backends[Role.PLAYER]) is None
+    assert (backends[Role.JUDGE].extra, backends[Role.JUDGE].max_tokens) == ({"user": "me"}, 9)
+    assert bound_of(Role.PLAYER, resolve("gpt-4o")) == 512
 
 
 def test_objects_are_written_as_json() -> None:

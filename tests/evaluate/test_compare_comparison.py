@@ -44,7 +44,6 @@ def test_one_epoch(tmp_path: Path) -> None:
     assert scores["progress"].mean == pytest.approx(0.25 + 0.75 * 0.2)
     assert 0.16 < scores["success"].low < 0.19
     assert 0.31 < scores["success"].high < 0.34
-    assert rows(found, "epochs") == []
     assert [cell.value for cell in list(row(found, "behaviour").values())[2:]] == list(COUNTS.rates.values())
     assert found.warnings == []
     assert found.tables[0].notes == [f"held-out of {tmp_path.name} needs scienceworld, pddl, jericho"]
@@ -54,16 +53,6 @@ def test_several_epochs(tmp_path: Path) -> None:
     write_log(tmp_path, "worlds", {"a": scored(1, 0, 1, 1), "b": scored(0, 0, 0, 0), "c": scored(1, 1, 1, 1)})
     found = compare([tmp_path])
     assert row(found, "scores")["success"].mean == pytest.approx(7 / 12)
-    epochs = row(found, "epochs")
-    assert epochs["epochs"] == 4
-    assert epochs["best"].success == pytest.approx(2 / 3)
-    over = epochs["success"]
-    assert over.mean == pytest.approx(7 / 12)
-    assert over.population == pytest.approx((3 / 16) ** 0.5 / 3)  # of 2, 1, 2, 2 thirds
-    assert over.sample == pytest.approx((1 / 4) ** 0.5 / 3)
-    shares = epochs["pass^k"].shares
-    assert shares == {"2": pytest.approx(1.5 / 3), "3": pytest.approx(1.25 / 3), "4": pytest.approx(1 / 3)}
-    assert str(epochs["pass^k"]) == "2: 50.0, 4: 33.3"
 
 
 def test_of_an_unfinished_task_only_the_bounds_are_shown(tmp_path: Path) -> None:

@@ -52,7 +52,6 @@ def test_an_evaluation_by_inspect_is_read(tmp_path: Path) -> None:
     )
     found = compare([folder])
     tables = {table.name: dict(zip(table.columns, next(table.texts()), strict=True)) for table in found.tables}
-    assert tables["epochs"]["success"] == "50.0 ± 0.0, 0.0"
     assert tables["scores"]["instances"] == "4 of 112"
     assert tables["scores"]["progress"].startswith("30.0 [")
     assert tables["behaviour"]["format errors"] == "10.0"

@@ -1,7 +1,7 @@
 """Intervals against closed forms, tests against enumeration."""
 
 import math
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.evaluate.comparing import statistics
-from refinesynth.evaluate.comparing.statistics import Floats, change, estimate, pass_hat, sign_test, spread
+from refinesynth.evaluate.comparing.statistics import Floats, change, estimate, sign_test, spread
 
 
 def of_signs(differences: Floats | list[float]) -> tuple[float, str]:
@@ -123,17 +123,3 @@ def test_weights_of_tasks_weigh_in_the_test() -> None:
 def test_both_standard_deviations() -> None:
     assert spread([1.0, 3.0]) == statistics.MeanAndDeviation(2.0, 1.0, math.sqrt(2))
     assert spread([1.0]) == statistics.MeanAndDeviation(1.0, 0.0, None)
-
-
-@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=6), st.integers(1, 4))
-def test_pass_hat_is_the_share_of_all_choices_of_epochs(episodes: list[list[bool]], k: int) -> None:
-    shares = [[all(chosen) for chosen in combinations(epochs, k)] for epochs in episodes]
-    expected = np.mean([np.mean(share) for share in shares])
-    assert pass_hat(np.array(episodes, dtype=float), k) == pytest.approx(expected)
-
-
-def test_pass_hat_leaves_out_instances_with_too_few_epochs() -> None:
-    episodes = np.array([[1.0, 1.0], [1.0, np.nan]])
-    assert pass_hat(episodes, 1) == 1.0
-    assert pass_hat(episodes, 2) == 1.0
-    assert pass_hat(episodes[1:], 2) is None

@@ -337,22 +337,6 @@ def test_no_answer_ends_an_evaluation(worlds: Path, tmp_path: Path):
     assert score_of(sample)["counts"]["turns"] == len(HOSTILE)
 
 
-def test_reflexion_begins_again_with_what_was_noted(worlds: Path, tmp_path: Path):
-    solution = list(benchmarks_solution())
-
-    def says(messages: list[ChatMessage]) -> str:
-        if messages[-1].text.startswith("You did not reach the goal"):
-            return "Open the box\nfirst."
-        if "- Open the box first." in messages[0].text:
-            return f"Thought: hm\nAction: {solution[len(messages) // 2]}"
-        return "Thought: hm\nAction: fly away"
-
-    task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=len(solution), reflexion=3))
-    sample = only(play(task, says, tmp_path))
-    assert value(sample)["success"] == 1.0
-    assert score_of(sample)["attempts"] == 2
-
-
 def test_a_worked_example_is_another_instance_that_the_oracle_solves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     unsolved = {"solution": 1}
     register(

@@ -13,12 +13,11 @@ from samples import dm, player
 from refinesynth.chat import render_task, to_messages
 from refinesynth.errors import InputError
 from refinesynth.export import AtifFormat, Masking, export, write_export
-from refinesynth.export.atif import SCHEMA_VERSIONS
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, Trajectory
 
 
-def document(trajectory: Trajectory, version: str = "1.8") -> dict[str, Any]:
-    (found,) = export([trajectory], AtifFormat(version))
+def document(trajectory: Trajectory) -> dict[str, Any]:
+    (found,) = export([trajectory], "atif")
     return found
 
 
@@ -119,21 +118,6 @@ def test_what_gives_loss_is_what_the_rendering_says(played: Trajectory) -> None:
     assert record.trained + record.masked == roles.count("Player")
 
 
-@pytest.mark.parametrize("version", SCHEMA_VERSIONS)
-def test_an_older_version_has_nothing_that_came_later(version: str) -> None:
-    found = document(a_trajectory(), f"ATIF-v{version}")
-    assert found["schema_version"] == f"ATIF-v{version}"
-    assert ("trajectory_id" in found) == (version >= "1.7")
-    assert ("tool_definitions" in found["agent"]) == (version >= "1.5")
-    assert found["steps"] == document(a_trajectory())["steps"]
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.9", "2.0", "", "latest"])
-def test_another_version_is_refused(version: str) -> None:
-    with pytest.raises(InputError, match=r"expected a schema version from 1\.1 to 1\.8"):
-        AtifFormat(version)
-
-
 def test_a_folder_gets_one_file_for_each_trajectory(tmp_path: Path) -> None:
     several = [a_trajectory(id=f"../{number}") for number in range(3)]
     lines = write_export(several, tmp_path / "out.jsonl", "atif")
@@ -157,9 +141,8 @@ def test_a_folder_that_cannot_be_finished_is_not_there(tmp_path: Path) -> None:
 
 
 @given(played=any_trajectories())
-@pytest.mark.parametrize("version", SCHEMA_VERSIONS)
-def test_harbors_own_models_take_every_version(version: str, played: Trajectory) -> None:
+def test_harbors_own_models_take_it(played: Trajectory) -> None:
     models = pytest.importorskip("harbor.models.trajectories", reason="harbor is not installed; it needs Python 3.12")
-    found = document(played, version)
+    found = document(played)
     read = models.Trajectory.model_validate_json(orjson.dumps(found))
     assert read.to_json_dict() == found

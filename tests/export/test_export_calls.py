@@ -15,7 +15,7 @@ from refinesynth.export import Form, export, find_format
 from refinesynth.testing import valid_drafts
 from refinesynth.trajectory import Trajectory
 
-WITH_CALLS = ("openai", "trl", "trl-split", "axolotl", "axolotl-thoughts", "tinker", "slime", "prime-rl")
+WITH_CALLS = ("openai", "trl", "trl-split", "axolotl", "tinker", "slime", "prime-rl")
 OBJECTS = ("trl", "trl-split", "slime")
 """Formats whose arguments are an object; those of the others are its JSON text."""
 
@@ -49,7 +49,6 @@ def test_openai_has_tools_and_json_text_as_arguments() -> None:
     [
         ("trl", "loss"),
         ("axolotl", "training"),
-        ("axolotl-thoughts", "training"),
         ("tinker", "trainable"),
         ("slime", "step_loss_mask"),
     ],
@@ -98,7 +97,7 @@ def test_an_unknown_form_is_refused() -> None:
 
 def test_datasets_reads_what_the_trainers_read(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    for name in ("trl", "axolotl", "axolotl-thoughts", "tinker", "prime-rl"):
+    for name in ("trl", "axolotl", "tinker", "prime-rl"):
         file = tmp_path / f"{name}.jsonl"
         (record,) = records(name, "tools")
         file.write_text(f"{json.dumps(record)}\n" * 2)

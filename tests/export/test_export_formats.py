@@ -134,9 +134,6 @@ def contents_and_flags(form: str, record: dict[str, Any]) -> list[tuple[str, str
         ]
     if form == "prime-rl":
         return [(item["role"], item["content"], item["role"] == "assistant") for item in record["messages"]]
-    if form == "axolotl-thoughts":
-        texts = ("".join(part["text"] for part in item["content"]) for item in record["messages"])
-        return [(item["role"], text, item["training"]) for item, text in zip(record["messages"], texts, strict=True)]
     keys = {"openai": "weight", "axolotl": "training", "tinker": "trainable", "slime": "step_loss_mask"}
     key = keys.get(form, "loss")
     return [(item["role"], item["content"], bool(item.get(key))) for item in record["messages"]]
@@ -151,19 +148,6 @@ def test_flagged_formats_train_on_exactly_what_the_rendering_says(played: Trajec
     for form in WITH_FLAG:
         written = [contents_and_flags(form, record) for record in records(form, played)]
         assert written == ([expected] if any(loss for _, _, loss in expected) else [])
-
-
-@given(any_trajectories())
-def test_parts_train_on_what_stands_before_the_action_of_a_right_turn_and_on_nothing_else(played: Trajectory) -> None:
-    for record in records("axolotl-thoughts", played):
-        for message in record["messages"]:
-            flags = [part["train"] for part in message["content"]]
-            assert flags in ([True, False], [False], [])
-            if True in flags:
-                assert message["training"]
-                thought, action = (part["text"] for part in message["content"])
-                assert thought.startswith("Thought: ")
-                assert action.startswith("Action: ")
 
 
 @given(any_trajectories())

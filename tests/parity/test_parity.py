@@ -29,7 +29,6 @@ from parity_cases import (
 )
 from typer.testing import CliRunner
 
-from refinesynth.chat import to_messages
 from refinesynth.cli import app
 from refinesynth.export import write_export
 from refinesynth.train.data import read_conversations
@@ -46,7 +45,6 @@ llamafactory = installed("llamafactory")
 tinker = installed("tinker")
 
 OF_AXOLOTL = '{"message_field_training": "training"}'
-OF_THOUGHTS = '{"message_field_training": "training", "train_on_eos": "none"}'
 
 LINE, HEADER = "the line end after a trained turn", "the header of a trained turn"
 
@@ -280,16 +278,6 @@ def test_axolotl_has_our_labels(place: Workplace) -> None:
     ours = place.ours()
     found = all_differences(place, ours, place.theirs("trl", "axolotl_job.py", "axolotl", OF_AXOLOTL, "flag"))
     assert not any(found.values())
-
-
-@axolotl
-def test_axolotl_learns_thoughts_alone_from_parts(place: Workplace) -> None:
-    theirs = place.theirs("trl", "axolotl_job.py", "axolotl-thoughts", OF_THOUGHTS, "flag")
-    for one in place.trajectories:
-        (found,) = theirs[one.id]
-        right = [message.content for message in to_messages(one) if message.loss]
-        expected = "".join(text[: text.rindex("Action: ")] for text in right)
-        assert learned_text(found, place.tokenizer) == expected
 
 
 @tinker

@@ -151,14 +151,6 @@ def test_axolotl_has_our_labels(qwen: Place) -> None:
         assert learned(theirs["input_ids"], theirs["labels"]) == trained(ours)
 
 
-def test_axolotl_learns_what_is_said_beside_a_call_from_parts(qwen: Place) -> None:
-    settings = json.dumps({**OF_AXOLOTL, "train_on_eos": "none"})
-    found = qwen.theirs("trl", "axolotl_job.py", qwen.exported("axolotl-thoughts"), settings)
-    for one, theirs in zip(qwen.played, found, strict=True):
-        said = "".join(message.content for message in to_tool_messages(one) if message.loss)
-        assert qwen.tokenizer.decode([label for label in theirs["labels"] if label != -100]) == said
-
-
 _LABELS_OF_TINKER = """
 rows = []
 for datum in data:

@@ -1,6 +1,7 @@
 """Templates: every one fills, data stays data, a folder overrides, and what is wrong is said before anything is paid
 for."""
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import SHED, dm, player
 
+from refinesynth import rules
+from refinesynth.client.token_usage import count_tokens
 from refinesynth.episode.grounded import GROUNDED
 from refinesynth.episode.live import LIVE
 from refinesynth.episode.narrated import NARRATED
@@ -19,6 +22,8 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.data_blocks import Shown, block, read_blocks
 from refinesynth.prompts.prompt_library import SECTIONS
+from refinesynth.rules.name_search import out_of_reach
+from refinesynth.trajectory import Draft, Script
 
 NASTY = (
     "{{ 7 * 7 }} {% if x %}",
@@ -285,3 +290,27 @@ def test_examples_come_as_json(prompts: Prompts) -> None:
     told = read_blocks(prompts.fill("narrator", "instructions", minimum=3, example=example))
     assert told["example_script"] == shown.script.model_dump(mode="json")
     assert orjson.dumps(told["example_answer"]) == orjson.dumps({"turns": [turn.model_dump() for turn in shown.turns]})
+
+
+def test_the_small_set_is_short_and_fills(prompts: Prompts) -> None:
+    small = Prompts("@small")
+    assert small.digest != prompts.digest
+    for name, most in (("script_writer", 1_300), ("narrator", 1_300), ("dungeon_master", 500)):
+        given = data_for(name, "instructions", examples=prompts.examples.scripts)
+        assert count_tokens(small.fill(name, "instructions", **given)) < most
+        for section in SECTIONS[name]:
+            blocks = read_blocks(small.fill(name, section, **data_for(name, section)))
+            assert blocks.keys() == read_blocks(prompts.fill(name, section, **data_for(name, section))).keys() - {
+                "example",
+                "example_script",
+                "example_answer",
+            }
+    assert small.fill("judge", "instructions") == prompts.fill("judge", "instructions")
+
+
+def test_the_world_in_the_small_set_is_one_that_the_rules_accept() -> None:
+    text = Prompts("@small").fill("script_writer", "instructions", examples=[]).replace("\n", " ")
+    world, _ = json.JSONDecoder().raw_decode(text[text.index('{"introduction"') :])
+    script = Script.model_validate(world)
+    assert rules.verify(Draft(script=script, finished=False), rules.script()).accepted
+    assert out_of_reach(script) == ()

@@ -13,7 +13,7 @@ import tiny
 import tool_templates
 from hypothesis import given
 from hypothesis import settings as limits
-from samples import accepted, trajectory
+from samples import accepted, crowded, dm, player, trajectory
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.errors import InputError
@@ -147,7 +147,7 @@ def test_every_trajectory_is_rendered_or_refused_in_words(draft: Draft) -> None:
 
 def test_thinking_that_is_written_in_the_last_turn_alone_is_refused_or_expanded() -> None:
     conversation, made = played(), tokenizer(tool_templates.THINKING)
-    with pytest.raises(RewritesHistoryError, match="thought_as=reasoning"):
+    with pytest.raises(RewritesHistoryError, match="--thought-as reasoning"):
         Renderer(made).render(conversation)
     (example,) = Renderer(tokenizer(tool_templates.THINKING), thought_as="reasoning").render(conversation)
     check([example], conversation, tool_templates.THINKING, apart=True)
@@ -287,7 +287,7 @@ def test_a_template_that_cannot_be_written_without_tools_is_trained_through() ->
 def test_a_template_without_room_for_a_thought_beside_a_call_is_refused_with_a_way_out() -> None:
     conversation, silent = played(), tokenizer(tool_templates.SILENT)
     for on_rewrite in ("refuse", "expand"):
-        with pytest.raises(RewritesHistoryError, match=r"--set thought_as=omit: the model then learns to act"):
+        with pytest.raises(RewritesHistoryError, match="--thought-as omit"):
             Renderer(silent, on_rewrite=on_rewrite).render(conversation)
     (example,) = Renderer(silent, thought_as="omit").render(conversation)
     assert len(example.spans) == sum(turn.role == "assistant" for turn in conversation.turns)
@@ -312,3 +312,14 @@ def test_text_without_an_end_of_turn_is_trained_to_the_header_of_the_next_messag
     (example,) = Renderer(made, thought_as="reasoning").render(Conversation("x", "x", turns, "x:1"))
     said = made.decode(example.input_ids[slice(*example.spans[0][:2])])
     assert said == "<think>So.</think>Gone.<|user|>"
+
+
+def test_a_world_of_many_actions_is_trained_in_either_form() -> None:
+    script = crowded()
+    turns = (player("turn dial 31 to high"), dm("Dial 31 shows high."), player("take saw"), dm("No.", "place"))
+    one = trajectory(*turns, player("open box"), dm("The box opens."), script=script)
+    called = of_trajectory(one, "x:1", "tools")
+    assert len(called.tools) == 35
+    assert check(Renderer(tokenizer(tool_templates.HERMES)).render(called), called, tool_templates.HERMES) == 2
+    (example,) = Renderer(tiny.tokenizer("chatml")).render(of_trajectory(one, "x:1", "react"))
+    assert [span.label for span in example.spans] == [TurnLabel.CORRECT, TurnLabel.MISTAKE, TurnLabel.REFINEMENT]

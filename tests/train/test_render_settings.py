@@ -13,7 +13,7 @@ from prompted import PLAIN, configured, spoken, tokenizer_of
 from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.loss_mask_preview import preview
-from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
+from refinesynth.train.render import Renderer, TemplateError
 from refinesynth.train.tokens import Label
 
 
@@ -188,11 +188,3 @@ def test_the_other_templates_of_a_tokenizer_are_kept() -> None:
     tokenizer.chat_template = {"default": tiny.THINKING["qwen3"].template, "tools": "x"}
     renderer = Renderer(tokenizer, chat_template_kwargs={"enable_thinking": False})
     assert tokenizer.chat_template == {"default": renderer.template, "tools": "x"}
-
-
-def test_a_refusal_leaves_the_tokenizer_as_it_was() -> None:
-    tokenizer = tiny.tokenizer("nemotron-3")
-    before = tokenizer.chat_template
-    with pytest.raises(RewritesHistoryError, match="would be given the same with"):
-        Renderer(tokenizer).render(tiny.talk("cmr"))
-    assert tokenizer.chat_template == before

@@ -9,18 +9,8 @@ import numpy as np
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.eval_logs import THIRDS, LoggedEvaluation, read_evaluation
 from refinesynth.evaluate.comparing.published import HELD_OUT, HELD_OUT_TASK, INSTANCES, WEIGHTS, main_table
-from refinesynth.evaluate.comparing.statistics import Floats, Parts, change, estimate, pass_hat, sign_test, spread
-from refinesynth.evaluate.comparing.table_values import (
-    NOTHING,
-    Bounds,
-    Cell,
-    Comparison,
-    Number,
-    Pair,
-    Passes,
-    Share,
-    Table,
-)
+from refinesynth.evaluate.comparing.statistics import Floats, Parts, change, estimate, sign_test, spread
+from refinesynth.evaluate.comparing.table_values import NOTHING, Bounds, Cell, Comparison, Number, Pair, Share, Table
 
 Evaluations = Mapping[str, Sequence[LoggedEvaluation]]
 """Name to the tasks of that evaluation."""
@@ -34,7 +24,7 @@ def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
     """All tables that have rows; of unfinished tasks only the bounds of the score."""
     whole = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
     found = [_main(evaluations, whole, paper=paper), _scores(evaluations), _further(whole), _differences(whole)]
-    found += [_levels(whole), _grid(whole), _epochs(whole), _perturbations(whole), _behaviour(whole)]
+    found += [_levels(whole), _grid(whole), _perturbations(whole), _behaviour(whole)]
     return [table for table in found if table.rows]
 
 
@@ -166,23 +156,6 @@ def _against(mine: Sequence[LoggedEvaluation], name: str, theirs: Sequence[Logge
 
 def _change(parts: Parts) -> tuple[Cell, ...]:
     return sum(len(values) for _, values in parts), change(parts), sign_test(parts)
-
-
-def _epochs(evaluations: Evaluations) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for name, one in _by_task(evaluations):
-        won, both = one.measures["success"], [one.measures[measure] for measure in _CORE]
-        epochs = won.shape[1]
-        if epochs > 1:
-            passes = {str(k): share for k in range(2, epochs + 1) if (share := pass_hat(won, k)) is not None}
-            best = Pair(*(float(np.nanmax(values, axis=1).mean()) for values in both))
-            spreads = (spread(np.nanmean(values, axis=0)) for values in both)
-            rows.append((one.task, name, epochs, *spreads, best, Passes(passes)))
-    notes = [
-        "scores: mean ± standard deviation of the epochs' scores (population, sample)",
-        "best: of each instance the best epoch, success/progress; pass^k: k epochs of an instance all succeed",
-    ]
-    return Table("epochs", "Over epochs, %", (*_BY, "epochs", *_CORE, "best", "pass^k"), 2, rows, notes)
 
 
 def _perturbations(evaluations: Evaluations) -> Table:

@@ -82,14 +82,3 @@ def spread(values: Sequence[float] | Floats) -> MeanAndDeviation:
     many = np.asarray(values, dtype=np.float64)
     sample = float(many.std(ddof=1)) if len(many) > 1 else None
     return MeanAndDeviation(float(many.mean()), float(many.std()), sample)
-
-
-def pass_hat(succeeded: Floats, k: int) -> float | None:
-    """Unbiased estimate of the probability that `k` epochs of an instance all succeed; None without instances.
-
-    `succeeded` has the shape (instances, epochs), nan for missing episodes; instances with fewer than k epochs are left out.
-    """
-    played = (~np.isnan(succeeded)).sum(axis=1)
-    won = (succeeded == 1).sum(axis=1)
-    shares = [math.comb(int(w), k) / math.comb(int(n), k) for w, n in zip(won, played, strict=True) if n >= k]
-    return sum(shares) / len(shares) if shares else None

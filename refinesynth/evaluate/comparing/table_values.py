@@ -84,7 +84,7 @@ class Chance:
 
 @dataclass(frozen=True)
 class MeanAndDeviation:
-    """A mean over epochs or perturbations, and the standard deviation by both formulas."""
+    """A mean over perturbations, and the standard deviation by both formulas."""
 
     mean: float
     population: float
@@ -107,18 +107,7 @@ class Pair:
         return f"{_percent(self.success)}/{_percent(self.progress)}{'†' if self.held_in else ''}"
 
 
-@dataclass(frozen=True)
-class Passes:
-    """k to the probability that k epochs of one instance all succeed."""
-
-    shares: Mapping[str, float]
-
-    def __str__(self) -> str:
-        shown = [k for k in self.shares if int(k).bit_count() == 1 or k == str(len(self.shares) + 1)]
-        return ", ".join(f"{k}: {_percent(self.shares[k])}" for k in shown) or NOTHING
-
-
-Cell = str | int | Share | Number | Estimate | Bounds | Chance | MeanAndDeviation | Pair | Passes
+Cell = str | int | Share | Number | Estimate | Bounds | Chance | MeanAndDeviation | Pair
 
 
 @dataclass(frozen=True)
@@ -143,7 +132,7 @@ class Comparison:
 
     models: Mapping[str, str]
     tables: Sequence[Table]
-    """main, scores, further, differences, levels, grid, epochs, perturbations and behaviour, as far as they have rows."""
+    """main, scores, further, differences, levels, grid, perturbations and behaviour, as far as they have rows."""
     warnings: Sequence[str] = ()
     """Reasons why figures are incomplete or hard to compare."""
 

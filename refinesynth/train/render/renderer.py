@@ -1,10 +1,9 @@
 """Renderer of conversations as token ids and labels, for any chat template (paper, equation 1)."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, product
+from itertools import islice
 from types import MappingProxyType
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
@@ -15,55 +14,8 @@ from refinesynth.train.render.template import ChatMessage, ChatTemplate, Rewrite
 from refinesynth.train.render.token_labels import Labeller, LabelTask
 from refinesynth.train.tokens import Rendered
 
-VARIABLES: Final[Mapping[str, tuple[bool, ...]]] = {
-    "enable_thinking": (False, True),
-    "thinking": (False,),
-    "preserve_thinking": (True,),
-    "truncate_history_thinking": (False,),
-    "clear_thinking": (False,),
-}
-"""Template variables for thinking, with the values that are tried for advice."""
-KWARGS: Final = "chat_template_kwargs."
-"""Prefix of template variables among settings."""
-_NO_THINKING: Final = {f"{KWARGS}enable_thinking", f"{KWARGS}thinking"}
-
-RenderSettings = Mapping[str, object]
-"""`thought_as`, `on_rewrite` and variables of the template, by their names as settings."""
-
-
-def _candidates(now: RenderSettings, template: str, *, has_thoughts: bool) -> list[RenderSettings]:
-    """Settings that may help: those with several times the tokens late, those that omit thoughts last."""
-    switches: list[list[RenderSettings]] = [
-        [{}, *({KWARGS + name: value} for value in values if now.get(KWARGS + name) is not value)]
-        for name, values in VARIABLES.items()
-        if mentions(template, name)
-    ]
-    others = {"content": ("reasoning", "omit"), "reasoning": ("omit",)}.get(str(now["thought_as"]), ())
-    thoughts: list[RenderSettings] = [{}, *({"thought_as": other} for other in others if has_thoughts)]
-    rewrites: list[RenderSettings] = [{}, *([{"on_rewrite": "expand"}] if now["on_rewrite"] == "refuse" else [])]
-    every = (
-        {name: value for settings in (*variables, thought, rewrite) for name, value in settings.items()}
-        for *variables, thought, rewrite in product(*switches, thoughts, rewrites)
-    )
-
-    def cost(settings: RenderSettings) -> tuple[bool, bool, int]:
-        variables = sum(name.startswith(KWARGS) for name in settings)
-        return settings.get("thought_as") == "omit", "on_rewrite" in settings, variables
-
-    return sorted(every, key=cost)
-
-
-def _thinks(settings: RenderSettings) -> str:
-    """Place of the thoughts under these settings."""
-    if "thought_as" in settings:
-        return "omit" if settings["thought_as"] == "omit" else "apart"
-    return "never" if any(settings.get(name) is False for name in _NO_THINKING) else "not said"
-
-
-def _as_typed(settings: RenderSettings) -> str:
-    values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
-    return " ".join(f"--set {name}={value}" for name, value in values.items())
-
+VARIABLES: Final = ("enable_thinking", "thinking", "preserve_thinking", "truncate_history_thinking", "clear_thinking")
+"""Variables of templates that decide where thinking is written."""
 
 OnRewrite = Literal["refuse", "expand"]
 ThoughtAs = Literal["content", "reasoning", "omit"]
@@ -96,7 +48,6 @@ class Renderer:
         on_rewrite: OnRewrite = "refuse",
         chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
         thought_as: ThoughtAs = "content",
-        advises: bool = True,
     ) -> None:
         """Take a fast tokenizer of transformers. Its `chat_template` becomes the one in use, with the kwargs as
         defaults.
@@ -112,7 +63,6 @@ class Renderer:
             thought_as: `reasoning` gives the text before `Action:` to the template as the message's thought
                 (`reasoning_content` or its own key); `omit` leaves it out. Thinking of a record, apart or between
                 marks, is treated alike; with `content` it is written between `<think>` and `</think>`.
-            advises: Name the settings that would work in a refusal, which takes some renderings.
 
         Raises:
             TemplateError: There is no template and none can be made, or it does not read its variables.
@@ -126,7 +76,6 @@ class Renderer:
             )
         self._controls = Controls(tokenizer, self._template.source)
         self._labeller = Labeller(tokenizer, self._controls)
-        self._advises = advises
         self.loss_on = loss_on
         self.on_rewrite: OnRewrite = on_rewrite
         self.chat_template_kwargs: Mapping[str, Any] = dict(chat_template_kwargs)
@@ -214,56 +163,21 @@ class Renderer:
             raise TemplateError(f"{conversation.where}: {last}") from last
 
     def _refusal(self, conversation: Conversation, error: RewritesHistoryError) -> RewritesHistoryError:
-        advice = f". {self._advice(conversation)}" if self._advises else ""
+        ways = [
+            f"--set chat_template_kwargs.{each}=true|false" for each in VARIABLES if mentions(self._template.bare, each)
+        ]
+        ways += ["--thought-as reasoning"] if self._template.thought and self.thought_as == "content" else []
+        ways += ["--thought-as omit"] if self.thought_as != "omit" else []
+        if self.on_rewrite == "refuse":
+            ways.append(
+                "--set on_rewrite=expand (one example of each trained turn: exact, with several times the tokens)"
+            )
+        model = getattr(self.tokenizer, "name_or_path", "")
         return RewritesHistoryError(
-            f"{conversation.where}: with the chat template as it is set, a model would be trained behind other text than it is given "
-            f"when it plays: {error}{advice}"
+            f"{conversation.where}: with the chat template{f' of {model}' if model else ''} as it is set, a model would be trained "
+            f"behind other text than it is given when it plays: {error}. Try {', '.join([*ways, '--chat-template FILE'])}, or several "
+            "of them; docs/training.md lists what each family of templates needs"
         )
-
-    def _advice(self, conversation: Conversation) -> str:
-        """A sentence with the cheapest settings that help, for each place where the model would think."""
-        variables = {KWARGS + name: value for name, value in self.chat_template_kwargs.items()}
-        now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as, **variables}
-        has_thoughts = any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns)
-        found: dict[str, RenderSettings] = {}
-        for settings in _candidates(now, self._template.bare, has_thoughts=has_thoughts):
-            where = _thinks(settings)
-            if where == "omit" and found:
-                break
-            if where not in found and self._can_render(conversation, now | dict(settings)):
-                found[where] = settings
-        if not found:
-            return (
-                f"None of {', '.join(VARIABLES)}, thought_as and on_rewrite fixes that; give as --chat-template a file with a template "
-                "whose prompt for a turn is what it writes before one"
-            )
-        if "omit" in found:
-            return (
-                f"It would be given the same without what is thought, with {_as_typed(found['omit'])}: the model then learns to act "
-                "and to answer without a word before it"
-            )
-        ways = [found[where] for where in sorted(found, key=lambda where: ("on_rewrite" in found[where], where))]
-        expands = " (expand makes one example of each trained turn: exact, with several times the tokens)"
-        return f"It would be given the same with {'; or with '.join(map(_as_typed, ways))}{expands if 'on_rewrite' in ways[-1] else ''}"
-
-    def _can_render(self, conversation: Conversation, settings: RenderSettings) -> bool:
-        given = {name: value for name, value in settings.items() if not name.startswith(KWARGS)}
-        variables = {name.removeprefix(KWARGS): value for name, value in settings.items() if name.startswith(KWARGS)}
-        kept = self.tokenizer.chat_template
-        try:
-            Renderer(
-                self.tokenizer,
-                loss_on=self.loss_on,
-                template=self._template.bare,
-                chat_template_kwargs=variables,
-                advises=False,
-                **cast("Any", given),
-            ).render(conversation)
-        except InputError:
-            return False
-        finally:
-            self.tokenizer.chat_template = kept
-        return True
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
         """The turns up to the last assistant's, without their flags."""
