@@ -80,7 +80,7 @@ class GroundedPlay(Play):
             # None of an empty block.
             if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
                 wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
-        writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
+        writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, tools=cast.tools, wanted=wanted)
         return await write_script(writer, cast, needs=self.needs())
 
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:

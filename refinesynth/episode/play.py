@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from random import Random
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import SkipValidation
@@ -30,7 +31,7 @@ from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, ve
 from refinesynth.rules.script_shape import with_fitting_patterns
 from refinesynth.settings import PlaySettings
 from refinesynth.settings.grounding import Grounding
-from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script
 
 
 class EpisodeSettings(PlaySettings):
@@ -42,9 +43,14 @@ class EpisodeSettings(PlaySettings):
     prompts: Annotated[Prompts, SkipValidation]
     bounded: frozenset[Role] = frozenset()
     """Roles whose answers have their default `max_tokens` where the backend states none."""
+    tools: tuple[ActionSpec, ...] = ()
+    """Actions that the user gave; scripts have these, and no others."""
     scripted: bool = False
     """True if personas come with their scripts, so that no ScriptWriter is asked."""
 
+
+MOST_TOOLS = 40
+"""Most of a user's tools in one world, as in the rule `ActionCount`; of more, each episode draws so many."""
 
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 """Well-formed turns, the Player's first."""
@@ -97,6 +103,13 @@ class Cast:
             return Verifier(settings.rules)
         judge = Judge(self.models[Role.JUDGE], settings.prompts, answers=settings.attempts.answers)
         return Verifier(settings.rules, judge)
+
+    @property
+    def tools(self) -> tuple[ActionSpec, ...]:
+        """The user's actions, or if they are many, those that are drawn for this episode."""
+        given = self.settings.tools
+        chosen = Random(self.session.seed).sample(range(len(given)), min(len(given), MOST_TOOLS))
+        return tuple(given[at] for at in sorted(chosen))
 
     @property
     def session(self) -> Session:
@@ -153,7 +166,7 @@ class Play(ABC):
 
         Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
         """
-        writer = cast.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
+        writer = cast.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=cast.session.seed, tools=cast.tools)
         return await write_script(writer, cast, needs=self.needs())
 
     @abstractmethod

@@ -12,13 +12,14 @@ import orjson
 from pydantic import ValidationError
 
 from refinesynth.actions.calls import Call, text_of
+from refinesynth.actions.functions import actions_of
 from refinesynth.chat import TOOL_INSTRUCTIONS, parse_player, render_player, render_task
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
 from refinesynth.rehearsal.scene import is_grounded, label_in
 from refinesynth.rehearsal.searching import plan_of, sought
 from refinesynth.rehearsal.slips import Slip, can_wait, is_due, slip
-from refinesynth.rehearsal.strangers import improvise
+from refinesynth.rehearsal.strangers import CALLS, improvise
 from refinesynth.rehearsal.wire import Request
 from refinesynth.rehearsal.wording import meaning, reason, remedy, say, sounds_refused
 from refinesynth.settings.mistakes import Asked
@@ -37,7 +38,7 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: Asked | 
     exchanges = tuple(_exchanges(chat))
     position = _world_of(task)
     if position is None:
-        return improvise(luck, task, exchanges)
+        return improvise(luck, task, exchanges, slips=wanted is not None and CALLS.search(task) is not None)
     if is_grounded(position.scene.label):
         return decide(luck, heard(position, exchanges), wanted)
     return decide(luck, Past.of(position, exchanges), wanted)
@@ -257,7 +258,10 @@ def _script_of(request: Request, told: str) -> Script:
     listed = {str(tool.get("description")) for tool in request.tools}
     if position is not None and all(any(one.startswith(name) for one in listed) for name in position.scene.verbs):
         return position.scene.script.model_copy(update=_told(told))
-    actions = [_action(tool) for tool in request.tools]
+    if CALLS.search(told) is not None:
+        actions = actions_of([*request.tools])
+    else:
+        actions = [_action(tool) for tool in request.tools]
     of_tools = Script(
         goal="?", environment={}, completion_conditions=(), actions=tuple(one for one in actions if one is not None)
     )

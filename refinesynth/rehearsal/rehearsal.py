@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
+from pydantic import JsonValue
+
 from refinesynth.actions.calls import call_of
+from refinesynth.actions.functions import actions_of
 from refinesynth.chat import render_player
-from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer
+from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer, strangers
 from refinesynth.rehearsal.faults import Faults, Luck
 from refinesynth.rehearsal.schema import instance
 from refinesynth.rehearsal.wire import Form, Request, completion, drawn, dumped
@@ -94,6 +97,8 @@ class Rehearsal:
                 luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling
             )
         if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
+            if "tools" in blocks:
+                return "grounded script", _for_tools(blocks["tools"], wanted.get("actions"))
             asked = dumped({name: value for name, value in wanted.items() if name != "step"})
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), asked)
             return script_writer.write_grounded(luck, scene, persona, wanted, blocks)
@@ -109,12 +114,19 @@ class Rehearsal:
             turns = narrator.tell(luck, script, blocks.get("verified"), blocks.get("minimum"))
             return "turns", {"turns": [turn.model_dump(mode="json") for turn in turns]}
         if isinstance(persona := blocks.get("persona"), str):
+            if "tools" in blocks:
+                return "script", _for_tools(blocks["tools"])
             violations = blocks.get("violations")
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(violations))
             return "script", script_writer.write(luck, scene, persona, blocks.get("previous"))
         if "script" in blocks and "trajectory" in blocks:
             return "judgement", {"reason": "The world was executed, so it is consistent.", "accepted": True}
         return None
+
+
+def _for_tools(tools: JsonValue, band: JsonValue = None) -> dict[str, Any]:
+    least = band[0] if isinstance(band, list) and band and isinstance(band[0], int) else 6
+    return strangers.write_for_tools(actions_of(tools), least, grounded=band is not None)
 
 
 def _asked_in(request: Request) -> Asked | None:

@@ -61,6 +61,8 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     judge: bool
     grounding: dict[str, JsonValue] | None = None
     """Settings of an executed world; None in other plays. The band of difficulty is among the script rules."""
+    tools: dict[str, str] | None = None
+    """Name to digest of each of the user's tools; None where scripts have actions of their own."""
     branches: int = Field(default=1, ge=1)
     episodes_per_script: int = Field(default=1, ge=1)
     curation: dict[str, JsonValue] | None = None
