@@ -25,6 +25,8 @@ TEXT = "action"
 
 _LONGEST = 60
 """Characters of a name: providers take 64, and a number may follow."""
+_GIVEN = re.compile(r"(\S+)=\{")
+"""Argument of a given function in its action's template."""
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -57,7 +59,7 @@ class Tool:
         """As a chat completion's `tools` have it."""
         action = self.action
         if action.function is not None:
-            return {"type": "function", "function": action.function.model_dump(mode="json")}
+            return {"type": "function", "function": action.function}
         described = {
             name: action.type_of(placeholder).json_schema(action.parameters.get(placeholder, ()))
             for placeholder, name in self.properties.items()
@@ -114,13 +116,14 @@ def text_of(script: Script, call: Call) -> str:
 def _tools(script: Script) -> dict[str, Tool]:
     tools: dict[str, Tool] = {}
     for action in script.actions:
-        if (own := action.function) is not None:
-            properties = dict(zip(action.placeholders, own.properties, strict=False))
-            tools[own.name] = Tool(own.name, action, properties)
+        if action.function is not None:
+            name, _, rest = action.name.partition(" ")
+            own = dict(zip(action.placeholders, _GIVEN.findall(rest), strict=False))
+            tools[name] = Tool(name, action, own)
             continue
         words = " ".join(re.split(r"\{[^{}]*\}", action.name))
         name = _unique(_named(words) or "act", tools)
-        properties = dict[str, str]()
+        properties: dict[str, str] = {}
         for placeholder in dict.fromkeys(action.placeholders):
             properties[placeholder] = _unique(_named(placeholder) or "value", properties.values())
         tools[name] = Tool(name, action, properties)

@@ -7,12 +7,14 @@ are untrusted.
 import keyword
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, cast
 
+from refinesynth.actions.calls import tools_of
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.text.jsontext import depth, write_json
-from refinesynth.trajectory import ActionSpec, Function, ParameterType
+from refinesynth.trajectory import ActionSpec, ParameterType, Script
 
 MOST_BYTES = 20_000
 """Longest definition of a function, as JSON."""
@@ -25,6 +27,8 @@ _KINDS = ("string", "integer", "number", "boolean", "array", "object")
 _TYPES: Mapping[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _MOST_ALTERNATIVES = 64
 _SHOWN = 5
+_TRIED = 16
+"""Positions at which a function's description is split."""
 _NONE: Mapping[str, object] = {"type": "object", "properties": {}}
 
 
@@ -36,7 +40,7 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
         ValueError: This is no such list, a function is missing or cannot be an action; each one is named with the reason.
     """
     tools = _object(cast("object", given)).get("tools") if isinstance(given, Mapping) else given
-    if not isinstance(tools, list) or not tools:
+    if not isinstance(tools, list | tuple) or not tools:
         raise ValueError("expected a list of functions, or an object with the list `tools`, in OpenAI's or MCP's form")
     functions = [_object(_object(tool).get("function", tool)) for tool in cast("list[object]", tools)]
     names = [str(function.get("name") or "") for function in functions]
@@ -55,6 +59,37 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
         wrong = "; ".join([*problems[:_SHOWN], *(["..."] if len(problems) > _SHOWN else [])])
         raise ValueError(f"these tools cannot be actions: {wrong}. Change them, or leave them out by naming the others")
     return tuple(actions[name] for name in sorted(actions))
+
+
+def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
+    """Inverse of `calls.Tool.definition`, except for the number after a name; None for a definition of another form."""
+    function = _object(tool.get("function"))
+    said, properties = str(function.get("description")), _object(_object(function.get("parameters")).get("properties"))
+    ends = [found.start() for found in islice(re.finditer(": ", said), _TRIED)]
+    for name in filter(None, (said[:end] for end in (*ends, len(said)))):
+        places = dict.fromkeys(ActionSpec(name=name, pattern=".").placeholders)
+        if len(places) != len(properties):
+            continue
+        read = dict(zip(places, (ParameterType.from_schema(_object(one)) for one in properties.values()), strict=True))
+        action = ActionSpec(
+            name=name,
+            description=said[len(name) + 2 :],
+            pattern=pattern_of(name),
+            parameters={place: values for place, (_, values) in read.items() if values},
+            types={place: kind for place, (kind, _) in read.items() if kind != ParameterType()},
+        )
+        (again,) = tools_of(Script(environment={}, goal="none", completion_conditions=(), actions=(action,)))
+        if re.fullmatch(rf"{again.name}(_\d+)*", str(function.get("name"))):
+            return action
+    with suppress(ValueError):
+        return actions_of([tool])[0]
+    return None
+
+
+def pattern_of(template: str) -> str:
+    """A pattern of the template with any text in its placeholders."""
+    *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
+    return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
 
 
 def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
@@ -88,7 +123,7 @@ def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
         pattern=f"(?s){pattern}",
         parameters=values,
         types={place: kind for place, kind in types.items() if kind != ParameterType()},
-        function=Function(name=name, description=said, parameters=dict(root)),
+        function={"name": name, "description": said, "parameters": dict(root)},
     )
 
 

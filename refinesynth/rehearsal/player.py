@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import orjson
-from pydantic import ValidationError
 
 from refinesynth.actions.calls import Call, text_of
-from refinesynth.actions.functions import actions_of
+from refinesynth.actions.functions import action_of
 from refinesynth.chat import TOOL_INSTRUCTIONS, parse_player, render_player, render_task
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
@@ -23,7 +22,7 @@ from refinesynth.rehearsal.strangers import CALLS, improvise
 from refinesynth.rehearsal.wire import Request
 from refinesynth.rehearsal.wording import meaning, reason, remedy, say, sounds_refused
 from refinesynth.settings.mistakes import Asked
-from refinesynth.trajectory import ActionSpec, MistakeKind, PlayerTurn, Script
+from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
 _MISTAKES = tuple(MistakeKind)
 
@@ -258,13 +257,8 @@ def _script_of(request: Request, told: str) -> Script:
     listed = {str(tool.get("description")) for tool in request.tools}
     if position is not None and all(any(one.startswith(name) for one in listed) for name in position.scene.verbs):
         return position.scene.script.model_copy(update=_told(told))
-    if CALLS.search(told) is not None:
-        actions = actions_of([*request.tools])
-    else:
-        actions = [_action(tool) for tool in request.tools]
-    of_tools = Script(
-        goal="?", environment={}, completion_conditions=(), actions=tuple(one for one in actions if one is not None)
-    )
+    actions = filter(None, (action_of({"function": tool}) for tool in request.tools))
+    of_tools = Script(goal="?", environment={}, completion_conditions=(), actions=tuple(actions))
     return of_tools.model_copy(update=_told(told))
 
 
@@ -272,29 +266,6 @@ def _told(told: str) -> dict[str, str]:
     found = _TASK.fullmatch(told)
     introduction, goal = (told, "") if found is None else found.group("introduction", "goal")
     return {"introduction": introduction, "goal": goal or "?"}
-
-
-def _action(tool: Mapping[str, object]) -> ActionSpec | None:
-    """The action of a function; the template is its description up to a colon."""
-    name, _, description = str(tool.get("description", "")).partition(": ")
-    parameters = tool.get("parameters")
-    schema = cast("Mapping[str, object]", parameters).get("properties") if isinstance(parameters, Mapping) else None
-    properties = list(cast("Mapping[str, object]", schema).values()) if isinstance(schema, Mapping) else []
-    try:
-        bare = ActionSpec(name=name, description=description, pattern=".")
-        values = [
-            cast("Mapping[str, tuple[str, ...]]", one).get("enum", ()) if isinstance(one, Mapping) else ()
-            for one in properties
-        ]
-        parts = re.split(r"\{[^{}]*\}", name)
-        return ActionSpec(
-            name=name,
-            description=description,
-            pattern="(.+)".join(map(re.escape, parts)),
-            parameters=dict(zip(bare.placeholders, values, strict=False)),
-        )
-    except (ValidationError, TypeError):
-        return None
 
 
 def _arguments(text: str) -> Mapping[str, str]:

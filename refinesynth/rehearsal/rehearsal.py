@@ -7,14 +7,14 @@ from typing import Any, cast, get_args
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import call_of
-from refinesynth.actions.functions import actions_of
+from refinesynth.actions.functions import action_of
 from refinesynth.chat import render_player
 from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer, strangers
 from refinesynth.rehearsal.faults import Faults, Luck
 from refinesynth.rehearsal.schema import instance
-from refinesynth.rehearsal.wire import Form, Request, completion, drawn, dumped
+from refinesynth.rehearsal.wire import Form, Request, completion, drawn, dumped, items
 from refinesynth.settings.mistakes import Asked, Way
-from refinesynth.trajectory import MistakeKind
+from refinesynth.trajectory import ActionSpec, MistakeKind
 
 GREETING = (
     "This is the rehearsal of refinesynth: a small offline player of text worlds, and no language model. It answers the "
@@ -97,8 +97,10 @@ class Rehearsal:
                 luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling
             )
         if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
-            if "tools" in blocks:
-                return "grounded script", _for_tools(blocks["tools"], wanted.get("actions"))
+            if tools := _tools_in(blocks):
+                least = next(iter(items(wanted.get("actions"))), 6)
+                count = min(least, 100) if isinstance(least, int) else 6
+                return "grounded script", strangers.write_for_tools(tools, count, grounded=True)
             asked = dumped({name: value for name, value in wanted.items() if name != "step"})
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), asked)
             return script_writer.write_grounded(luck, scene, persona, wanted, blocks)
@@ -114,8 +116,8 @@ class Rehearsal:
             turns = narrator.tell(luck, script, blocks.get("verified"), blocks.get("minimum"))
             return "turns", {"turns": [turn.model_dump(mode="json") for turn in turns]}
         if isinstance(persona := blocks.get("persona"), str):
-            if "tools" in blocks:
-                return "script", _for_tools(blocks["tools"])
+            if tools := _tools_in(blocks):
+                return "script", strangers.write_for_tools(tools, 6, grounded=False)
             violations = blocks.get("violations")
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(violations))
             return "script", script_writer.write(luck, scene, persona, blocks.get("previous"))
@@ -124,9 +126,9 @@ class Rehearsal:
         return None
 
 
-def _for_tools(tools: JsonValue, band: JsonValue = None) -> dict[str, Any]:
-    least = band[0] if isinstance(band, list) and band and isinstance(band[0], int) else 6
-    return strangers.write_for_tools(actions_of(tools), least, grounded=band is not None)
+def _tools_in(blocks: Mapping[str, JsonValue]) -> list[ActionSpec]:
+    """Tools that a ScriptWriter is given."""
+    return list(filter(None, (action_of({"function": tool}) for tool in items(blocks.get("tools")))))
 
 
 def _asked_in(request: Request) -> Asked | None:

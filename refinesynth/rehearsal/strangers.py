@@ -30,24 +30,24 @@ CALLS = re.compile(r"\bScene calls-(?P<count>[0-9]{1,3})\.")
 
 def write_for_tools(tools: Sequence[ActionSpec], count: int, *, grounded: bool) -> dict[str, Any]:
     """A script in which `count` calls of any of these tools reach the goal, as JSON."""
-    script: dict[str, Any] = {
+    laws = {"effects": [{"op": "add", "path": "/calls", "value": 1}], "reveals": "Call {state:/calls} has succeeded."}
+    values = [
+        {name: (*one.choices(name), *one.type_of(name).samples(), "it")[0] for name in one.placeholders}
+        for one in tools
+    ]
+    samples = list(map(ActionSpec.fill, tools, values))
+    script = {
         "introduction": f"Scene calls-{count}. A program is at hand that answers calls.",
         "environment": {"calls": 0},
         "goal": f"Make {count} calls that succeed.",
         "completion_conditions": [f"{count} calls have succeeded."],
+        "actions": [{"name": one.name.partition(" ")[0], **laws} for one in tools],
+        "rulebook": {
+            "goal": [f"state.calls >= {count}"],
+            "solution": [samples[at % len(samples)] for at in range(count)],
+        },
     }
-    if grounded:
-        effects = [{"op": "add", "path": "/calls", "value": 1}]
-        laws = {"requires": [], "effects": effects, "reveals": "Call {state:/calls} has succeeded."}
-        samples = [one.fill({name: (*_samples(one, name), "it")[0] for name in one.placeholders}) for one in tools]
-        script["actions"] = [{"name": one.name.partition(" ")[0], **laws} for one in tools]
-        solution = [samples[at % len(samples)] for at in range(count)]
-        script["rulebook"] = {"goal": [f"state.calls >= {count}"], "sights": [], "invariants": [], "solution": solution}
-    return script
-
-
-def _samples(action: ActionSpec, name: str) -> tuple[str, ...]:
-    return action.choices(name) or action.type_of(name).samples()
+    return script if grounded else {key: each for key, each in script.items() if key not in {"actions", "rulebook"}}
 
 
 def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:

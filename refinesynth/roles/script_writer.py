@@ -47,7 +47,7 @@ class ScriptWriter(Actor):
             **self._more(),
         )
         if self.tools:
-            tools = [{"action": one.name, **one.function.model_dump(mode="json")} for one in self.tools if one.function]
+            tools = [{"action": one.name, **one.function} for one in self.tools if one.function]
             grounded = self._kind is Kind.GROUNDED
             request += "\n\n" + self.prompts.fill("given_tools", "request", tools=tools, grounded=grounded)
         examples = drawn(_examples(self.prompts, self._kind), self._kind, self.seed)
@@ -61,7 +61,7 @@ class ScriptWriter(Actor):
 
         Raises InvalidAnswer: the world is executed, and a given action has no laws.
         """
-        laws = {action.name.partition(" ")[0]: action.laws for action in script.actions}
+        laws = {action.name.partition(" ")[0]: {at: getattr(action, at) for at in _LAWS} for action in script.actions}
         given = {tool.name.partition(" ")[0]: tool for tool in self.tools}
         if script.grounded and (missing := given.keys() - laws.keys()):
             raise InvalidAnswer(f"actions: there are no laws for {', '.join(sorted(missing))}")
@@ -104,10 +104,12 @@ def _form(kind: Kind, least: int, *, given: bool) -> AnswerForm[Script]:
 
 def _with_laws_alone(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer of whose actions nothing is read but names and laws."""
-    kept = ("name", "requires", "effects", "reveals")
     actions = map(_object, _listed(answer.get("actions")))
-    return {**answer, "actions": [{"pattern": ".", **{key: one[key] for key in kept if key in one}} for one in actions]}
+    kept = [{at: one[at] for at in ("name", *_LAWS) if at in one} for one in actions]
+    return {**answer, "actions": [{"pattern": ".", **one} for one in kept]}
 
+
+_LAWS = ("requires", "effects", "reveals")
 
 _OPS = {
     word: op

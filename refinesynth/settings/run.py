@@ -139,7 +139,7 @@ class RunSettings(PlaySettings):
     tools: Annotated[Any, Option(INPUT, "FILE")] = None
     """Functions that are the actions of all worlds: a JSON file, or a list, in the form of OpenAI or MCP. Of more than
     40, each episode draws 40."""
-    mcp: Annotated[str | None, Option(INPUT, "COMMAND")] = None
+    mcp: Annotated[Annotated[str, Field(min_length=1)] | None, Option(INPUT, "COMMAND")] = None
     """Command of an MCP server, or its URL (http:// or https://), whose tools are the actions of all worlds. They are
     listed once, at the start; none is called."""
     allow_tool: Annotated[tuple[str, ...], Option(INPUT, "NAME")] = ()

@@ -63,8 +63,6 @@ class Request:
         settings = settings.model_copy(update={"n": settings.wanted()})
         if settings.on_ray:
             check_installed("cluster", "ray")
-        if settings.mcp is not None:
-            check_installed("mcp", "mcp")
         Budget.of(settings.budget)
         return cls(settings=settings, **own)
 
@@ -221,6 +219,7 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
     """Raise InputError for what does nothing beside the other settings; `repairer` is the argument as it was given."""
     plays.checked(settings.play)
     executed = plays.find(settings.play).executed
+    sources = [name for name in ("tools", "mcp", "scripts") if getattr(settings, name) is not None]
     refused = (
         (
             "grounding" in settings.model_fields_set and not executed,
@@ -246,16 +245,13 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
             settings.repair_turns != 1 and settings.repairer is None,
             f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns",
         ),
-    )
-    sources = [name for name in ("tools", "mcp", "scripts") if getattr(settings, name) is not None]
-    of_tools = (
         (len(sources) > 1, f"{' and '.join(sources)} are given; give only one of them"),
         (
             bool(settings.allow_tool) and not {"tools", "mcp"} & {*sources},
             f"allow_tool is {', '.join(settings.allow_tool)}, and there are no tools to choose from; give tools or mcp too",
         ),
     )
-    for wrong, problem in (*refused, *of_tools):
+    for wrong, problem in refused:
         if wrong:
             raise InputError(problem)
 

@@ -30,7 +30,7 @@ from refinesynth.trajectory.rulebook import (
     Rulebook,
     Sight,
 )
-from refinesynth.trajectory.script import ActionSpec, Function, Persona, Script, ScriptedPersona
+from refinesynth.trajectory.script import ActionSpec, Persona, Script, ScriptedPersona
 from refinesynth.trajectory.turns import (
     EXECUTED,
     MAX_RAW_CHARACTERS,
@@ -63,7 +63,6 @@ __all__ = [
     "DungeonMasterTurn",
     "Effect",
     "EffectOp",
-    "Function",
     "Invariant",
     "Knowledge",
     "Liberty",

@@ -26,21 +26,6 @@ class Persona(Value):
         return text.strip()
 
 
-class Function(Value):
-    """Function of a user's, as it was given: an action that is one is exported as it is here, word for word."""
-
-    name: str = Field(min_length=1, max_length=64)
-    description: str = ""
-    parameters: dict[str, JsonValue]
-    """JSON schema of its arguments."""
-
-    @property
-    def properties(self) -> dict[str, JsonValue]:
-        """Name to schema of each argument; the action has a placeholder for each, in this order."""
-        found = self.parameters.get("properties")
-        return found if isinstance(found, dict) else {}
-
-
 class ActionSpec(Value):
     """One available action of a script."""
 
@@ -58,8 +43,9 @@ class ActionSpec(Value):
     """Placeholder name to the values that it may take; no values means any."""
     types: dict[str, ParameterType] = Field(default_factory=dict[str, ParameterType], exclude_if=absent)
     """Placeholder name to the type of its values; text by default."""
-    function: Function | None = Field(default=None, exclude_if=absent)
-    """Function that the user gave and that this action is; None for an action that was written for the script."""
+    function: dict[str, JsonValue] | None = Field(default=None, exclude_if=absent)
+    """Definition of the user's function that this action is, exported word for word: name, description and parameters.
+    None for an action that was written for the script."""
     requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
     """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always
     succeeds."""
@@ -92,11 +78,6 @@ class ActionSpec(Value):
     def choices(self, name: str) -> tuple[str, ...]:
         """Return the values that a placeholder may take, as far as they can be listed; none means that they cannot."""
         return self.parameters.get(name, ()) or self.type_of(name).choices()
-
-    @property
-    def laws(self) -> dict[str, object]:
-        """What only an action of a grounded script has, by field."""
-        return {"requires": self.requires, "effects": self.effects, "reveals": self.reveals}
 
     def fill(self, values: Mapping[str, str]) -> str:
         """The action text with each placeholder replaced; a name without a value stays in braces."""
