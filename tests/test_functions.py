@@ -61,7 +61,7 @@ def test_a_function_in_any_form_is_exported_as_it_was_given(name: str, key: str,
     assert action_of(tool) == actions[0]
 
 
-CALLS = {
+CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "weather": ({"city": "New York", "unit": "f"}, "get_weather city=New York unit=f"),
     "nothing": ({}, "now"),
     "names": ({"in": "a", "ünit": "b"}, "move-Files_2 to-dir= in=a state= ünit=b _unit="),
@@ -144,7 +144,7 @@ def test_the_players_text_says_what_may_be_empty_and_is_read_back() -> None:
     assert ParameterType(type="json", optional=True).described() == "a list or object in JSON, or empty"
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Any, str]] = {
     "no list": (3, "expected a list of functions"),
     "empty": ({"tools": []}, "expected a list of functions"),
     "no object": (["now"], "expected a name of its own"),

@@ -131,7 +131,8 @@ async def test_an_executed_world_needs_laws_for_each_tool(tmp_path: Path) -> Non
     call = altered(change)
     found = await rs.synthesize(n=1, play="grounded", tools=TOOLS, output=tmp_path / "run", call=call, early_stop=1)
     assert not found.reached
-    assert "there are no laws for search" in next(iter(RunFolder.open(found.path).episodes())).reason
+    (line, *_) = RunFolder.open(found.path).episodes()
+    assert "there are no laws for search" in str(line.reason)
 
 
 def invoke(*arguments: object) -> Result:
@@ -169,7 +170,7 @@ def test_wrong_tools_are_refused_before_anything_is_written(tmp_path: Path, name
         (("--allow-tool", "now"), "allow_tool is now, and there are no tools to choose from; give tools or mcp too"),
         pytest.param(("--mcp", "/nowhere/server"), "No such file or directory", marks=pytest.mark.process),
         (("--mcp", "'"), "No closing quotation"),
-        (("--mcp", ""), "--mcp is ''; String should have at least 1 character"),
+        (("--mcp", ""), "--mcp is ''"),
         (("--mcp", "http://127.0.0.1:9/mcp"), "no MCP server listed them"),
     ],
 )
