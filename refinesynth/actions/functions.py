@@ -97,7 +97,7 @@ def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
     root, said = _object(schema), given.get("description") or ""
     if taken or _NAME.fullmatch(name) is None:
         raise ValueError("expected a name of its own, of 1 to 64 letters, digits, `_` and `-`")
-    properties = root.get("properties", {})
+    properties: Any = root.get("properties", {})
     if not isinstance(said, str) or root.get("type") != "object" or not isinstance(properties, Mapping):
         raise ValueError("its description is no text, or its parameters are no JSON schema of an object")
     if depth(dict(root)) > _DEPTH or len(write_json((root, said), default=str)) > MOST_BYTES:
@@ -105,7 +105,7 @@ def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
     template, pattern, about = name, re.escape(name), [said]
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
-    for argument, described in _object(cast("object", properties)).items():
+    for argument, described in _object(properties).items():
         if _ARGUMENT.fullmatch(argument) is None:
             raise ValueError(f"the name of its argument {quoted(argument)} is too long, or has spaces, braces or `=`")
         place = re.sub(r"\W", "_", argument, flags=re.ASCII)

@@ -1,5 +1,6 @@
 """Tools that the user has: read from a file, a list or an MCP server, as the actions of all scripts of a run."""
 
+import logging
 import shlex
 from os import PathLike
 from tempfile import TemporaryFile
@@ -60,6 +61,8 @@ async def list_tools(server: str, *, seconds: float = SECONDS) -> list[dict[str,
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
+    # What a server prints beside its messages is in the error, if it comes to one.
+    logging.getLogger("mcp").addHandler(logging.NullHandler())
     found: list[Any] = []
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         try:
