@@ -175,3 +175,27 @@ def test_only_the_allowed_tools_are_read() -> None:
     assert [one.name for one in actions_of([union, GIVEN["nothing"]], allowed=["now"])] == ["now"]
     with pytest.raises(ValueError, match='there is no tool "nope"; there are "now", "union"'):
         actions_of([union, GIVEN["nothing"]], allowed=["nope"])
+
+
+WORDS = st.sampled_from(
+    ["type", "enum", "const", "default", "minimum", "maximum", "anyOf", "oneOf", "allOf", "$ref", "properties", "required", "name", "parameters", "function", "tools", "object", "string", "integer", "number", "array", "boolean", "null", "#/properties/x", "x", "a"]
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=25,
+)
+
+
+@given(ANYTHING, st.dictionaries(st.text(min_size=1, max_size=3) | WORDS, ANYTHING, max_size=3))
+def test_whatever_is_given_is_an_action_or_refused(anything: Any, properties: dict[str, Any]) -> None:
+    for tools in (anything, [anything], [{"name": "a", "parameters": anything}], [function("a", properties)]):
+        try:
+            (*_, action) = actions_of(tools)
+        except ValueError:
+            continue
+        script = script_of((action,))
+        assert Script.from_json(script.to_json()) == script
+        assert tools_of(script)[0].definition()["function"]["name"] == action.name.partition(" ")[0]
+        text = text_of(script, Call(action.name.partition(" ")[0], {}))
+        assert text_of(script, call_of(script, text)) == text

@@ -29,7 +29,6 @@ _MOST_ALTERNATIVES = 64
 _SHOWN = 5
 _TRIED = 16
 """Positions at which a function's description is split."""
-_NONE: Mapping[str, object] = {"type": "object", "properties": {}}
 
 
 def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec, ...]:
@@ -64,7 +63,7 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
 def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
     """Inverse of `calls.Tool.definition`, except for the number after a name; None for a definition of another form."""
     function = _object(tool.get("function"))
-    said, properties = str(function.get("description")), _object(_object(function.get("parameters")).get("properties"))
+    said, properties = str(function.get("description") or ""), _object(_object(function.get("parameters")).get("properties"))
     ends = [found.start() for found in islice(re.finditer(": ", said), _TRIED)]
     for name in filter(None, (said[:end] for end in (*ends, len(said)))):
         places = dict.fromkeys(ActionSpec(name=name, pattern=".").placeholders)
@@ -93,19 +92,21 @@ def pattern_of(template: str) -> str:
 
 
 def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
-    schema: object = given.get("parameters") or given.get("inputSchema") or given.get("input_schema") or _NONE
-    root, said = _object(schema), given.get("description") or ""
+    schema: object = (
+        given.get("parameters") or given.get("inputSchema") or given.get("input_schema") or {"type": "object"}
+    )
+    root, said = dict(_object(schema)), given.get("description") or ""
+    root.setdefault("properties", {})
     if taken or _NAME.fullmatch(name) is None:
         raise ValueError("expected a name of its own, of 1 to 64 letters, digits, `_` and `-`")
-    properties: Any = root.get("properties", {})
-    if not isinstance(said, str) or root.get("type") != "object" or not isinstance(properties, Mapping):
+    if not isinstance(said, str) or (root.get("type"), type(root["properties"])) != ("object", dict):
         raise ValueError("its description is no text, or its parameters are no JSON schema of an object")
-    if depth(dict(root)) > _DEPTH or len(write_json((root, said), default=str)) > MOST_BYTES:
+    if depth(root) > _DEPTH or len(write_json((root, said), default=str)) > MOST_BYTES:
         raise ValueError(f"its definition is nested deeper than {_DEPTH} levels, or longer than {MOST_BYTES:,} bytes")
     template, pattern, about = name, re.escape(name), [said]
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
-    for argument, described in _object(properties).items():
+    for argument, described in root["properties"].items():
         if _ARGUMENT.fullmatch(argument) is None:
             raise ValueError(f"the name of its argument {quoted(argument)} is too long, or has spaces, braces or `=`")
         place = re.sub(r"\W", "_", argument, flags=re.ASCII)
@@ -124,7 +125,7 @@ def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
         pattern=f"(?s){pattern}",
         parameters=values,
         types={place: kind for place, kind in types.items() if kind != ParameterType()},
-        function={"name": name, "description": said, "parameters": {**root, "properties": properties}},
+        function={"name": name, "description": said, "parameters": root},
     )
 
 
