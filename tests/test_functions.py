@@ -178,7 +178,34 @@ def test_only_the_allowed_tools_are_read() -> None:
 
 
 WORDS = st.sampled_from(
-    ["type", "enum", "const", "default", "minimum", "maximum", "anyOf", "oneOf", "allOf", "$ref", "properties", "required", "name", "parameters", "function", "tools", "object", "string", "integer", "number", "array", "boolean", "null", "#/properties/x", "x", "a"]
+    [
+        "type",
+        "enum",
+        "const",
+        "default",
+        "minimum",
+        "maximum",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "properties",
+        "required",
+        "name",
+        "parameters",
+        "function",
+        "tools",
+        "object",
+        "string",
+        "integer",
+        "number",
+        "array",
+        "boolean",
+        "null",
+        "#/properties/x",
+        "x",
+        "a",
+    ]
 )
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | WORDS,

@@ -63,7 +63,10 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
 def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
     """Inverse of `calls.Tool.definition`, except for the number after a name; None for a definition of another form."""
     function = _object(tool.get("function"))
-    said, properties = str(function.get("description") or ""), _object(_object(function.get("parameters")).get("properties"))
+    said, properties = (
+        str(function.get("description") or ""),
+        _object(_object(function.get("parameters")).get("properties")),
+    )
     ends = [found.start() for found in islice(re.finditer(": ", said), _TRIED)]
     for name in filter(None, (said[:end] for end in (*ends, len(said)))):
         places = dict.fromkeys(ActionSpec(name=name, pattern=".").placeholders)

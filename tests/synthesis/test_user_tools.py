@@ -179,6 +179,18 @@ def test_tools_that_cannot_be_read_are_refused(tmp_path: Path, options: tuple[st
     assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
 
 
+def test_an_export_is_read_back_as_the_same_actions(tmp_path: Path) -> None:
+    file = tmp_path / "calls.jsonl"
+    for done in (
+        invoke("run", "-n", 2, "--tools", written(tmp_path, TOOLS), "-o", tmp_path / "run"),
+        invoke("export", tmp_path / "run", "--format", "openai", "--form", "tools", "-o", file),
+        invoke("import", file, "--format", "openai", "-o", tmp_path / "again"),
+    ):
+        assert done.exit_code == 0, done.stderr
+    found, again = (list(RunFolder.open(tmp_path / name).trajectories()) for name in ("run", "again"))
+    assert [one.script.actions for one in again] == [one.script.actions for one in found] != []
+
+
 @pytest.mark.process
 def test_the_tools_of_a_server_are_those_of_a_file(tmp_path: Path) -> None:
     done = invoke(
