@@ -1,4 +1,4 @@
-"""`refinesynth view`: a run, or an evaluation, in Inspect's viewer."""
+"""`refinesynth view`: an evaluation in Inspect's viewer."""
 
 import os
 import signal
@@ -13,17 +13,16 @@ from typing import Annotated, Final
 import typer
 
 from refinesynth.cli.interrupt import EXIT_CODES, interruptible
-from refinesynth.cli.screen import progress_line
+from refinesynth.cli.report import report
 from refinesynth.cli.terminal import notes
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.text.figures import counted
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 7575
 """Inspect's own."""
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, or one with logs of `evaluate`.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with logs of `evaluate`.")]
 
 
 def view(
@@ -34,23 +33,24 @@ def view(
     ] = None,
     bundle: Annotated[str | None, typer.Option("--bundle", hidden=True)] = None,
 ) -> None:
-    """Show a run or an evaluation in Inspect's viewer, in a browser on this machine. Ctrl-C ends it.
+    """Show an evaluation in Inspect's viewer, in a browser on this machine. Ctrl-C ends it.
 
-    Of a run, logs are written into its folder `view` first: the first time all of it, later what it has grown by.
+    For a run, `refinesynth report` writes a page.
     """
     if bundle is not None:
         raise InputError(
-            "view --bundle was removed. Run `refinesynth view` once, if it is a run, and then "
-            "`inspect view bundle --log-dir LOGS --output-dir SITE`; the logs of a run are in its folder view/"
+            "view --bundle was removed. Use `inspect view bundle --log-dir LOGS --output-dir SITE` for an evaluation, and "
+            "`refinesynth report` for a run"
         )
-    is_run = _is_run(folder)
+    if _is_run(folder):
+        notes().print("view shows evaluations; for a run, `refinesynth report RUN` writes this page", soft_wrap=True)
+        report(folder)
+        return
     check_installed("evaluate", "inspect_ai")
-    # What cannot be done is said before anything is written.
     free = free_port(port)
-    logs = _written(folder) if is_run else folder
-    notes().print(f"http://{HOST}:{free} shows {logs}; Ctrl-C ends it", soft_wrap=True)
+    notes().print(f"http://{HOST}:{free} shows {folder}; Ctrl-C ends it", soft_wrap=True)
     inspect = [sys.executable, "-m", "inspect_ai", "view", "start"]
-    command = [*inspect, "--log-dir", str(logs.resolve()), "--host", HOST, "--port", str(free)]
+    command = [*inspect, "--log-dir", str(folder.resolve()), "--host", HOST, "--port", str(free)]
     # Where Inspect keeps its data, a file that was left behind may name a process of somebody else, which it would end.
     with TemporaryDirectory() as data, interruptible() as interrupt:
         viewer = subprocess.Popen(command, env={**os.environ, "XDG_DATA_HOME": data})  # noqa: S603
@@ -85,18 +85,9 @@ def _is_run(folder: Path) -> bool:
     """True for a run folder, false for a folder of logs; raises InputError for anything else."""
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "does not exist"
-        raise InputError(
-            f"{str(folder)!r} {problem}; give the folder of a run, or one that `refinesynth evaluate` wrote"
-        )
+        raise InputError(f"{str(folder)!r} {problem}; give a folder that `refinesynth evaluate` wrote")
     if (folder / "config.json").is_file() or (folder / "trajectories.jsonl").is_file():
         return True
     if next(folder.rglob("*.eval"), None) is None:
-        raise InputError(f"{str(folder)!r} has neither a run (config.json) nor logs of an evaluation (*.eval)")
+        raise InputError(f"{str(folder)!r} has neither logs of an evaluation (*.eval) nor a run (config.json)")
     return False
-
-
-def _written(folder: Path) -> Path:
-    from refinesynth.evaluate.run_logs import write_logs
-
-    with progress_line() as report:
-        return write_logs(folder, lambda records: report(counted(records, "record")))

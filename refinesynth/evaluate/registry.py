@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from inspect_ai import Task, task
 
-from refinesynth.evaluate.agent import Control
+from refinesynth.evaluate.agent import BaselineModel
 from refinesynth.evaluate.benchmarks import TABLE
 from refinesynth.evaluate.environments.environment import Compat
-from refinesynth.evaluate.models import OwnBackend
+from refinesynth.evaluate.inspect_models import OwnBackend
 from refinesynth.evaluate.settings import TaskSettings
 from refinesynth.evaluate.task import benchmark_task, episode
 
-__all__ = ["TASKS", "Control", "OwnBackend", "episode"]
+__all__ = ["TASKS", "BaselineModel", "OwnBackend", "episode"]
 
 
 def registered(name: str) -> Callable[..., Task]:

@@ -9,11 +9,11 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import call_of
 from refinesynth.actions.functions import action_of
 from refinesynth.chat import render_player
-from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer, strangers
-from refinesynth.rehearsal.faults import Faults, Luck
-from refinesynth.rehearsal.schema import instance
-from refinesynth.rehearsal.wire import Form, Request, completion, drawn, dumped, items
-from refinesynth.settings.mistakes import Asked, Way
+from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer, unknown_scripts
+from refinesynth.rehearsal.injected_faults import Faults, Luck
+from refinesynth.rehearsal.minimal_json import instance
+from refinesynth.rehearsal.openai_wire import Form, Request, completion, drawn, dumped, items
+from refinesynth.settings.mistakes import MistakeRequest, RepairStyle
 from refinesynth.trajectory import ActionSpec, MistakeKind
 
 GREETING = (
@@ -100,7 +100,7 @@ class Rehearsal:
             if tools := _tools_in(blocks):
                 least = next(iter(items(wanted.get("actions"))), 6)
                 count = min(least, 100) if isinstance(least, int) else 6
-                return "grounded script", strangers.write_for_tools(tools, count, grounded=True)
+                return "grounded script", unknown_scripts.write_for_tools(tools, count, grounded=True)
             asked = dumped({name: value for name, value in wanted.items() if name != "step"})
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), asked)
             return script_writer.write_grounded(luck, scene, persona, wanted, blocks)
@@ -117,7 +117,7 @@ class Rehearsal:
             return "turns", {"turns": [turn.model_dump(mode="json") for turn in turns]}
         if isinstance(persona := blocks.get("persona"), str):
             if tools := _tools_in(blocks):
-                return "script", strangers.write_for_tools(tools, 6, grounded=False)
+                return "script", unknown_scripts.write_for_tools(tools, 6, grounded=False)
             violations = blocks.get("violations")
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(violations))
             return "script", script_writer.write(luck, scene, persona, blocks.get("previous"))
@@ -131,15 +131,15 @@ def _tools_in(blocks: Mapping[str, JsonValue]) -> list[ActionSpec]:
     return list(filter(None, (action_of({"function": tool}) for tool in items(blocks.get("tools")))))
 
 
-def _asked_in(request: Request) -> Asked | None:
+def _asked_in(request: Request) -> MistakeRequest | None:
     """Request of the Player's private note, if it is a known one."""
     private = request.blocks.get("private")
     if not isinstance(private, dict):
         return None
     kind, way = private.get("slip"), private.get("way", "fresh")
-    if kind not in list(MistakeKind) or way not in get_args(Way):
+    if kind not in list(MistakeKind) or way not in get_args(RepairStyle):
         return None
-    return Asked(MistakeKind(kind), cast("Way", way))
+    return MistakeRequest(MistakeKind(kind), cast("RepairStyle", way))
 
 
 def _greeting(form: Form) -> str:

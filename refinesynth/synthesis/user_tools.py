@@ -14,7 +14,7 @@ from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.rules import chains, verify
 from refinesynth.settings import RunSettings
-from refinesynth.text.jsontext import load_json
+from refinesynth.text.json_reader import load_json
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory import ActionSpec, Draft, Script
 

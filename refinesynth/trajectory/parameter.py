@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from refinesynth.text.jsontext import depth, load_json, write_json
+from refinesynth.text.json_reader import depth, load_json, write_json
 from refinesynth.trajectory.value import Value, absent
 
 MOST_CHOICES = 100

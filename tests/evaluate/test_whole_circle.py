@@ -13,7 +13,7 @@ from refinesynth.settings.grounding import Grounding
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
-from refinesynth.evaluate.evaluating import evaluate
+from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation
 from refinesynth.train import Trainer
 

@@ -1,0 +1,93 @@
+"""Plots of a report as SVG, by matplotlib."""
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from io import StringIO
+from typing import Any, Final
+from zlib import crc32
+
+from refinesynth.diversity.structure import words
+from refinesynth.text.number_format import compact
+from refinesynth.text.printable import one_line
+from refinesynth.trajectory import Script
+
+_DIMENSIONS: Final = 256
+"""Of the hashed bag of words of a script."""
+
+
+def bars(values: Mapping[str, float], *, unit: str = "") -> str:
+    """Return horizontal bars, in the order of the mapping; empty without values."""
+    if not values:
+        return ""
+    figure = _figure(0.35 * len(values) + 0.5)
+    axes = figure.subplots()
+    names = [one_line(name, most=32) for name in values]
+    drawn = axes.barh(range(len(names)), list(values.values()), color="#4c78a8")
+    axes.bar_label(drawn, [f" {_number(value)}{unit}" for value in values.values()], fontsize=9)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.invert_yaxis()
+    axes.margins(x=0.3)
+    axes.set_xticks([])
+    return _svg(figure)
+
+
+def histogram(values: Sequence[float], labels: Sequence[str]) -> str:
+    """Return vertical bars with labels below; empty if all values are 0."""
+    if not any(values):
+        return ""
+    figure = _figure(2.2)
+    axes = figure.subplots()
+    axes.bar(range(len(values)), list(values), color="#4c78a8")
+    every = max(1, len(labels) // 12)
+    axes.set_xticks(range(0, len(labels), every), labels[::every], fontsize=8)
+    axes.tick_params(axis="y", labelsize=8)
+    return _svg(figure)
+
+
+def scatter(scripts: Sequence[Script]) -> str:
+    """Return scripts as points: the two main components of their words; empty for fewer than 3."""
+    if len(scripts) < 3:  # noqa: PLR2004 - two points are always a line
+        return ""
+    import numpy as np
+
+    table = np.zeros((len(scripts), _DIMENSIONS))
+    for row, script in zip(table, scripts, strict=True):
+        text = f"{script.goal} {script.introduction} {' '.join(action.name for action in script.actions)}"
+        for word in words(text):
+            row[crc32(word.encode()) % _DIMENSIONS] += 1
+    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
+    table -= table.mean(axis=0)
+    places = table @ np.linalg.svd(table, full_matrices=False)[2][:2].T
+    figure = _figure(4.0)
+    axes = figure.subplots()
+    axes.scatter(places[:, 0], places[:, 1], s=16, alpha=0.7, color="#4c78a8", linewidths=0)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return _svg(figure)
+
+
+def _number(value: float) -> str:
+    return compact(int(value)) if value >= 1_000 or value == int(value) else f"{value:.4f}"  # noqa: PLR2004
+
+
+def _figure(height: float) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(4.8, height), layout="constrained")
+
+
+def _svg(figure: Any) -> str:
+    mpl: Any = import_module("matplotlib")
+
+    for axes in figure.axes:
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+    text = StringIO()
+    # Text stays text, and the same run gives the same bytes.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "refinesynth", "text.parse_math": False}):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    # Black becomes the text colour of the page, in light and dark.
+    svg = re.sub(r"(stroke|fill): #000000", r"\1: currentColor", svg[svg.index("<svg") :])
+    return svg.replace("<text ", '<text fill="currentColor" ')
