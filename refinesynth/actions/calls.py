@@ -35,6 +35,8 @@ _LINE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that may be a call in Python's syntax, with a label and a fence before it."""
+_GIVEN = re.compile(r"(\S+)=\{")
+"""Argument of a given function in its action's template."""
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -58,13 +60,16 @@ class Tool:
     def spelled(self, placeholder: str, given: str | None) -> str:
         """Return a value as the action's text has it: the default where none is given, else the placeholder."""
         kind = self.action.type_of(placeholder)
-        if given is None:
-            return f"{{{placeholder}}}" if kind.default is None else kind.default
+        if given is None or (kind.optional and given == "null"):
+            left_out = "" if kind.optional else f"{{{placeholder}}}"
+            return left_out if kind.default is None else kind.default
         return (kind.spelled(given) if kind.type != "string" else None) or given
 
     def definition(self) -> dict[str, Any]:
         """As a chat completion's `tools` have it."""
         action = self.action
+        if action.function is not None:
+            return {"type": "function", "function": action.function}
         described = {
             name: action.type_of(placeholder).json_schema(action.parameters.get(placeholder, ()))
             for placeholder, name in self.properties.items()
@@ -161,6 +166,11 @@ def _is_plain(value: object) -> bool:
 def _tools(script: Script) -> dict[str, Tool]:
     tools: dict[str, Tool] = {}
     for action in script.actions:
+        if action.function is not None:
+            name, _, rest = action.name.partition(" ")
+            own = dict(zip(action.placeholders, _GIVEN.findall(rest), strict=False))
+            tools[name] = Tool(name, action, own)
+            continue
         words = " ".join(re.split(r"\{[^{}]*\}", action.name))
         name = _unique(_named(words) or "act", tools)
         properties: dict[str, str] = {}
@@ -174,8 +184,13 @@ def _said(tool: Tool, values: Mapping[str, str]) -> Call | None:
     """With all of the action's values; None if one is missing."""
     if values.keys() != tool.properties.keys():
         return None
-    types = tool.action.type_of
-    return Call(tool.name, {at: json_value(types(name), values[name]) for name, at in tool.properties.items()})
+    arguments: dict[str, JsonValue] = {}
+    for name, at in tool.properties.items():
+        kind, value = tool.action.type_of(name), values[name]
+        left_out = (kind.optional and not value) or (tool.action.function is not None and value == f"{{{name}}}")
+        if not left_out:
+            arguments[at] = json_value(kind, value)
+    return Call(tool.name, arguments)
 
 
 def _same(script: Script, text: str, again: str, *, exactly: bool) -> bool:

@@ -278,7 +278,9 @@ def allowed_value(action: ActionSpec, name: str, value: str | None) -> str | Non
     kind = action.types.get(name)
     wanted = value.strip() if kind is None else kind.spelled(value)
     allowed = action.parameters.get(name, ())
-    if not allowed or wanted is None or wanted in allowed:
+    if action.function is not None and wanted == f"{{{name}}}":
+        return None  # a call without an argument that it must have
+    if not allowed or wanted is None or wanted in allowed or (kind is not None and kind.optional and not wanted):
         return wanted
     spelled = str.strip if kind is None else kind.spelled
     return next((one for one in allowed if spelled(one) == wanted), None)

@@ -64,7 +64,7 @@ def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] =
         line += f": {action.description}"
     own = [_choice(name, values) for name, values in action.parameters.items() if values and name not in shared]
     typed = ((name, kind) for name, kind in action.types.items() if not action.parameters.get(name))
-    own += [f"{{{name}}} is {kind.described()}" for name, kind in typed if kind.type != "string"]
+    own += [f"{{{name}}} is {kind.described()}" for name, kind in typed if kind.type != "string" or kind.optional]
     return line + (f" ({'; '.join(own)})" if own else "")
 
 

@@ -155,7 +155,7 @@ def _type(wanted: Mapping[str, Any]) -> Any:
 
 
 def _python_name(name: str) -> str:
-    plain = name if name[:1].isalpha() else f"_{name}"
+    plain = re.sub(r"\W", "_", name if name[:1].isalpha() else f"_{name}")
     return f"{plain}_" if keyword.iskeyword(plain) or plain in {"self", "cls"} else plain
 
 

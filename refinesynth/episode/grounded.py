@@ -81,7 +81,9 @@ class GroundedPlay(Play):
             # None of an empty block.
             if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
                 wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
-        writer = context.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
+        writer = context.actor(
+            RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, tools=context.tools, wanted=wanted
+        )
         return await write_script(writer, context, needs=self.needs())
 
     async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:

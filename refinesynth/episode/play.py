@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from random import Random
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import SkipValidation
@@ -31,7 +32,7 @@ from refinesynth.rules.script_shape import with_fitting_patterns
 from refinesynth.rules.text_form import ToTheLetter
 from refinesynth.settings import PlaySettings
 from refinesynth.settings.grounding import Grounding
-from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script
 
 
 class EpisodeSettings(PlaySettings):
@@ -43,9 +44,14 @@ class EpisodeSettings(PlaySettings):
     prompts: Annotated[Prompts, SkipValidation]
     bounded: frozenset[Role] = frozenset()
     """Roles whose answers have their default `max_tokens` where the backend states none."""
+    tools: tuple[ActionSpec, ...] = ()
+    """Actions that the user gave; scripts have these, and no others."""
     scripted: bool = False
     """True if personas come with their scripts, so that no ScriptWriter is asked."""
 
+
+MOST_TOOLS = 40
+"""Most of a user's tools in one world, as in the rule `ActionCount`; of more, each episode draws so many."""
 
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 """Well-formed turns, the Player's first."""
@@ -106,6 +112,13 @@ class EpisodeContext:
         return Verifier(settings.rules, judge)
 
     @property
+    def tools(self) -> tuple[ActionSpec, ...]:
+        """The user's actions, or if they are many, those that are drawn for this episode."""
+        given = self.settings.tools
+        chosen = Random(self.session.seed).sample(range(len(given)), min(len(given), MOST_TOOLS))
+        return tuple(given[at] for at in sorted(chosen))
+
+    @property
     def session(self) -> Session:
         return self.record.session
 
@@ -160,7 +173,7 @@ class Play(ABC):
 
         Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
         """
-        writer = context.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=context.session.seed)
+        writer = context.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=context.session.seed, tools=context.tools)
         return await write_script(writer, context, needs=self.needs())
 
     @abstractmethod

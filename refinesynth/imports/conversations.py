@@ -6,13 +6,13 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from refinesynth.actions.calls import Call, text_of
+from refinesynth.actions.functions import pattern_of
 from refinesynth.actions.matching import match_action, match_in
 from refinesynth.chat import read_player, thinking_in
 from refinesynth.errors import InputError
 from refinesynth.imports.task_text import (
     MOST_ACTIONS,
     Task,
-    pattern_of,
     plain_script,
     properties_of,
     read_task,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from refinesynth.actions.calls import tools_of
+from refinesynth.actions.functions import action_of, pattern_of
 from refinesynth.chat import INSTRUCTIONS, SOMEWHERE, TOOL_INSTRUCTIONS, render_task, render_tool_task, render_tools
 from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.trajectory import ActionSpec, ParameterType, Script
@@ -19,8 +19,6 @@ _GOAL, _ACTIONS, _VALUES = "\n\nGoal: ", "\n\nAvailable actions:\n", " is one of
 _SHARED = re.compile(r"\n\n(?=\{[^{}]*\} is one of: )")
 MOST_ACTIONS = 256
 """Most actions of a script; each turn is compared with all."""
-_TRIED = 16
-"""Positions at which a function's description is split."""
 
 
 class Task(NamedTuple):
@@ -62,18 +60,12 @@ def read_task(text: str) -> Task | None:
 def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None:
     """The same for `render_tool_task` and `render_tools`."""
     parts = _parts(text, TOOL_INSTRUCTIONS)
-    if parts is None or not parts[1] or len(tools) > MOST_ACTIONS or None in (actions := [*map(_action_of, tools)]):
+    if parts is None or not parts[1] or len(tools) > MOST_ACTIONS or None in (actions := [*map(action_of, tools)]):
         return None
     place, goal, opening = parts
     script = plain_script(place, goal, filter(None, actions))
     same = text == _with_opening(render_tool_task(script), opening) and render_tools(script) == list(tools)
     return Task(script, opening) if same else None
-
-
-def pattern_of(template: str) -> str:
-    """A pattern of the template with any text in its placeholders."""
-    *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
-    return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
 
 
 def _parts(text: str, instructions: str) -> tuple[str, str, str | None] | None:
@@ -127,30 +119,6 @@ def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
         name, _, values = line.partition(f"}}{_VALUES}")
         found[name.removeprefix("{")] = tuple(values.split(", "))
     return found
-
-
-def _action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
-    """Inverse of `Tool.definition`, except for the number after its name."""
-    function = cast("Mapping[str, Any]", tool.get("function"))
-    said, properties = function.get("description"), _schemas(function)
-    ends = [found.start() for found, _ in zip(re.finditer(": ", str(said)), range(_TRIED), strict=False)]
-    for end in (*ends, len(str(said))):
-        name = str(said)[:end]
-        places = dict.fromkeys(ActionSpec(name=name or "act", pattern=".").placeholders)
-        if not isinstance(said, str) or not name or len(places) != len(properties):
-            continue
-        read = dict(zip(places, map(ParameterType.from_schema, properties.values()), strict=True))
-        action = ActionSpec(
-            name=name,
-            description=said[end + 2 :],
-            pattern=pattern_of(name),
-            parameters={place: values for place, (_, values) in read.items() if values},
-            types={place: kind for place, (kind, _) in read.items() if kind != ParameterType()},
-        )
-        (again,) = tools_of(plain_script("", "none", [action]))
-        if re.fullmatch(rf"{again.name}(_\d+)*", str(function.get("name"))):
-            return action
-    return None
 
 
 def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -115,6 +115,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "request": frozenset({"script", "verified", "minimum", "violations"}),
     },
     "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
+    "given_tools": {"request": frozenset({"tools", "grounded"})},
     "rulebook_language": {"language": frozenset()},
     "rulebook_features": {"features": frozenset()},
     "rulebook_variety": {"twists": frozenset(), "surfaces": frozenset(), "devices": frozenset()},
@@ -195,9 +196,9 @@ class Prompts:
         shown = "".join(block(getattr(self.examples, kind), kind) for kind in examples)
         return sha256(self._shared() + self._written(templates) + shown.encode()).hexdigest()
 
-    def digest_of_repairs(self, digest: str) -> str:
-        """The `digest` of a play whose repairer is a model, which reads one more template."""
-        return sha256(digest.encode() + self._written({"player_repair"})).hexdigest()
+    def digest_beside(self, digest: str, template: str) -> str:
+        """The `digest` of a play that reads one more template, as for a repairer or for given tools."""
+        return sha256(digest.encode() + self._written({template})).hexdigest()
 
     def _shared(self) -> bytes:
         shown = self.examples.model_dump(mode="json", include={Kind.SCRIPTS, Kind.TRAJECTORIES})
@@ -310,6 +311,8 @@ _FULL: dict[str, object] = {
         "device": "sample",
     },
     "ruling": {"accepted": True, "mistake": None, "transient": False, "text": "sample", "done": False},
+    "tools": [{"name": "sample"}],
+    "grounded": True,
 }
 _SAMPLES: tuple[dict[str, object], ...] = (
     _FULL,
@@ -323,6 +326,7 @@ _SAMPLES: tuple[dict[str, object], ...] = (
         "way": "again",
         "minimum": 0,
         "ending": None,
+        "grounded": False,
     },
     {**_FULL, "previous": None, "mistake": "place", "way": "late"},
     {**_FULL, "way": "give_up"},

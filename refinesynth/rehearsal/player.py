@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import orjson
-from pydantic import ValidationError
 
 from refinesynth.actions.calls import Call, text_of
+from refinesynth.actions.functions import action_of
 from refinesynth.chat import TOOL_INSTRUCTIONS, parse_player, render_player, render_task
 from refinesynth.rehearsal.injected_faults import Luck
 from refinesynth.rehearsal.injected_mistakes import Slip, can_wait, is_due, slip
@@ -20,9 +20,9 @@ from refinesynth.rehearsal.phrasing import meaning, reason, remedy, say, sounds_
 from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
 from refinesynth.rehearsal.scene import is_grounded, label_in
 from refinesynth.rehearsal.search_plan import plan_of, sought
-from refinesynth.rehearsal.unknown_scripts import improvise
+from refinesynth.rehearsal.unknown_scripts import CALLS, improvise
 from refinesynth.settings.mistakes import MistakeRequest
-from refinesynth.trajectory import ActionSpec, MistakeKind, PlayerTurn, Script
+from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
 _MISTAKES = tuple(MistakeKind)
 
@@ -37,7 +37,7 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeR
     exchanges = tuple(_exchanges(chat))
     position = _world_of(task)
     if position is None:
-        return improvise(luck, task, exchanges)
+        return improvise(luck, task, exchanges, slips=wanted is not None and CALLS.search(task) is not None)
     if is_grounded(position.scene.label):
         return decide(luck, heard(position, exchanges), wanted)
     return decide(luck, Past.of(position, exchanges), wanted)
@@ -257,10 +257,8 @@ def _script_of(request: Request, told: str) -> Script:
     listed = {str(tool.get("description")) for tool in request.tools}
     if position is not None and all(any(one.startswith(name) for one in listed) for name in position.scene.verbs):
         return position.scene.script.model_copy(update=_told(told))
-    actions = [_action(tool) for tool in request.tools]
-    of_tools = Script(
-        goal="?", environment={}, completion_conditions=(), actions=tuple(one for one in actions if one is not None)
-    )
+    actions = filter(None, (action_of({"function": tool}) for tool in request.tools))
+    of_tools = Script(goal="?", environment={}, completion_conditions=(), actions=tuple(actions))
     return of_tools.model_copy(update=_told(told))
 
 
@@ -268,29 +266,6 @@ def _told(told: str) -> dict[str, str]:
     found = _TASK.fullmatch(told)
     introduction, goal = (told, "") if found is None else found.group("introduction", "goal")
     return {"introduction": introduction, "goal": goal or "?"}
-
-
-def _action(tool: Mapping[str, object]) -> ActionSpec | None:
-    """The action of a function; the template is its description up to a colon."""
-    name, _, description = str(tool.get("description", "")).partition(": ")
-    parameters = tool.get("parameters")
-    schema = cast("Mapping[str, object]", parameters).get("properties") if isinstance(parameters, Mapping) else None
-    properties = list(cast("Mapping[str, object]", schema).values()) if isinstance(schema, Mapping) else []
-    try:
-        bare = ActionSpec(name=name, description=description, pattern=".")
-        values = [
-            cast("Mapping[str, tuple[str, ...]]", one).get("enum", ()) if isinstance(one, Mapping) else ()
-            for one in properties
-        ]
-        parts = re.split(r"\{[^{}]*\}", name)
-        return ActionSpec(
-            name=name,
-            description=description,
-            pattern="(.+)".join(map(re.escape, parts)),
-            parameters=dict(zip(bare.placeholders, values, strict=False)),
-        )
-    except (ValidationError, TypeError):
-        return None
 
 
 def _arguments(text: str) -> Mapping[str, str]:

@@ -4,14 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
+from pydantic import JsonValue
+
 from refinesynth.actions.calls import call_of
+from refinesynth.actions.functions import action_of
 from refinesynth.chat import render_player
-from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer
+from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer, unknown_scripts
 from refinesynth.rehearsal.injected_faults import Faults, Luck
 from refinesynth.rehearsal.minimal_json import instance
-from refinesynth.rehearsal.openai_wire import Form, Request, completion, drawn, dumped
+from refinesynth.rehearsal.openai_wire import Form, Request, completion, drawn, dumped, items
 from refinesynth.settings.mistakes import MistakeRequest, RepairStyle
-from refinesynth.trajectory import MistakeKind
+from refinesynth.trajectory import ActionSpec, MistakeKind
 
 GREETING = (
     "This is the rehearsal of refinesynth: a small offline player of text worlds, and no language model. It answers the "
@@ -94,6 +97,10 @@ class Rehearsal:
                 luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling
             )
         if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
+            if tools := _tools_in(blocks):
+                least = next(iter(items(wanted.get("actions"))), 6)
+                count = min(least, 100) if isinstance(least, int) else 6
+                return "grounded script", unknown_scripts.write_for_tools(tools, count, grounded=True)
             asked = dumped({name: value for name, value in wanted.items() if name != "step"})
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), asked)
             return script_writer.write_grounded(luck, scene, persona, wanted, blocks)
@@ -109,12 +116,19 @@ class Rehearsal:
             turns = narrator.tell(luck, script, blocks.get("verified"), blocks.get("minimum"))
             return "turns", {"turns": [turn.model_dump(mode="json") for turn in turns]}
         if isinstance(persona := blocks.get("persona"), str):
+            if tools := _tools_in(blocks):
+                return "script", unknown_scripts.write_for_tools(tools, 6, grounded=False)
             violations = blocks.get("violations")
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(violations))
             return "script", script_writer.write(luck, scene, persona, blocks.get("previous"))
         if "script" in blocks and "trajectory" in blocks:
             return "judgement", {"reason": "The world was executed, so it is consistent.", "accepted": True}
         return None
+
+
+def _tools_in(blocks: Mapping[str, JsonValue]) -> list[ActionSpec]:
+    """Tools that a ScriptWriter is given."""
+    return list(filter(None, (action_of({"function": tool}) for tool in items(blocks.get("tools")))))
 
 
 def _asked_in(request: Request) -> MistakeRequest | None:

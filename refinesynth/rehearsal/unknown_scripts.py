@@ -1,11 +1,12 @@
-"""Play in scripts that the rehearsal has not written.
+"""Play in scripts that the rehearsal has not written, or has written for a user's tools.
 
-Their worlds cannot be executed: the DungeonMaster judges only the form of actions and never reports success; the Player
-tries the listed actions.
+Their worlds cannot be executed: the DungeonMaster judges only the form of actions; the Player tries the listed actions.
+With a user's tools, the goal is a number of calls; in other scripts no success is reported.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -13,21 +14,49 @@ from refinesynth.actions.matching import match_action
 from refinesynth.rehearsal.injected_faults import Luck
 from refinesynth.rehearsal.phrasing import say, shown
 from refinesynth.rehearsal.replayed_history import Exchange
-from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.rules.ending import SUCCESS
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, ParameterType, PlayerTurn, Script
 
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)
 _VALUES = re.compile(r"\{(?P<name>[^{}]*)\} is one of: (?P<values>[^;)]*)")
+_TYPES = re.compile(r"\{(?P<name>[^{}]*)\} is (?!one of: )(?P<words>[^;)]*)")
 _SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.MULTILINE)
 
 _MOST_ACTIONS = 40
+
+CALLS = re.compile(r"\bScene calls-(?P<count>[0-9]{1,3})\.")
+"""Label of a world of a user's tools, with the calls that reach its goal."""
+
+
+def write_for_tools(tools: Sequence[ActionSpec], count: int, *, grounded: bool) -> dict[str, Any]:
+    """A script in which `count` calls of any of these tools reach the goal, as JSON."""
+    laws = {"effects": [{"op": "add", "path": "/calls", "value": 1}], "reveals": "Call {state:/calls} has succeeded."}
+    values = [
+        {name: (*one.choices(name), *one.type_of(name).samples(), "it")[0] for name in one.placeholders}
+        for one in tools
+    ]
+    samples = list(map(ActionSpec.fill, tools, values))
+    script = {
+        "introduction": f"Scene calls-{count}. A program is at hand that answers calls.",
+        "environment": {"calls": 0},
+        "goal": f"Make {count} calls that succeed.",
+        "completion_conditions": [f"{count} calls have succeeded."],
+        "actions": [{"name": one.name.partition(" ")[0], **laws} for one in tools],
+        "rulebook": {
+            "goal": [f"state.calls >= {count}"],
+            "solution": [samples[at % len(samples)] for at in range(count)],
+        },
+    }
+    return script if grounded else {key: each for key, each in script.items() if key not in {"actions", "rulebook"}}
 
 
 def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:
     """Accept an action that the script lists, with allowed values."""
     try:
-        actions = Script.from_llm(script).actions
+        read = Script.from_llm(script)
+        actions, needed = read.actions, CALLS.search(read.introduction)
     except (ValidationError, RecursionError):
-        actions = ()
+        actions, needed = (), None
     said, known = shown(text), match_action(actions, text) is not None
     rng = luck.rng("plain")
     if known:
@@ -38,25 +67,40 @@ def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], 
         thought = f'"{said}" is not the form of an available action with allowed values.'
     if any(exchange.observation == answer for exchange in exchanges):
         answer = f"{answer} This is answer {len(exchanges) + 1}."
+    if known and needed and sum(not exchange.refused for exchange in exchanges) + 1 >= int(needed["count"]):
+        answer = f"{answer} {SUCCESS}"
     return DungeonMasterTurn(
         thought=thought, observation=answer, parameter_error=not known, place_error=False, logic_error=False
     )
 
 
-def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange]) -> PlayerTurn:
-    """A listed action with listed values, preferably a new one."""
+def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange], *, slips: bool = False) -> PlayerTurn:
+    """A listed action with listed values, preferably a new one; one that does not exist if it `slips`, and then that
+    which was meant.
+    """
     rng = luck.rng("improvised")
     tried = {exchange.action for exchange in exchanges}
     shared = _values(_SHARED, task)
     choices = [_filled(luck, line, shared) for line in list(_LINE.finditer(task))[:_MOST_ACTIONS]] or ["look around"]
     untried = [choice for choice in choices if choice not in tried]
-    return PlayerTurn(thought=say(rng, "plain_tries"), action=rng.choice(untried or choices))
+    meant = [
+        choice for choice in choices if exchanges and exchanges[-1].refused and _slip(choice) == exchanges[-1].action
+    ]
+    action = rng.choice(meant or untried or choices)
+    return PlayerTurn(thought=say(rng, "plain_tries"), action=_slip(action) if slips and not meant else action)
+
+
+def _slip(action: str) -> str:
+    first, space, rest = action.partition(" ")
+    return f"{first}_now{space}{rest}"
 
 
 def _filled(luck: Luck, line: re.Match[str], shared: Mapping[str, list[str]]) -> str:
     spec = ActionSpec(name=line["name"].strip() or "look around", pattern=".")
     rng = luck.rng(line["name"])
-    given = {**shared, **_values(_VALUES, line["rest"])}
+    kinds = ((found["name"], ParameterType.from_words(found["words"])) for found in _TYPES.finditer(line["rest"]))
+    typed = {name: [*kind.samples()] for name, kind in kinds if kind is not None and kind.samples()}
+    given = {**typed, **shared, **_values(_VALUES, line["rest"])}
     return spec.fill({name: rng.choice(given.get(name, ["it"])).strip() or "it" for name in spec.placeholders})
 
 

@@ -23,7 +23,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.actions.calls import Call, python_call, text_of, tools_of
+from refinesynth.actions.calls import Call, call_of, python_call, text_of, tools_of
 from refinesynth.actions.matching import match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
@@ -184,9 +184,12 @@ class CallForm(AnswerForm[PlayerTurn]):
         if not thought:
             # Whoever trains on it would learn to act without thinking.
             raise ValueError("there is no thought; write what you think as text beside the call")
-        action = text_of(self.script, Call(calls[0].tool_name, _arguments(calls[0].args))).strip()
+        call = Call(calls[0].tool_name, _arguments(calls[0].args))
+        action = text_of(self.script, call).strip()
         if not action:
             raise ValueError("the call says nothing; call one of the functions")
+        if wrong := _misread(self.script, call, action):
+            raise ValueError(f"the argument {quoted(wrong)} holds the name of another one with `=`; leave that out")
         return PlayerTurn(thought=thought, action=action)
 
     def again(self, response: ModelResponse) -> Self:
@@ -198,12 +201,23 @@ class CallForm(AnswerForm[PlayerTurn]):
         return super(CallForm, self).repair(response) if called(response) else CALL_IN_TEXT
 
 
+def _misread(script: Script, call: Call, text: str) -> str | None:
+    """Return the argument of a user's function that its text does not give back, if there is one."""
+    if not any(one.function for one in script.actions):
+        return None
+    again = call_of(script, text).arguments
+    texts = ((name, value.strip()) for name, value in call.arguments.items() if isinstance(value, str))
+    return next((name for name, value in texts if isinstance(again.get(name), str) and again[name] != value), None)
+
+
 def _in_words(script: Script, text: str) -> PlayerTurn:
     """Return the turn of an answer without a call: a call in Python's syntax, or an available action after its
     label, stands for one.
     """
     if (found := python_call(script, text)) is not None and (thought := _prose(text[: found[0]])):
-        return PlayerTurn(thought=thought, action=text_of(script, found[1]))
+        action = text_of(script, found[1])
+        if _misread(script, found[1], action) is None:
+            return PlayerTurn(thought=thought, action=action)
     at = action_label(text)
     thought = "" if at is None else _prose(text[:at])
     if thought and match_in(script, action := parse_player(text).action):

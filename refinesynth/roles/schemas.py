@@ -220,6 +220,14 @@ def _schema(described: type[_Described]) -> dict[str, Any]:
     return described.model_json_schema(schema_generator=_Untitled)
 
 
+def _without(schema: dict[str, Any], *names: str, of: str = "") -> dict[str, Any]:
+    """Return the schema, or that of one of its parts, without some properties."""
+    if of:
+        return {**schema, "$defs": {**schema["$defs"], of: _without(schema["$defs"][of], *names)}}
+    properties = {name: each for name, each in schema["properties"].items() if name not in names}
+    return {**schema, "properties": properties, "required": [name for name in schema["required"] if name not in names]}
+
+
 def with_least(schema: dict[str, Any], name: str, least: int) -> dict[str, Any]:
     """Return the schema with so many items at least in its list `name`; the number is in no digest of a request."""
     properties = schema["properties"]
@@ -228,6 +236,9 @@ def with_least(schema: dict[str, Any], name: str, least: int) -> dict[str, Any]:
 
 SCRIPT = _schema(_Script)
 GROUNDED_SCRIPT = _schema(_GroundedScript)
+OF_TOOLS = _without(SCRIPT, "actions")
+GROUNDED_OF_TOOLS = _without(GROUNDED_SCRIPT, "description", "pattern", "parameters", "types", of="_LawfulAction")
+"""Schemas of scripts whose actions are given, and of which a grounded one has the laws."""
 WORDS = _schema(_Words)
 RULING = _schema(_Ruling)
 TURNS = _schema(_Turns)

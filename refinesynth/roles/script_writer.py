@@ -9,11 +9,11 @@ from pydantic import JsonValue
 
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.prompts.data_blocks import Shown
-from refinesynth.roles.actor import Actor
+from refinesynth.roles.actor import Actor, InvalidAnswer
 from refinesynth.roles.output_forms import AnswerForm, object_form
-from refinesynth.roles.schemas import GROUNDED_SCRIPT, SCRIPT, with_least
+from refinesynth.roles.schemas import GROUNDED_OF_TOOLS, GROUNDED_SCRIPT, OF_TOOLS, SCRIPT, with_least
 from refinesynth.rules.rule import Violation
-from refinesynth.trajectory import Persona, Script
+from refinesynth.trajectory import ActionSpec, Persona, Script
 
 
 @dataclass
@@ -22,6 +22,8 @@ class ScriptWriter(Actor):
 
     seed: int = 0
     """Draws the examples that are shown."""
+    tools: tuple[ActionSpec, ...] = ()
+    """Actions that are given: those of the script, as they are."""
 
     _template: ClassVar[str] = "script_writer"
     _kind: ClassVar[Kind] = Kind.SCRIPTS
@@ -44,10 +46,27 @@ class ScriptWriter(Actor):
             violations=[violation.message for violation in violations],
             **self._more(),
         )
+        if self.tools:
+            tools = [{"action": one.name, **one.function} for one in self.tools if one.function]
+            grounded = self._kind is Kind.GROUNDED
+            request += "\n\n" + self.prompts.fill("given_tools", "request", tools=tools, grounded=grounded)
         examples = drawn(_examples(self.prompts, self._kind), self._kind, self.seed)
         instructions = self.prompts.fill(self._template, "instructions", examples=examples)
-        least = self.prompts.required.get("ActionCount", {}).get("least", 0)
-        return await self.ask(_form(self._kind, least), request, instructions=instructions)
+        least = 0 if self.tools else self.prompts.required.get("ActionCount", {}).get("least", 0)
+        form = _form(self._kind, least, given=bool(self.tools))
+        return self._with_tools(await self.ask(form, request, instructions=instructions))
+
+    def _with_tools(self, script: Script) -> Script:
+        """The script with the given actions as they are, if there are any, each with the laws that stand under its name.
+
+        Raises InvalidAnswer: the world is executed, and a given action has no laws.
+        """
+        laws = {action.name.partition(" ")[0]: {at: getattr(action, at) for at in _LAWS} for action in script.actions}
+        given = {tool.name.partition(" ")[0]: tool for tool in self.tools}
+        if script.grounded and (missing := given.keys() - laws.keys()):
+            raise InvalidAnswer(f"actions: there are no laws for {', '.join(sorted(missing))}")
+        actions = (tool.model_copy(update=laws.get(name)) for name, tool in given.items())
+        return script.model_copy(update={"actions": tuple(actions)}) if given else script
 
     def _more(self) -> Mapping[str, object]:
         return {}
@@ -75,10 +94,22 @@ def _examples(prompts: Prompts, kind: Kind) -> tuple[Shown, ...]:
 
 
 @cache
-def _form(kind: Kind, least: int) -> AnswerForm[Script]:
+def _form(kind: Kind, least: int, *, given: bool) -> AnswerForm[Script]:
     schema, read = (GROUNDED_SCRIPT, read_grounded) if kind is Kind.GROUNDED else (SCRIPT, Script.from_llm)
-    return object_form(with_least(schema, "actions", least), name="script", read=read)
+    if not given:
+        return object_form(with_least(schema, "actions", least), name="script", read=read)
+    of_tools = GROUNDED_OF_TOOLS if kind is Kind.GROUNDED else OF_TOOLS
+    return object_form(of_tools, name="script", read=lambda answer: read(_with_laws_alone(answer)))
 
+
+def _with_laws_alone(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of whose actions nothing is read but names and laws."""
+    actions = map(_object, _listed(answer.get("actions")))
+    kept = [{at: one[at] for at in ("name", *_LAWS) if at in one} for one in actions]
+    return {**answer, "actions": [{"pattern": ".", **one} for one in kept]}
+
+
+_LAWS = ("requires", "effects", "reveals")
 
 _OPS = {
     word: op

@@ -61,6 +61,8 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     judge: bool
     grounding: dict[str, JsonValue] | None = None
     """Settings of an executed world; None in other plays. The band of difficulty is among the script rules."""
+    tools: dict[str, str] | None = Field(default=None, exclude_if=lambda tools: tools is None)
+    """Name to digest of each of the user's tools; absent where scripts have actions of their own."""
     branches: int = Field(default=1, ge=1)
     episodes_per_script: int = Field(default=1, ge=1)
     curation: dict[str, JsonValue] | None = None
@@ -144,7 +146,8 @@ def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str
     old, new = (config.model_dump(mode="json") for config in (before, after))
     for models in (old["models"], new["models"]):
         models.update((role, _without(given, of_models)) for role, given in models.items())
-    return [line for name in old if name not in _MAY_CHANGE for line in _changes(name, old[name], new[name])]
+    names = (name for name in dict.fromkeys([*old, *new]) if name not in _MAY_CHANGE)
+    return [line for name in names for line in _changes(name, old.get(name), new.get(name))]
 
 
 def _without(given: JsonValue, names: frozenset[str]) -> JsonValue:

@@ -136,6 +136,14 @@ class RunSettings(PlaySettings):
     scripts: Annotated[Any, Option(INPUT, "RUN")] = None
     """Run folder, or file of its trajectories, whose scripts are played again, each once, instead of writing new ones:
     by another player, or under other rules. Replaces the personas."""
+    tools: Annotated[Any, Option(INPUT, "FILE")] = None
+    """Functions that are the actions of all worlds: a JSON file, or a list, in the form of OpenAI or MCP. Of more than
+    40, each episode draws 40."""
+    mcp: Annotated[Annotated[str, Field(min_length=1)] | None, Option(INPUT, "COMMAND")] = None
+    """Command of an MCP server, or its URL (http:// or https://), whose tools are the actions of all worlds. They are
+    listed once, at the start; none is called."""
+    allow_tool: Annotated[tuple[str, ...], Option(INPUT, "NAME")] = ()
+    """Names of the tools that are taken of those given; by default all."""
     n: Annotated[Whole, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
     """Accepted trajectories to make. The run ends when at least so many are accepted; an episode that brings more than
     was missing is kept whole."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
+from hashlib import blake2b
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from refinesynth.episode.play import Play
     from refinesynth.rules import Rule
     from refinesynth.settings import Mistakes
+    from refinesynth.trajectory import ActionSpec
 
 
 _PACKAGES = ("pydantic-ai-slim", "litellm")
@@ -45,6 +47,8 @@ class Request:
     tracing: Tracing | None = None
     on_progress: Callable[[Progress], None] | None = None
     call: "Completion | None" = None
+    actions: "tuple[ActionSpec, ...]" = ()
+    """The user's tools, as they were read at the start, see `user_tools.actions_for`."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -136,6 +140,7 @@ class Request:
             rules=drafts,
             script_rules=scripts,
             prompts=prompts,
+            tools=self.actions,
             scripted=asked.scripts is not None,
         )
 
@@ -179,6 +184,9 @@ class Request:
             connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
         play, budget, curation = plays.find(settings.play), Budget.of(asked.budget), asked.curation
         prompts = play.digest(settings.prompts)
+        for template, is_read in (("player_repair", asked.repairer == "model"), ("given_tools", bool(self.actions))):
+            prompts = settings.prompts.digest_beside(prompts, template) if is_read else prompts
+        tools = {one.name.partition(" ")[0]: blake2b(one.to_json(), digest_size=8).hexdigest() for one in self.actions}
         played = asked.model_dump(mode="json", include=set(PlaySettings.model_fields))
         return RunConfig.model_validate(
             {
@@ -193,7 +201,8 @@ class Request:
                 if play.executed
                 else None,
                 "curation": None if curation is None or curation.idle else _recorded(curation),
-                "prompts": settings.prompts.digest_of_repairs(prompts) if asked.repairer == "model" else prompts,
+                "tools": tools or None,
+                "prompts": prompts,
                 "models": models,
                 "connections": connections,
                 "personas": personas,
@@ -210,6 +219,7 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
     """Raise InputError for what does nothing beside the other settings; `repairer` is the argument as it was given."""
     plays.checked(settings.play)
     executed = plays.find(settings.play).executed
+    sources = [name for name in ("tools", "mcp", "scripts") if getattr(settings, name) is not None]
     refused = (
         (
             "grounding" in settings.model_fields_set and not executed,
@@ -234,6 +244,11 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
         (
             settings.repair_turns != 1 and settings.repairer is None,
             f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns",
+        ),
+        (len(sources) > 1, f"{' and '.join(sources)} are given; give only one of them"),
+        (
+            bool(settings.allow_tool) and not {"tools", "mcp"} & {*sources},
+            f"allow_tool is {', '.join(settings.allow_tool)}, and there are no tools to choose from; give tools or mcp too",
         ),
     )
     for wrong, problem in refused:

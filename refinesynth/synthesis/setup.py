@@ -91,6 +91,10 @@ async def begin(
         asked = request.settings.model_copy(update={"output": output.path})
         request = replace(request, settings=asked)
         has_enough = request.has_enough()
+        if asked.tools is not None or asked.mcp is not None:
+            from refinesynth.synthesis.user_tools import actions_for
+
+            request = replace(request, actions=await actions_for(asked))
 
         # 2. Backends, budget and personas; nothing is written yet.
         players = Players(request)

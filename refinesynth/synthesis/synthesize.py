@@ -1,8 +1,8 @@
 """`synthesize`: from personas to a run folder of accepted trajectories."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Literal
+from typing import Any, Literal
 
 from anyio import get_cancelled_exc_class
 
@@ -30,6 +30,9 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     *,
     column: str | None = None,
     scripts: ScriptSource | None = None,
+    tools: str | PathLike[str] | Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
+    mcp: str | None = None,
+    allow_tool: Sequence[str] = (),
     config: str | PathLike[str] | None = None,
     play: str = "live",
     rules: Rule | str | None = None,

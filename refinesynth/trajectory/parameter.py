@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, JsonValue
 
+from refinesynth.text.json_reader import depth, load_json, write_json
 from refinesynth.trajectory.value import Value, absent
 
 MOST_CHOICES = 100
@@ -14,6 +15,9 @@ MOST_CHOICES = 100
 MOST = 10**15 - 1
 """Largest bound, either way: numbers have at most 15 digits before the point."""
 
+_DEPTH = 32
+"""Deepest nesting of a list or an object that is a value."""
+
 _WHOLE = re.compile(r"([+-]?[0-9]{1,15})(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _KINDS: Mapping[str, str] = {
@@ -21,16 +25,20 @@ _KINDS: Mapping[str, str] = {
     "number": "a number",
     "boolean": "true or false",
     "string": "text",
+    "json": "a list or object in JSON",
 }
 _BOUND = r"-?[0-9.e+-]+"
 _WORDS = re.compile(
     rf"(?P<kind>.+?)(?: from (?P<least>{_BOUND}))?(?:(?<=[0-9]) to (?P<most>{_BOUND}))?(?: up to (?P<only>{_BOUND}))?"
+    r"(?P<optional>, or empty)?"
 )
 
 
-def _spelled(value: str | float | bool) -> str:
+def _spelled(value: JsonValue) -> str:
     if isinstance(value, str):
         return value
+    if value is None or isinstance(value, list | dict):
+        return write_json(value).decode()
     return str(value).lower() if isinstance(value, bool) else _digits(value)
 
 
@@ -47,7 +55,8 @@ def _as_text(given: object) -> object:
 class ParameterType(Value):
     """Type of a parameter. Action texts hold its values in one spelling; calls and conditions have them as JSON."""
 
-    type: Literal["string", "integer", "number", "boolean"] = "string"
+    type: Literal["string", "integer", "number", "boolean", "json"] = "string"
+    """`json` is a list or an object, which the action's text holds as JSON."""
     minimum: float | None = Field(default=None, ge=-MOST, le=MOST, exclude_if=lambda bound: bound is None)
     """Smallest number, itself included."""
     maximum: float | None = Field(default=None, ge=-MOST, le=MOST, exclude_if=lambda bound: bound is None)
@@ -55,28 +64,37 @@ class ParameterType(Value):
     default: Annotated[str | None, BeforeValidator(_as_text)] = Field(default=None, exclude_if=absent)
     """Value of a call that leaves the argument out; the text of an action always has one. None if it must be given."""
 
+    optional: bool = Field(default=False, exclude_if=absent)
+    """True if the text of an action may hold nothing for it; a call leaves the argument out then."""
+
     def spelled(self, text: str) -> str | None:
         """Return the one spelling of a value: `3` for `3`, `3.0` and `+3`; None if the text is no such value."""
         value = self.value(text)
         return None if value is None else _spelled(value)
 
-    def value(self, text: str) -> str | float | bool | None:
+    def value(self, text: str) -> JsonValue:
         """Return the JSON value that a text stands for; None if it is not of this type or out of bounds."""
         found = self.parsed(text)
-        if isinstance(found, str | bool | None):
+        if isinstance(found, bool) or not isinstance(found, int | float):
             return found
         low, high = self.minimum is not None and found < self.minimum, self.maximum is not None and found > self.maximum
         return None if low or high else found
 
-    def parsed(self, text: str) -> str | float | bool | None:
+    def parsed(self, text: str) -> JsonValue:
         """Return the JSON value of a text, in bounds or not; None if it is not of this type."""
         text = text.strip()
-        if self.type == "string":
+        if self.type == "string" or (self.optional and not text):
             return text
+        if self.type == "json":
+            try:
+                found: JsonValue = load_json(text)
+            except ValueError:
+                return None
+            return found if isinstance(found, list | dict) and depth(found) <= _DEPTH else None
         if self.type == "boolean":
             return {"true": True, "false": False}.get(text.casefold())
-        found = (_WHOLE if self.type == "integer" else _NUMBER).fullmatch(text)
-        return found and (int(found[1]) if self.type == "integer" else float(text))
+        match = (_WHOLE if self.type == "integer" else _NUMBER).fullmatch(text)
+        return match and (int(match[1]) if self.type == "integer" else float(text))
 
     def choices(self) -> tuple[str, ...]:
         """Return all values where they are few: true and false, or at most `MOST_CHOICES` whole numbers; else none."""
@@ -87,26 +105,35 @@ class ParameterType(Value):
         numbers = range(-int(-self.minimum // 1), int(self.maximum // 1) + 1)
         return tuple(map(str, numbers)) if len(numbers) <= MOST_CHOICES else ()
 
+    def samples(self) -> tuple[str, ...]:
+        """Return some values that are no texts, spelled; all where they are few."""
+        if self.type in {"string", "json"}:
+            return () if self.type == "string" else ("[]", '{"key":[1,"two"]}')
+        bounds = [bound for bound in (self.minimum, self.maximum) if bound is not None] or [3, 12.5]
+        return self.choices() or tuple(filter(None, (self.spelled(f"{bound:.15g}") for bound in bounds)))
+
     def described(self) -> str:
         """Return the values in words: `a whole number from 1 to 20`."""
         least, most = (bound if bound is None else _digits(bound) for bound in (self.minimum, self.maximum))
         bounds = f" from {least}" if least is not None else ""
         if most is not None:
             bounds += f" to {most}" if bounds else f" up to {most}"
-        return _KINDS[self.type] + (bounds if self.type in {"integer", "number"} else "")
+        empty = ", or empty" if self.optional else ""
+        return _KINDS[self.type] + (bounds if self.type in {"integer", "number"} else "") + empty
 
     @classmethod
     def from_words(cls, words: str) -> "ParameterType | None":
         """Return the type that `described` puts into these words; None for other words and for text."""
         found = _WORDS.fullmatch(words)
         kind = next((kind for kind, said in _KINDS.items() if found is not None and said == found["kind"]), "string")
-        if found is None or kind == "string":
+        if found is None or (kind == "string" and words != "text, or empty"):
             return None
-        return cls.model_validate({"type": kind, "minimum": found["least"], "maximum": found["most"] or found["only"]})
+        bounds = {"minimum": found["least"], "maximum": found["most"] or found["only"]}
+        return cls.model_validate({"type": kind, "optional": bool(found["optional"]), **bounds})
 
     def json_schema(self, listed: tuple[str, ...]) -> dict[str, Any]:
         """Return the JSON schema of a value; one of the `listed` ones, if there are any."""
-        found: dict[str, Any] = {"type": self.type}
+        found: dict[str, Any] = {} if self.type == "json" else {"type": self.type}
         for name, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
             if bound is not None:
                 found[name] = int(bound) if self.type == "integer" and bound == bound // 1 else bound

@@ -43,6 +43,9 @@ class ActionSpec(Value):
     """Placeholder name to the values that it may take; no values means any."""
     types: dict[str, ParameterType] = Field(default_factory=dict[str, ParameterType], exclude_if=absent)
     """Placeholder name to the type of its values; text by default."""
+    function: dict[str, JsonValue] | None = Field(default=None, exclude_if=absent)
+    """Definition of the user's function that this action is, exported word for word: name, description and parameters.
+    None for an action that was written for the script."""
     requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
     """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always
     succeeds."""
@@ -172,7 +175,7 @@ class Script(Value):
                 "description": action.description,
                 "verification code": action.pattern,
                 "parameters": {name: list(values) for name, values in action.parameters.items()},
-                **({"types": action.model_dump(mode="json")["types"]} if action.types else {}),
+                **action.model_dump(mode="json", include={"types", "function"}),
             }
             for action in self.actions
         }

@@ -15,6 +15,8 @@ from refinesynth.actions.calls import call_of
 from refinesynth.cli import app
 from refinesynth.environments import GroundedEnvironment
 from refinesynth.environments.mcp import TASK, create_server
+from refinesynth.settings import Grounding
+from refinesynth.synthesis import synthesize
 from refinesynth.trajectory import ActionSpec
 
 SOLUTION: tuple[str, ...] = SHED_GROUNDED.rulebook.solution if SHED_GROUNDED.rulebook else ()
@@ -85,3 +87,18 @@ async def test_the_tasks_tool_gives_way_to_an_action_of_its_name() -> None:
 def test_wrong_input_is_said(stored: Path) -> None:
     result = CliRunner().invoke(app, ["serve-world", str(stored), "--id", "nope"])
     assert result.exit_code == 2
+
+
+async def test_typed_arguments_are_no_texts_and_optional_ones_may_be_missing(tmp_path: Path) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"level": {"type": "integer"}, "why": {"type": "string"}},
+        "required": ["level"],
+    }
+    tools = [{"name": "fill", "parameters": schema}]
+    (found,) = await synthesize(
+        n=1, play="grounded", tools=tools, output=tmp_path / "run", grounding=Grounding(terse=True)
+    )
+    async with Client(create_server(GroundedEnvironment(found.script))) as client:
+        assert text(await client.call_tool("fill", {"level": 3})) == "Call 1 has succeeded."
+        assert text(await client.call_tool("fill", {"why": "x"})) == "The argument 'level' is missing."

@@ -93,7 +93,10 @@ def test_no_template_can_change_without_the_digest_of_a_play(template: str, tmp_
     own = Prompts(tmp_path)
     of_plays = [(plays.find(name).digest(own), plays.find(name).digest(shipped)) for name in plays.known()]
     # Runs whose repairer is a model read one more.
-    assert any(one != other for one, other in [*of_plays, (own.digest_of_repairs(""), shipped.digest_of_repairs(""))])
+    beside = [
+        (own.digest_beside("", name), shipped.digest_beside("", name)) for name in ("player_repair", "given_tools")
+    ]
+    assert any(one != other for one, other in [*of_plays, *beside])
 
 
 @pytest.mark.parametrize("name", ["nosuch", "Live", "", "live ", 7, None, ["live"]])

@@ -63,6 +63,8 @@ def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
         "world": {"environment": nothing},
         "reachable": {"usable": ["open box"], "changes": nothing, "deepest": [], "complete": True},
         "ruling": {"accepted": True, "text": "Open."},
+        "tools": [{"name": "open", "action": "open box={box}"}],
+        "grounded": True,
     } | given
     return {key: data[key] for key in SECTIONS[name][section]}
 

@@ -19,11 +19,12 @@ from samples import SHED, dm, player
 from scripted import PROMPTS
 
 from refinesynth.actions.calls import call_of, tools_of
+from refinesynth.actions.functions import actions_of
 from refinesynth.chat import render_tool_task, render_tool_turns
 from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.roles import InvalidAnswer, ToolPlayer
 from refinesynth.settings.mistakes import MistakeRequest
-from refinesynth.trajectory import MistakeKind, PlayerTurn
+from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
 TURNS = (player("open window"), dm("There is no window.", "place"), player("open box"), dm("The box is open."))
 TAKE = call_of(SHED, "take key")
@@ -46,9 +47,11 @@ class Answering:
         self.seen.append((messages, info))
         return self._left.pop(0) if len(self._left) > 1 else self._left[0]
 
-    async def act(self, turns: Sequence[Any] = TURNS, answers: int = 2, **more: Any) -> PlayerTurn:
-        asked = ToolPlayer(self.model, PROMPTS, script=SHED, answers=answers)
-        return await asked.act(render_tool_turns(SHED, turns), **more)
+    async def act(
+        self, turns: Sequence[Any] = TURNS, answers: int = 2, script: Script = SHED, **more: Any
+    ) -> PlayerTurn:
+        asked = ToolPlayer(self.model, PROMPTS, script=script, answers=answers)
+        return await asked.act(render_tool_turns(script, turns), **more)
 
 
 async def test_a_call_is_the_action_and_the_text_beside_it_the_thought() -> None:
@@ -166,3 +169,18 @@ async def test_behind_a_thought_without_a_call_one_is_demanded_and_the_thought_i
     )
     assert await model.act() == player("take key", thought="I see it (there).")
     assert [(info.model_settings or {}).get("tool_choice") for _, info in model.seen] == [None, "required", "required"]
+
+
+async def test_a_call_of_a_users_function_that_its_text_would_change_is_sent_back() -> None:
+    text = {"type": "string"}
+    tool = {
+        "name": "note",
+        "parameters": {"type": "object", "properties": {"to": text, "text": text, "at": {"type": "integer"}}},
+    }
+    script = SHED.model_copy(update={"actions": actions_of([tool])})
+    model = Answering(
+        calls("note", args={"to": "Ann text=me", "text": "x"}),
+        calls("note", args={"to": " Ann ", "text": "a=b", "at": "3.0"}),
+    )
+    assert (await model.act((), script=script)).action == "note to= Ann  text=a=b at=3"
+    assert 'argument "to" holds the name of another one' in str(model.seen[1][0][-1])

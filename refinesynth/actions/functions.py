@@ -1,0 +1,187 @@
+"""Functions that a user has as actions: definitions in the forms of OpenAI, Anthropic and MCP, read and checked.
+
+The text of such an action is the function's name with its arguments: `get_weather city={city} unit={unit}`. Definitions
+are untrusted.
+"""
+
+import keyword
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any, cast
+
+from refinesynth.actions.calls import tools_of
+from refinesynth.actions.wording import listed, quoted
+from refinesynth.text.json_reader import depth, write_json
+from refinesynth.trajectory import ActionSpec, ParameterType, Script
+
+MOST_BYTES = 20_000
+"""Longest definition of a function, as JSON."""
+_DEPTH = 32
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ARGUMENT = re.compile(r"[^\s{}=]{1,64}")
+_RESERVED = frozenset({"state", "visible", "each", "before", *keyword.kwlist})
+"""Names that conditions of a rulebook cannot read as an argument."""
+_KINDS = ("string", "integer", "number", "boolean", "array", "object")
+_TYPES: Mapping[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_MOST_ALTERNATIVES = 64
+_SHOWN = 5
+_TRIED = 16
+"""Positions at which a function's description is split."""
+
+
+def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec, ...]:
+    """Return the functions of a list, or of an object's list `tools`, as actions in the order of their names; of all
+    functions only the `allowed` ones, if any are named.
+
+    Raises:
+        ValueError: This is no such list, a function is missing or cannot be an action; each one is named with the reason.
+    """
+    tools = _object(cast("object", given)).get("tools") if isinstance(given, Mapping) else given
+    if not isinstance(tools, list | tuple) or not tools:
+        raise ValueError("expected a list of functions, or an object with the list `tools`, in OpenAI's or MCP's form")
+    functions = [_object(_object(tool).get("function", tool)) for tool in cast("list[object]", tools)]
+    names = [str(function.get("name") or "") for function in functions]
+    if missing := sorted({*allowed} - {*names}):
+        raise ValueError(f"there is no tool {listed(missing)}; there are {listed(sorted(names))}")
+    actions: dict[str, ActionSpec] = {}
+    problems: list[str] = []
+    for name, function in zip(names, functions, strict=True):
+        if allowed and name not in allowed:
+            continue
+        try:
+            actions[name] = _action(name, function, taken=name in actions)
+        except ValueError as error:
+            problems.append(f"{quoted(name)}: {error}")
+    if problems:
+        wrong = "; ".join([*problems[:_SHOWN], *(["..."] if len(problems) > _SHOWN else [])])
+        raise ValueError(f"these tools cannot be actions: {wrong}. Change them, or leave them out by naming the others")
+    return tuple(actions[name] for name in sorted(actions))
+
+
+def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
+    """Inverse of `calls.Tool.definition`, except for the number after a name; None for a definition of another form."""
+    function = _object(tool.get("function"))
+    said, properties = (
+        str(function.get("description") or ""),
+        _object(_object(function.get("parameters")).get("properties")),
+    )
+    ends = [found.start() for found in islice(re.finditer(": ", said), _TRIED)]
+    for name in filter(None, (said[:end] for end in (*ends, len(said)))):
+        places = dict.fromkeys(ActionSpec(name=name, pattern=".").placeholders)
+        if len(places) != len(properties):
+            continue
+        read = dict(zip(places, (ParameterType.from_schema(_object(one)) for one in properties.values()), strict=True))
+        action = ActionSpec(
+            name=name,
+            description=said[len(name) + 2 :],
+            pattern=pattern_of(name),
+            parameters={place: values for place, (_, values) in read.items() if values},
+            types={place: kind for place, (kind, _) in read.items() if kind != ParameterType()},
+        )
+        (again,) = tools_of(Script(environment={}, goal="none", completion_conditions=(), actions=(action,)))
+        if re.fullmatch(rf"{again.name}(_\d+)*", str(function.get("name"))):
+            return action
+    with suppress(ValueError):
+        return actions_of([tool])[0]
+    return None
+
+
+def pattern_of(template: str) -> str:
+    """A pattern of the template with any text in its placeholders."""
+    *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
+    return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
+
+
+def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
+    schema: object = (
+        given.get("parameters") or given.get("inputSchema") or given.get("input_schema") or {"type": "object"}
+    )
+    root, said = dict(_object(schema)), given.get("description") or ""
+    root.setdefault("properties", {})
+    if taken or _NAME.fullmatch(name) is None:
+        raise ValueError("expected a name of its own, of 1 to 64 letters, digits, `_` and `-`")
+    if not isinstance(said, str) or (root.get("type"), type(root["properties"])) != ("object", dict):
+        raise ValueError("its description is no text, or its parameters are no JSON schema of an object")
+    if depth(root) > _DEPTH or len(write_json((root, said), default=str)) > MOST_BYTES:
+        raise ValueError(f"its definition is nested deeper than {_DEPTH} levels, or longer than {MOST_BYTES:,} bytes")
+    template, pattern, about = name, re.escape(name), [said]
+    values: dict[str, tuple[str, ...]] = {}
+    types: dict[str, ParameterType] = {}
+    for argument, described in root["properties"].items():
+        if _ARGUMENT.fullmatch(argument) is None:
+            raise ValueError(f"the name of its argument {quoted(argument)} is too long, or has spaces, braces or `=`")
+        place = re.sub(r"\W", "_", argument, flags=re.ASCII)
+        while place in values or place in _RESERVED or not place.isidentifier():
+            place = f"_{place}"
+        try:
+            types[place], values[place], own = _argument(_object(described), root, needed=argument in _needed(root))
+        except ValueError as error:
+            raise ValueError(f"its argument {quoted(argument)} {error}") from None
+        template += f" {argument}={{{place}}}"
+        pattern += f" {re.escape(argument)}=(.{'*' if types[place].optional else '+'}?)"
+        about += [f"{place}: {own}"] if own else []
+    return ActionSpec(
+        name=template,
+        description=" ".join(" ".join(about).split()),
+        pattern=f"(?s){pattern}",
+        parameters=values,
+        types={place: kind for place, kind in types.items() if kind != ParameterType()},
+        function={"name": name, "description": said, "parameters": root},
+    )
+
+
+def _argument(
+    schema: Mapping[str, Any], root: Mapping[str, Any], *, needed: bool
+) -> tuple[ParameterType, tuple[str, ...], object]:
+    """Type, listed values and description; raises ValueError, whose message goes on from the argument's name."""
+    every = list(islice(_alternatives(schema, root), _MOST_ALTERNATIVES))
+    others = [one for one in every if one["type"] != "null"]
+    kinds = sorted({str(one["type"]) for one in others})
+    if len(kinds) != 1 or kinds[0] not in _KINDS:
+        several = f"is a union of {listed(kinds)}" if len(kinds) > 1 else "has no type"
+        raise ValueError(f"{several}; expected one of {', '.join(_KINDS)}")
+    one = others[0] if len(others) == 1 else {"type": kinds[0]}
+    said, values = schema.get("description") or one.get("description"), one.get("enum")
+    optional = not needed or len(others) < len(every) or (isinstance(values, list) and None in values)
+    if kinds[0] in {"array", "object"}:
+        return ParameterType(type="json", optional=optional), (), said
+    if isinstance(values, list):
+        one = {**one, "enum": [value for value in cast("list[object]", values) if value is not None]}
+    kind, texts = ParameterType.from_schema(one)
+    kind = kind.model_copy(update={"optional": optional and not kind.default, "default": kind.default or None})
+    if problem := next(iter(kind.problems(texts)), None):
+        raise ValueError(f"does not fit its own schema: {problem}")
+    return kind, texts, said
+
+
+def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any], deep: int = 8) -> Iterator[dict[str, Any]]:
+    """Schemas of one type each that a schema's references and unions lead to; the type is None where there is none."""
+    several = next((key for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), "")
+    kind, reference, values = schema.get("type"), schema.get("$ref"), schema.get("enum")
+    rest = {key: value for key, value in schema.items() if key not in {several, "$ref", "const"}}
+    if deep and several:
+        for one in schema[several]:
+            yield from _alternatives({**_object(one), **rest}, root, deep - 1)
+    elif deep and isinstance(reference, str):
+        found: object = root
+        for step in reference.removeprefix("#/").split("/"):
+            found = _object(found).get(step)
+        yield from _alternatives({**_object(found), **rest}, root, deep - 1)
+    elif deep and "const" in schema:
+        yield from _alternatives({**rest, "enum": [schema["const"]]}, root, deep - 1)
+    else:
+        listed_values = cast("list[object]", values) if isinstance(values, list) else []
+        of_values = [_TYPES.get(type(value), "array") for value in listed_values] if kind is None else []
+        kinds = cast("list[object]", kind) if isinstance(kind, list) else sorted({*of_values}) or [kind]
+        yield from ({**schema, "type": one} for one in kinds)
+
+
+def _needed(root: Mapping[str, Any]) -> list[object]:
+    required: object = root.get("required")
+    return cast("list[object]", required) if isinstance(required, list) else []
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
