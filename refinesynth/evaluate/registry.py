@@ -1,17 +1,19 @@
 """Entry points for Inspect: `inspect eval refinesynth/babyai --model refinesynth/gpt-4o -T data=data/`."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from inspect_ai import Task, task
 
 from refinesynth.evaluate.agent import Control
 from refinesynth.evaluate.benchmarks import TABLE
 from refinesynth.evaluate.environments.environment import Compat
+from refinesynth.evaluate.local import Local
 from refinesynth.evaluate.models import OwnBackend
 from refinesynth.evaluate.settings import TaskSettings
 from refinesynth.evaluate.task import benchmark_task, episode
 
-__all__ = ["TASKS", "Control", "OwnBackend", "episode"]
+__all__ = ["TASKS", "Control", "Local", "OwnBackend", "episode"]
 
 
 def registered(name: str) -> Callable[..., Task]:
@@ -27,6 +29,7 @@ def registered(name: str) -> Callable[..., Task]:
         reflexion: int = 0,
         steps: int | None = None,
         shots: int = 0,
+        form: Literal["auto", "react", "tools"] = "auto",
     ) -> Task:
         asked = locals()
         return benchmark_task(name, TaskSettings(**{field: asked[field] for field in TaskSettings.model_fields}))

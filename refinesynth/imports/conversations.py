@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.matching import match_action, match_in
+from refinesynth.actions.patterns import pattern_of
 from refinesynth.chat import read_player, thinking_in
 from refinesynth.errors import InputError
 from refinesynth.imports.tasks import (
     MOST_ACTIONS,
     Task,
-    pattern_of,
     plain_script,
     properties_of,
     read_task,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from refinesynth.actions.calls import tools_of
+from refinesynth.actions.patterns import pattern_of
 from refinesynth.chat import INSTRUCTIONS, SOMEWHERE, TOOL_INSTRUCTIONS, render_task, render_tool_task, render_tools
 from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.trajectory import ActionSpec, ParameterType, Script
@@ -68,12 +69,6 @@ def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None
     script = plain_script(place, goal, filter(None, actions))
     same = text == _with_opening(render_tool_task(script), opening) and render_tools(script) == list(tools)
     return Task(script, opening) if same else None
-
-
-def pattern_of(template: str) -> str:
-    """A pattern of the template with any text in its placeholders."""
-    *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
-    return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
 
 
 def _parts(text: str, instructions: str) -> tuple[str, str, str | None] | None:
