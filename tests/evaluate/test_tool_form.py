@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def trained(messages: Sequence[ToolMessage]) -> list[dict[str, Any]]:
 def start_of(script: Script, turns: Turns) -> Start:
     """The start of an episode behind these turns."""
     opening = turns[0].observation if turns and isinstance(turns[0], DungeonMasterTurn) else ""
-    pairs = zip(turns, turns[1:], strict=False)
+    pairs = pairwise(turns)
     history = [
         Exchange(act.thought, act.action, answer.observation, answer.flagged)
         for act, answer in pairs
