@@ -21,7 +21,7 @@ UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python
 # A command of ours starts hundreds of processes in the tests; compiling all modules in each would take minutes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all check bench parity fuzz format clean
+.PHONY: demo test test-rest test-all check docs bench parity fuzz format clean
 
 demo: $(VENV)/.train ## Synthesize 40 trajectories with the embedded backend, show one, and train a tiny model on them
 	@$(BIN)/refinesynth run --backend rehearsal -n 40 -o $(DEMO)
@@ -46,6 +46,9 @@ check: $(VENV)/.dev ## Lint, types, order of the rooms
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev ## Build the documentation site into site/; a broken link fails
+	@$(BIN)/python docs/build_site.py --strict
 
 bench: $(VENV)/.dev ## Measure everything beside a reference, print one table and write docs/benchmarks.md
 	@$(BIN)/python -m bench.rivals.setup

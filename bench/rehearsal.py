@@ -24,7 +24,7 @@ from refinesynth.personas import shipped
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory
 from refinesynth.world import World, mentions, world_of
-from refinesynth.world.hidden import hidden_names
+from refinesynth.world.hidden_places import hidden_names
 
 GOAL = 0.65
 """Balanced accuracy at most."""

@@ -18,7 +18,7 @@ from bench.figures import Figure, Section
 from bench.measuring import program
 from bench.recording import MODEL
 from bench.server import Canned, Served, completion, served
-from refinesynth.run import EpisodeLine, Finished, RunFolder, RunWriter, fingerprint
+from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunWriter, fingerprint
 from refinesynth.trajectory import Persona, Usage
 
 IMPORTS = {
@@ -105,7 +105,7 @@ async def _finish(folder: Path, count: int) -> None:
         run.close()
 
 
-def _finished(index: int) -> Finished:
+def _finished(index: int) -> CompletedEpisode:
     line = EpisodeLine(
         index=index,
         id=f"{index:06d}-bench",
@@ -119,7 +119,7 @@ def _finished(index: int) -> Finished:
         usage=Usage(requests=20, input_tokens=40_000, output_tokens=4_000),
         cost_usd=0.01,
     )
-    return Finished(line=line, trajectories=(b'{"bench": true}',), rejected=())
+    return CompletedEpisode(line=line, trajectories=(b'{"bench": true}',), rejected=())
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from refinesynth.settings.grounding import Grounding
     from refinesynth.settings.mistakes import Mistakes
     from refinesynth.settings.mix import Mix
-    from refinesynth.settings.presets import paper
+    from refinesynth.settings.setting_presets import paper
     from refinesynth.synthesis import Estimate, Progress, SynthesisResult, estimate, stream, synthesize
     from refinesynth.trajectory import (
         ActionSpec,
@@ -78,7 +78,7 @@ _HOMES = {
     "evaluate": ["EvaluationResult", "compare"],
     "outcome": ["Refused"],
     "run.merging": ["Merged", "merge"],
-    "settings.presets": ["paper"],
+    "settings.setting_presets": ["paper"],
     "cost": ["Cost"],
     "synthesis": ["Estimate", "Progress", "SynthesisResult", "estimate", "stream", "synthesize"],
     "trajectory": [

@@ -1,4 +1,4 @@
-"""Fields of settings that are options of a command: `cli/fields.py` makes an option of each."""
+"""Fields of settings that are options of a command: `cli/field_options.py` makes an option of each."""
 
 from typing import NamedTuple
 

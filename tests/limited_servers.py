@@ -6,17 +6,19 @@ from random import Random
 
 import anyio
 
-from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 
-BUSY = Fault(FaultStep.RETRY, FaultKind.RATE_LIMIT, "m says that there are too many requests", status=429)
-DOWN = Fault(FaultStep.RETRY, FaultKind.UNREACHED, "m cannot be reached")
-BROKEN = Fault(FaultStep.RETRY, FaultKind.SERVER, "m failed with HTTP 500", status=500)
-LATE = Fault(FaultStep.RETRY, FaultKind.TIMEOUT, "m gave no answer within 300 s")
+BUSY = ClassifiedError(
+    FailureAction.RETRY, ErrorCategory.RATE_LIMIT, "m says that there are too many requests", status=429
+)
+DOWN = ClassifiedError(FailureAction.RETRY, ErrorCategory.UNREACHED, "m cannot be reached")
+BROKEN = ClassifiedError(FailureAction.RETRY, ErrorCategory.SERVER, "m failed with HTTP 500", status=500)
+LATE = ClassifiedError(FailureAction.RETRY, ErrorCategory.TIMEOUT, "m gave no answer within 300 s")
 BUSY_WITH_RETRY_AFTER = replace(BUSY, after=1.0)
-RESET = Fault(FaultStep.RETRY, FaultKind.SERVER, "m broke off the connection")
-REJECTED = Fault(FaultStep.ABANDON, FaultKind.REJECTED, "m rejects the request", status=400)
+RESET = ClassifiedError(FailureAction.RETRY, ErrorCategory.SERVER, "m broke off the connection")
+REJECTED = ClassifiedError(FailureAction.ABANDON, ErrorCategory.REJECTED, "m rejects the request", status=400)
 
 KINDS = (("script", 1_500, 0.1), ("master", 80, 0.45), ("player", 60, 0.45))
 """Roles, the output tokens of their answers, and their shares of the requests."""
@@ -31,7 +33,7 @@ class Luck:
     """A fault that meets a share of the requests, whatever the load."""
 
     share: float
-    fault: Fault
+    fault: ClassifiedError
     seconds: float = 0.01
     """Until it comes."""
 
@@ -78,7 +80,7 @@ class Server:
     def __post_init__(self) -> None:
         self._places = anyio.Semaphore(self.capacity or 10**9)
 
-    async def answer(self, tokens: int) -> Fault | None:
+    async def answer(self, tokens: int) -> ClassifiedError | None:
         """A fault, or None for an answer."""
         self.arrivals.append(anyio.current_time())
         self.in_flight += 1

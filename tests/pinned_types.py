@@ -9,7 +9,7 @@ from typing import assert_type
 import refinesynth as rs
 import refinesynth.train as rt
 from refinesynth.backends import Role
-from refinesynth.episode import Cast, EpisodeSettings, Play, Turns
+from refinesynth.episode import EpisodeContext, EpisodeSettings, Play, Turns
 from refinesynth.episode.live import Live
 from refinesynth.roles import Player
 from refinesynth.rules import All, Either, FirstFailure, Not, Rule, Verdict, Violation
@@ -69,7 +69,7 @@ class MyPlay(Play):
     def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
         return (Role.PLAYER,) if settings.grounding.terse else super().voices(settings)
 
-    async def play(self, cast: Cast, script: rs.Script, start: Turns = ()) -> rs.Draft | None:
+    async def play(self, cast: EpisodeContext, script: rs.Script, start: Turns = ()) -> rs.Draft | None:
         assert_type(cast.actor(Player, Role.PLAYER), Player)
         assert_type(await cast.verifier.verify(rs.Draft(script=script, turns=start)), Verdict)
         return await Live(cast, script).play(start)

@@ -10,7 +10,7 @@ from samples import trajectory as sample
 
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation
-from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
+from refinesynth.run import CompletedEpisode, RunConfig, RunFolder, RunWriter
 from refinesynth.trajectory import Draft, Persona, Trajectory, Usage
 
 FEWER = settings(max_examples=max(5, settings().max_examples // 4))
@@ -87,8 +87,8 @@ def outcome(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> E
     )
 
 
-def finished(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> Finished:
-    return Finished.of(outcome(index, accepted=accepted, cost=cost))
+def finished(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> CompletedEpisode:
+    return CompletedEpisode.of(outcome(index, accepted=accepted, cost=cost))
 
 
 async def write(path: Path, *accepted: bool, waiting: tuple[int, ...] = ()) -> RunFolder:

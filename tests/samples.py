@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from refinesynth.journal.values import Paid
+from refinesynth.journal.journal_values import Paid
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,

@@ -17,7 +17,7 @@ from typing import Any, cast
 from aiohttp import web
 from pydantic import JsonValue
 
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.json_reader import write_json
 
 CHARACTERS = (
     "\ud800", "\udc00\ud800", "\x00", "\x07\x08", "\x1b[2J\x1b[31m", "\x1b]0;title\x07", "\x1b]8;;http://example.org\x07",

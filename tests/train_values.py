@@ -5,7 +5,7 @@ from typing import Any
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import TrainResult
-from refinesynth.train.layers import layered
+from refinesynth.train.layered_settings import layered
 from refinesynth.train.plan import ComputeSettings, Devices, ModelShape, Plan, Sizes, make_plan
 from refinesynth.train.prepare import Counts
 

@@ -26,13 +26,13 @@ from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 IMPORTED = [
-    "refinesynth.cli.running",
+    "refinesynth.cli.run_display",
     "refinesynth.episode",
     "refinesynth.client.model",
     "refinesynth.rehearsal",
     "refinesynth.serve",
     "refinesynth.export",
-    "refinesynth.train.engine.running",
+    "refinesynth.train.engine.rank_training",
     "refinesynth.train.engine.loop",
     "torch.distributed.run",
 ]

@@ -86,7 +86,7 @@ def _measured(model: Path, begun: Path, start: Start, *, seed: int) -> dict[str,
     from inspect_ai.model import GenerateConfig, get_model
 
     from bench.ablation import batching
-    from refinesynth.evaluate.measures import SCORE, Counts
+    from refinesynth.evaluate.episode_counts import SCORE, Counts
     from refinesynth.evaluate.settings import TaskSettings
     from refinesynth.evaluate.task import benchmark_task, placed
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bench.ablation.playing import MOST_ACTIONS, as_trajectory
 from bench.ablation.worlds import every_name, needs, sets, spec
-from refinesynth.episode.ruled import Ruled
+from refinesynth.episode.ruled_action import Ruled
 from refinesynth.settings.mistakes import Mistakes
 from refinesynth.trajectory import (
     ActionSpec,

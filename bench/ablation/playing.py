@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.ablation.worlds import Scene
 from refinesynth._version import __version__
-from refinesynth.episode.ruled import Ruled
+from refinesynth.episode.ruled_action import Ruled
 from refinesynth.settings.mistakes import Mistakes
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, Persona, PlayerTurn, Provenance, Script, Trajectory
 from refinesynth.world import World

@@ -12,8 +12,8 @@ from bench.ablation.playing import play
 from bench.ablation.worlds import scene_of
 from refinesynth.chat import Message, to_messages
 from refinesynth.settings.mistakes import Mistakes, at_least, spread
-from refinesynth.train.conversation import LossOn
-from refinesynth.train.data.reading import read_conversations
+from refinesynth.train.data.conversation_reader import read_conversations
+from refinesynth.train.labelled_conversation import LossOn
 from refinesynth.trajectory import Trajectory
 
 Records = Callable[[int], Iterator[dict[str, Any]]]

@@ -20,7 +20,7 @@ from inspect_ai.log import EvalSample, read_eval_log
 from refinesynth.chat import parse_player
 from refinesynth.evaluate.environments.babyai import BENCHMARK, BabyAI
 from refinesynth.evaluate.environments.environment import Instance, Source
-from refinesynth.evaluate.evaluating import evaluate
+from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation
 
 PROCESSES = 2

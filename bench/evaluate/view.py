@@ -35,7 +35,7 @@ def main() -> None:
 def measure(what: str, run: Path) -> None:
     from inspect_ai.log import read_eval_log, write_eval_log
 
-    from refinesynth.evaluate.run_logs import write_logs
+    from refinesynth.evaluate.inspect_logs import write_logs
 
     if what == "bare":
         part = run.with_name("part")

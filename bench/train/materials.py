@@ -13,8 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 import refinesynth as rs
 from refinesynth.chat import to_messages
 from refinesynth.export import Masking, write_export
-from refinesynth.export.shapes import conversations, sharegpt
-from refinesynth.export.writing import DatasetInfo
+from refinesynth.export.chat_shapes import conversations, sharegpt
+from refinesynth.export.export_files import DatasetInfo
 from refinesynth.train.data import read_conversations
 from refinesynth.train.render import Renderer
 

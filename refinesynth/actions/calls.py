@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import match_in, match_pattern, meaning
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.parameter import json_value
 from refinesynth.trajectory.weak_cache import weakly_cached

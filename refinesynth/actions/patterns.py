@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import re2
 
-from refinesynth.text.jsontext import scrub
+from refinesynth.text.json_reader import scrub
 
 MAX_PATTERN_CHARACTERS = 2_000
 """Longest pattern that is compiled, in characters."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from refinesynth.text.jsontext import scrub
+from refinesynth.text.json_reader import scrub
 
 
 def quoted(text: str, *, most: int = 160) -> str:

@@ -19,7 +19,7 @@ from refinesynth.chat.react import (
     render_task,
     task_with_actions,
 )
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory, flagged_turns
 
 TOOL_INSTRUCTIONS = """\

@@ -16,9 +16,9 @@ import typer.main
 from typer.core import TyperGroup
 
 from refinesynth._version import __version__
-from refinesynth.cli.exits import ExitCode, describe, traced
+from refinesynth.cli.exit_codes import ExitCode, describe, traced
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
-from refinesynth.cli.plays import ListsPlays
+from refinesynth.cli.play_option import ListsPlays
 from refinesynth.cli.supervised import report_end
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
@@ -143,9 +143,9 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "view": ("view:view", "Show a run or an evaluation in a browser."),
     },
     "Curate": {
-        "merge": ("merging:merge", "Put runs together."),
-        "filter": ("merging:filter_", "Keep the trajectories that a chain of rules accepts."),
-        "sample": ("merging:sample", "Draw trajectories of a run at random."),
+        "merge": ("merge:merge", "Put runs together."),
+        "filter": ("merge:filter_", "Keep the trajectories that a chain of rules accepts."),
+        "sample": ("merge:sample", "Draw trajectories of a run at random."),
         "export": ("export:export", "Write trajectories in the form that a trainer reads."),
         "import": ("import_:import_", "Read trajectories of others into a run folder."),
         "fetch": ("fetch:fetch", "Copy a run from an object store into a folder."),
@@ -183,7 +183,7 @@ def _loaded(name: str) -> Any:
     if isinstance(command, typer.Typer):
         return typer.main.get_command(command)
     if name in _SETTINGS:
-        from refinesynth.cli.fields import options_from
+        from refinesynth.cli.field_options import options_from
 
         model, only = _SETTINGS[name]
         command = options_from(resolve_name(model), command, only=only)

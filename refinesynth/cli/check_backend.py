@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 
 from refinesynth.backends import Role
+from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
-from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.plays import PlayOption
-from refinesynth.cli.running import displayed, import_backends
+from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.play_option import PlayOption
+from refinesynth.cli.run_display import displayed, import_backends
 from refinesynth.cli.terminal import notes, output
-from refinesynth.cli.tuning import Set, tuned_backend
-from refinesynth.client.lacks import Lack
+from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
 from refinesynth.synthesis.dry_run import Estimate, estimate
-from refinesynth.text.figures import compact, counted, dollars, duration
+from refinesynth.text.number_format import compact, counted, dollars, duration
 from refinesynth.text.printable import one_line
 
 _MOST = 300
@@ -97,7 +97,7 @@ def _became(probe: Probe) -> str:
 def _lines(found: BackendCheck) -> Iterator[str]:
     if any(not probe.refused for probe in found.probes):
         yield "key and model: accepted"
-    yield f"seed: {'refused' if Lack.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
+    yield f"seed: {'refused' if UnsupportedFeature.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
     yield f"usage: {'not reported with every answer; such tokens are estimated' if any(probe.estimated for probe in found.probes) else 'reported'}"
     prompt, cached = (sum(getattr(one, name) for one in found.probes) for name in ("prompt_tokens", "cached_tokens"))
     yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"

@@ -17,7 +17,7 @@ from refinesynth.files.atomic_write import alone_with
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
-    from refinesynth.evaluate.comparing.cells import Table
+    from refinesynth.evaluate.comparing.table_values import Table
 
 _NAME = 14
 """Columns that a row's names have at least, each; where that leaves too few for figures, rows become lists."""
@@ -50,8 +50,8 @@ def compare(
 
             comparison = compared(folders, paper=paper)
         else:
-            from refinesynth.evaluate.comparing.cells import Comparison
             from refinesynth.evaluate.comparing.published import main_table
+            from refinesynth.evaluate.comparing.table_values import Comparison
 
             comparison = Comparison({}, [main_table({}, paper=True)])
         console = standard_output()
@@ -62,7 +62,7 @@ def compare(
         for said in comparison.warnings:
             console.print(styled(f"! {one_line(said)}", "yellow"))
         if output is not None:
-            from refinesynth.evaluate.comparing.writing import write_comparison
+            from refinesynth.evaluate.comparing.comparison_files import write_comparison
 
             paths = (one_line(str(path)) for path in write_comparison(comparison, output))
             notes().print(styled(f"written: {', '.join(paths)}", "dim"), soft_wrap=True)

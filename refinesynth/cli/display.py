@@ -10,7 +10,7 @@ from rich.text import Text
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import labelled, styled
 from refinesynth.synthesis.progress import Progress, Surroundings
-from refinesynth.text.figures import compact, counted, dollars, duration, per_time
+from refinesynth.text.number_format import compact, counted, dollars, duration, per_time
 from refinesynth.text.printable import one_line
 
 LOG_EVERY = 10.0

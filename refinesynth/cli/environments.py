@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.status import AsJson
 from refinesynth.cli.terminal import output, print_json, styled
 from refinesynth.environments import STEPS, read_worlds
 from refinesynth.environments.integrity import LUCKY, Integrity, check_integrity
 from refinesynth.errors import InputError
-from refinesynth.text.figures import counted
+from refinesynth.text.number_format import counted
 from refinesynth.world import RulebookError
 
 environments = typer.Typer()

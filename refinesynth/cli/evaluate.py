@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.fields import given
+from refinesynth.cli.backend_options import value_of
+from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import given
 from refinesynth.cli.interrupt import ended_within, interruptible
 from refinesynth.cli.terminal import notes, output
-from refinesynth.cli.tuning import value_of
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.text.figures import counted, duration
+from refinesynth.text.number_format import counted, duration
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog
 
-    from refinesynth.evaluate.evaluating import Progress
+    from refinesynth.evaluate.evaluation_run import Progress
 
 _ENDS = 2.0
 """Seconds after Ctrl-C within which the logs are written and the process ends, whatever is still at work."""
@@ -64,7 +64,7 @@ def evaluate(
     board = _Board()
     with ended_within(_ENDS, lambda: notes().print(board.interrupted, soft_wrap=True)) as end:
         with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
-            from refinesynth.evaluate.evaluating import evaluate as run
+            from refinesynth.evaluate.evaluation_run import evaluate as run
             from refinesynth.evaluate.settings import Evaluation
         if interrupt.exit_code is not None:
             end()

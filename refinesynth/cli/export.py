@@ -12,10 +12,10 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.fields import option
+from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
+from refinesynth.cli.run_records import is_run, lines
 from refinesynth.cli.show import RunOrFile
-from refinesynth.cli.stored import is_run, lines
 from refinesynth.cli.terminal import SafeConsole, notes
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.cli.train import Set
@@ -26,24 +26,24 @@ from refinesynth.errors import InputError
 from refinesynth.export import (
     TOKENS,
     AtifFormat,
+    CardCounts,
     CardFacts,
     ExportReport,
     Form,
     Masking,
-    Tally,
     check_languages,
     check_licence,
     one_side,
     write_card,
     write_export,
 )
-from refinesynth.export.worlds import WorldFormat
+from refinesynth.export.rl_tasks import WorldFormat
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
-from refinesynth.files.regular import refuse_irregular
+from refinesynth.files.regular_file import refuse_irregular
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
 from refinesynth.synthesis import SynthesisResult
-from refinesynth.text.figures import counted
+from refinesynth.text.number_format import counted
 from refinesynth.train.artefacts import shown_name
 from refinesynth.trajectory import Trajectory
 
@@ -146,7 +146,7 @@ def export(
 
         licence = None if license_id is None else check_licence(license_id)
         languages = check_languages(language or ())
-        tally = Tally()
+        tally = CardCounts()
         spoilt: dict[str, None] = {}
         found = _trajectories(source, spoilt)
         train = found if held_out is None else one_side(found, "train", held_out=held_out)
@@ -334,7 +334,7 @@ def _summary(report: ExportReport) -> str:
     )
 
 
-def _counted(trajectories: Iterator[Trajectory], tally: Tally) -> Iterator[Trajectory]:
+def _counted(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[Trajectory]:
     for trajectory in trajectories:
         tally.add(trajectory)
         yield trajectory

@@ -9,13 +9,13 @@ import anyio
 import typer
 from anyio import CancelScope
 
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.screen import progress_line
 from refinesynth.cli.terminal import notes, output
 from refinesynth.imports import import_trajectories
 from refinesynth.synthesis import SynthesisResult
-from refinesynth.text.figures import counted
+from refinesynth.text.number_format import counted
 
 
 def import_(

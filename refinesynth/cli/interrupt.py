@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -100,7 +100,7 @@ class Interrupt:
         if number is None or self.heard.wait(HEARD):
             return
         from refinesynth.cli.terminal import notes
-        from refinesynth.rules.failing import running
+        from refinesynth.rules.rule_errors import running
 
         busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way
         with suppress(OSError, ValueError):

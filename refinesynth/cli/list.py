@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.status import AsJson, as_json
 from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.errors import InputError, RefinesynthError
-from refinesynth.journal.values import model_of
+from refinesynth.journal.journal_values import model_of
 from refinesynth.run import RunFolder
-from refinesynth.run.folder import holds_run
+from refinesynth.run.run_folder import holds_run
 from refinesynth.run.status import RunStatus
-from refinesynth.text.figures import dollars
+from refinesynth.text.number_format import dollars
 from refinesynth.text.printable import one_line
 
 Parent = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the runs are.")]

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.screen import progress_line
 from refinesynth.cli.terminal import labelled, notes, print_json, styled
@@ -16,8 +16,8 @@ from refinesynth.personas import DedupReport, PersonaStats, Sample, Similar, wri
 from refinesynth.personas import dedup as deduplicate
 from refinesynth.personas import sample as draw
 from refinesynth.personas import stats as describe
-from refinesynth.personas.deduplicating import check_output
-from refinesynth.text.figures import counted
+from refinesynth.personas.deduplication import check_output
+from refinesynth.text.number_format import counted
 from refinesynth.text.printable import one_line
 
 personas = typer.Typer(

@@ -9,13 +9,13 @@ import orjson
 import typer
 
 from refinesynth.backends import Role, resolve_roles
-from refinesynth.cli.plays import ListsPlays, PlayOption
+from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, tuned
+from refinesynth.cli.play_option import ListsPlays, PlayOption
 from refinesynth.cli.terminal import notes, output, print_json
-from refinesynth.cli.tuning import BackendOption, Set, backend_spec, tuned
-from refinesynth.client.bills import TOKENIZER, count_tokens
-from refinesynth.client.limits import facts_of, misfit
+from refinesynth.client.default_limits import facts_of, misfit
+from refinesynth.client.token_usage import TOKENIZER, count_tokens
 from refinesynth.episode import plays
-from refinesynth.episode.preview import preview, prompt_tokens, settings_of
+from refinesynth.episode.prompt_preview import preview, prompt_tokens, settings_of
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.personas import shipped
 from refinesynth.trajectory import Persona

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, cast
 import typer
 
 from refinesynth.cli.app import Invocation
-from refinesynth.cli.fields import flag, given, option, typed_names
-from refinesynth.cli.plays import PlayOption
+from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
+from refinesynth.cli.field_options import flag, given, option, typed_names
+from refinesynth.cli.play_option import PlayOption
 from refinesynth.cli.supervised import supervise
 from refinesynth.cli.terminal import notes
-from refinesynth.cli.tuning import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
 from refinesynth.settings import RunSettings
@@ -95,11 +95,11 @@ def run(
     the folder cannot be written, 130 after Ctrl-C.
     """
     from refinesynth.cli import options
-    from refinesynth.cli.running import run_and_report
+    from refinesynth.cli.run_display import run_and_report
     from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
-    from refinesynth.settings.presets import paper
+    from refinesynth.settings.setting_presets import paper
 
     settings = _present(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
     of_file = {} if config is None else _of_file(config)
@@ -126,7 +126,7 @@ def run(
         asked["tracing"] = Tracing()
     if dry_run:
         asked.pop("output", None)
-        from refinesynth.cli.dry_running import estimate_and_report
+        from refinesynth.cli.dry_run_report import estimate_and_report
 
         code = estimate_and_report(asked, sample=sample, json=json)
         raise typer.Exit(code)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from refinesynth.cli import reading
+from refinesynth.cli import trajectory_text
 from refinesynth.cli.fetch import run_here
-from refinesynth.cli.stored import at_random, by_id, file_of, lines
+from refinesynth.cli.run_records import at_random, by_id, file_of, lines
 from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
@@ -44,15 +44,17 @@ def show(
     console = output()
     if listing or (refused and wanted is None and not at_random):
         for record in _all(path):
-            console.print(reading.as_line(record) if raw else reading.in_one_line(record), soft_wrap=True)
+            console.print(
+                trajectory_text.as_line(record) if raw else trajectory_text.in_one_line(record), soft_wrap=True
+            )
         return
     for at, record in enumerate(_chosen(path, wanted, any_one=at_random)):
         if raw or paper:
-            console.print(reading.as_json(record, paper=paper), soft_wrap=True)
+            console.print(trajectory_text.as_json(record, paper=paper), soft_wrap=True)
             continue
         if at:
             console.print()
-        console.print(reading.laid_out(record, full=full))
+        console.print(trajectory_text.laid_out(record, full=full))
 
 
 def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: bool, paper: bool) -> None:

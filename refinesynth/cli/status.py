@@ -10,16 +10,16 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from refinesynth.cli import spending as shares
+from refinesynth.cli import cost_shares as shares
 from refinesynth.cli.display import reasons
 from refinesynth.cli.fetch import run_here
-from refinesynth.cli.funnel import contamination
+from refinesynth.cli.run_report import contamination
 from refinesynth.cli.terminal import labelled, output, print_json, styled
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder
-from refinesynth.run.figures import FEATURES, LONGER, UNREADABLE, Figures
-from refinesynth.run.status import RunStatus, Spread, Variety
-from refinesynth.text.figures import counted, dollars, duration
+from refinesynth.run.status import Distribution, DiversityStats, RunStatus
+from refinesynth.run.trajectory_stats import FEATURES, LONGER, UNREADABLE, TrajectoryStats
+from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import lopsided
 
@@ -115,7 +115,7 @@ def _various(found: RunStatus) -> RenderableType | None:
     return table if table.row_count else None
 
 
-def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
+def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
     """Rows of label and text about the variety of a run."""
     figures = variety.figures
     if figures.written:
@@ -131,9 +131,9 @@ def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
         return
     distinct = f"{counted(variety.environments, 'environment')} and {counted(variety.action_names, 'action name')}"
     yield "distinct", f"{distinct} in {counted(figures.trajectories, 'trajectory', 'trajectories')}"
-    if (turns := Spread.of(figures.turns)) is not None:
+    if (turns := Distribution.of(figures.turns)) is not None:
         yield "turns", _spread(turns)
-    if (steps := Spread.of(figures.steps)) is not None:
+    if (steps := Distribution.of(figures.steps)) is not None:
         yield "difficulty", f"shortest solution {_spread(steps)} actions: {_shares(figures.steps)}"
         yield "features", _features(figures)
     yield from _mistakes(variety)
@@ -146,7 +146,7 @@ def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
         yield "curated", f"{copies} and {variety.contaminated:,} contaminated refused"
 
 
-def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
+def _mistakes(variety: DiversityStats) -> Iterator[tuple[str, str]]:
     figures = variety.figures
     kinds = sorted(figures.mistakes.items(), key=lambda item: (-item[1], item[0]))
     mean, clean = figures.mistakes.total() / figures.trajectories, figures.clean / figures.trajectories
@@ -172,11 +172,11 @@ def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
         yield "repaired", ", ".join(shares)
 
 
-def _spread(spread: Spread) -> str:
+def _spread(spread: Distribution) -> str:
     return f"{spread.least:,} to {spread.most:,}, median {spread.middle:,g}"
 
 
-def _features(figures: Figures) -> str:
+def _features(figures: TrajectoryStats) -> str:
     """`measured: distractors 95%, irreversible 24%, ...` of the grounded trajectories."""
     total = figures.steps.total()
     return "measured: " + ", ".join(f"{feature} {figures.features[feature] / total:.0%}" for feature in FEATURES)
@@ -270,9 +270,9 @@ def as_json(found: RunStatus) -> dict[str, Any]:
     }
 
 
-def variety_json(variety: Variety) -> dict[str, Any]:
+def variety_json(variety: DiversityStats) -> dict[str, Any]:
     figures = variety.figures
-    turns = Spread.of(figures.turns)
+    turns = Distribution.of(figures.turns)
     return {
         **figures.model_dump(
             include={"trajectories", "refinements", "abandoned", "unanswered", "clean", "transient", "plain"}

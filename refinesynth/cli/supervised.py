@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from threading import Thread, active_count
 
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES
 
 _report: int | None = None

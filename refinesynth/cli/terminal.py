@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.json_reader import write_json
 from refinesynth.text.printable import printable
 
 _NARROWEST = 20

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from refinesynth.cli.exits import ExitCode, code_of
+from refinesynth.cli.exit_codes import ExitCode, code_of
 from refinesynth.cli.interrupt import EXIT_CODES
 from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.cli.train_settings import given
@@ -18,9 +18,9 @@ from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
-from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
-from refinesynth.train.layers import Layered, explained_yaml, layered
+from refinesynth.train.layered_settings import Layered, explained_yaml, layered
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
+from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, finished
 
 
 def _option(name: str, help_: str, panel: str = ADVANCED, metavar: str | None = None, **more: Any) -> Any:
@@ -205,7 +205,7 @@ def _show_config(layers: Layered) -> ExitCode:
 
 def _preview(layers: Layered, sample: int) -> ExitCode:
     from refinesynth.cli.train_display import LEGEND, preview_laid_out
-    from refinesynth.train.preview import preview_data
+    from refinesynth.train.loss_mask_preview import preview_data
 
     found = preview_data(layers.config, sample)
     if not found:

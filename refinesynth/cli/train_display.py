@@ -13,13 +13,13 @@ from rich.text import Text
 
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import labelled, styled
-from refinesynth.text.figures import compact, counted, duration, in_bytes
+from refinesynth.text.number_format import compact, counted, duration, in_bytes
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events
-from refinesynth.train.data.reading import SourceSizes
+from refinesynth.train.data.conversation_reader import SourceSizes
+from refinesynth.train.loss_mask_preview import Preview
 from refinesynth.train.plan import MemoryEstimate, Plan
 from refinesynth.train.prepare import Counts
-from refinesynth.train.preview import Preview
 from refinesynth.train.tokens import Label
 
 _HELD_OUT = {

@@ -10,7 +10,7 @@ import orjson
 
 from refinesynth.cli.terminal import notes
 from refinesynth.errors import ConfigurationError
-from refinesynth.train.layers import RETIRED, settings_in
+from refinesynth.train.layered_settings import RETIRED, settings_in
 
 _NAME: Final = re.compile(r"[\w.-]+")
 _STAGES: Final = ("zero2", "zero3")

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.options import chain
+from refinesynth.cli.run_records import REFUSED, file_of, is_run, key, lines
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.status import AsJson
-from refinesynth.cli.stored import REFUSED, file_of, is_run, key, lines
 from refinesynth.cli.terminal import notes, output, print_json, styled
 from refinesynth.diversity import CURATING
 from refinesynth.errors import InputError

@@ -17,7 +17,7 @@ from refinesynth.cli.screen import progress_line
 from refinesynth.cli.terminal import notes
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.text.figures import counted
+from refinesynth.text.number_format import counted
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 7575
@@ -96,7 +96,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _written(folder: Path) -> Path:
-    from refinesynth.evaluate.run_logs import write_logs
+    from refinesynth.evaluate.inspect_logs import write_logs
 
     with progress_line() as report:
         return write_logs(folder, lambda records: report(counted(records, "record")))

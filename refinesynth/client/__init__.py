@@ -3,7 +3,7 @@
 Importing this imports neither litellm nor pydantic-ai; `open_model` does.
 """
 
-from refinesynth.client.http.choosing import BackendRow, describe
-from refinesynth.client.opening import close_models, open_model, open_models
+from refinesynth.client.http.transport import BackendRow, describe
+from refinesynth.client.model_factory import close_models, open_model, open_models
 
 __all__ = ["BackendRow", "close_models", "describe", "open_model", "open_models"]

@@ -17,7 +17,7 @@ from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, server_of, split
-from refinesynth.client.limiter.rates import headers_of, read_rate_headers, wait_in_words
+from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers, wait_in_words
 from refinesynth.client.redaction import redact
 
 _SHOWN = 400
@@ -31,7 +31,7 @@ _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(defa
 """Python objects in a message, which tell a reader nothing."""
 
 
-class FaultStep(StrEnum):
+class FailureAction(StrEnum):
     """Reaction to a fault."""
 
     RETRY = "retry"
@@ -41,7 +41,7 @@ class FaultStep(StrEnum):
     """Stop the run; no episode can go on."""
 
 
-class FaultKind(StrEnum):
+class ErrorCategory(StrEnum):
     """Kind of a fault."""
 
     RATE_LIMIT = "rate_limit"
@@ -67,11 +67,11 @@ class FaultKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Fault:
+class ClassifiedError:
     """A classified fault."""
 
-    step: FaultStep
-    kind: FaultKind
+    step: FailureAction
+    kind: ErrorCategory
     message: str
     """Description and advice, without keys."""
     after: float | None = None
@@ -87,10 +87,10 @@ class Fault:
     that no completion API is there. None where the status explains the page: the key, the load, the size."""
 
 
-class AnswerFault(Exception):
+class UnusableAnswer(Exception):
     """An unusable answer; carries its fault."""
 
-    def __init__(self, step: FaultStep, kind: FaultKind, message: str) -> None:
+    def __init__(self, step: FailureAction, kind: ErrorCategory, message: str) -> None:
         super().__init__(message)
         self.step = step
         self.kind = kind
@@ -199,15 +199,15 @@ _BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Errors of a connection that existed; litellm passes these on as httpx's ConnectError too."""
 
 
-def classify_error(error: Exception, backend: Backend) -> Fault:
+def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
     """Return what to do about `error`, which the completion function of `backend` raised or its answer led to.
 
     Any exception is classified; an unexplained one is a defect of the completion function and stops the run, because it
     would meet every episode.
     """
     key, within = key_of(backend), getattr(error, "within", False)
-    if isinstance(error, AnswerFault):
-        return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
+    if isinstance(error, UnusableAnswer):
+        return ClassifiedError(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
     status, text = _status_of(error), _words_of(error, key)
     page = _page(error, status, text)
     # A missing model is reported in JSON; this is a gateway's page.
@@ -224,15 +224,17 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
     )
-    certain = row.step is not FaultStep.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
+    certain = row.step is not FailureAction.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
     message = redact(f"{backend.label} {says}", key=key)
-    return Fault(row.step, row.kind, message, after, certain, None if within else status, _named(text, backend), page)
+    return ClassifiedError(
+        row.step, row.kind, message, after, certain, None if within else status, _named(text, backend), page
+    )
 
 
 @dataclass(frozen=True)
 class _Row:
-    kind: FaultKind
-    step: FaultStep
+    kind: ErrorCategory
+    step: FailureAction
     says: str
     """Text after the backend's name; `{text}` is the server's."""
     statuses: frozenset[int] = frozenset()
@@ -249,8 +251,8 @@ class _Row:
 
 
 _LOADING = _Row(
-    FaultKind.LOADING,
-    FaultStep.RETRY,
+    ErrorCategory.LOADING,
+    FailureAction.RETRY,
     "is loading its model ({text})",
     frozenset({503}),
     re.compile(
@@ -259,26 +261,30 @@ _LOADING = _Row(
     ),
 )
 """llama.cpp, text-generation-inference and others; both status and words are needed, and none of a failure."""
-_TIMEOUT = _Row(FaultKind.TIMEOUT, FaultStep.RETRY, "gave no answer within {timeout}")
-_UNREACHED = _Row(FaultKind.UNREACHED, FaultStep.RETRY, "cannot be reached{server} ({text})")
+_TIMEOUT = _Row(ErrorCategory.TIMEOUT, FailureAction.RETRY, "gave no answer within {timeout}")
+_UNREACHED = _Row(ErrorCategory.UNREACHED, FailureAction.RETRY, "cannot be reached{server} ({text})")
 _UNTRUSTED = _Row(
-    FaultKind.UNREACHED, FaultStep.STOP, "shows a TLS certificate{server} that is not trusted here; {trust} ({text})"
+    ErrorCategory.UNREACHED,
+    FailureAction.STOP,
+    "shows a TLS certificate{server} that is not trusted here; {trust} ({text})",
 )
 _NO_TLS = _Row(
-    FaultKind.UNREACHED,
-    FaultStep.STOP,
+    ErrorCategory.UNREACHED,
+    FailureAction.STOP,
     "does not speak TLS{server}, as https:// says; give a base_url that begins with http:// ({text})",
 )
-_TLS_FAILED = _Row(FaultKind.UNREACHED, FaultStep.RETRY, "cannot be reached{server}, because TLS failed ({text})")
-_DROPPED = _Row(FaultKind.SERVER, FaultStep.RETRY, "broke off the connection{server} ({text})")
-_BROKEN = _Row(FaultKind.SERVER, FaultStep.RETRY, "sent something that is no completion ({text})")
-_DEFECT = _Row(FaultKind.DEFECT, FaultStep.STOP, "cannot be asked: {error}: {text}")
-# litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts show which.
-_CONFUSED = _Row(FaultKind.DEFECT, FaultStep.RETRY, "cannot be asked, or sent something odd ({text})")
-_SETTINGS = _Row(
-    FaultKind.REJECTED, FaultStep.STOP, "does not take these settings; change them in the backend ({text})"
+_TLS_FAILED = _Row(
+    ErrorCategory.UNREACHED, FailureAction.RETRY, "cannot be reached{server}, because TLS failed ({text})"
 )
-_REJECTED = _Row(FaultKind.REJECTED, FaultStep.ABANDON, "rejects the request with {how} ({text})")
+_DROPPED = _Row(ErrorCategory.SERVER, FailureAction.RETRY, "broke off the connection{server} ({text})")
+_BROKEN = _Row(ErrorCategory.SERVER, FailureAction.RETRY, "sent something that is no completion ({text})")
+_DEFECT = _Row(ErrorCategory.DEFECT, FailureAction.STOP, "cannot be asked: {error}: {text}")
+# litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts show which.
+_CONFUSED = _Row(ErrorCategory.DEFECT, FailureAction.RETRY, "cannot be asked, or sent something odd ({text})")
+_SETTINGS = _Row(
+    ErrorCategory.REJECTED, FailureAction.STOP, "does not take these settings; change them in the backend ({text})"
+)
+_REJECTED = _Row(ErrorCategory.REJECTED, FailureAction.ABANDON, "rejects the request with {how} ({text})")
 _NO_CREDIT = "has no credit left for this key; top it up or choose another backend ({text})"
 _WRONG_KEY = "does not accept the key; {key} ({text})"
 _WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
@@ -287,35 +293,41 @@ _HOW_STREAMED = (
     "refinesynth asks for whole ones. Ask another server, or put a proxy in between that collects the stream ({text})"
 )
 _STREAMS_ONLY = _Row(
-    FaultKind.REJECTED, FaultStep.STOP, f"gives streamed answers only. {_HOW_STREAMED}", words=_STREAMS
+    ErrorCategory.REJECTED, FailureAction.STOP, f"gives streamed answers only. {_HOW_STREAMED}", words=_STREAMS
 )
 # Where it is one of many, it was an accident.
-_STREAMED = _Row(FaultKind.DEFECT, FaultStep.RETRY, f"sent a stream in place of an answer. {_HOW_STREAMED}")
+_STREAMED = _Row(ErrorCategory.DEFECT, FailureAction.RETRY, f"sent a stream in place of an answer. {_HOW_STREAMED}")
 
-_BUSY = _Row(FaultKind.RATE_LIMIT, FaultStep.RETRY, "says that there are too many requests ({text})", frozenset({429}))
+_BUSY = _Row(
+    ErrorCategory.RATE_LIMIT, FailureAction.RETRY, "says that there are too many requests ({text})", frozenset({429})
+)
 
-_FAILED = _Row(FaultKind.SERVER, FaultStep.RETRY, "failed with {how} ({text})", frozenset({409, 425, *range(500, 600)}))
+_FAILED = _Row(
+    ErrorCategory.SERVER, FailureAction.RETRY, "failed with {how} ({text})", frozenset({409, 425, *range(500, 600)})
+)
 _TOO_LONG = "cannot read a prompt of this length ({text})"
 
 _BY_STATUS = (
-    _Row(FaultKind.QUOTA, FaultStep.STOP, _NO_CREDIT, frozenset({402}), _QUOTA),
+    _Row(ErrorCategory.QUOTA, FailureAction.STOP, _NO_CREDIT, frozenset({402}), _QUOTA),
     _BUSY,
     _Row(
-        FaultKind.TIMEOUT,
-        FaultStep.RETRY,
+        ErrorCategory.TIMEOUT,
+        FailureAction.RETRY,
         "gave no answer in time and says so with {how} ({text})",
         frozenset({408, 504}),
     ),
     _FAILED,
-    _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, frozenset({401})),
-    _Row(FaultKind.CONTEXT, FaultStep.ABANDON, _TOO_LONG, frozenset({413})),
-    _Row(FaultKind.RATE_LIMIT, FaultStep.RETRY, _BUSY.says, words=_THROTTLED),
-    _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, words=_KEY),
+    _Row(ErrorCategory.AUTHENTICATION, FailureAction.STOP, _WRONG_KEY, frozenset({401})),
+    _Row(ErrorCategory.CONTEXT, FailureAction.ABANDON, _TOO_LONG, frozenset({413})),
+    _Row(ErrorCategory.RATE_LIMIT, FailureAction.RETRY, _BUSY.says, words=_THROTTLED),
+    _Row(ErrorCategory.AUTHENTICATION, FailureAction.STOP, _WRONG_KEY, words=_KEY),
     # Before 403 and 404: some gateways answer so to a prompt that their moderation flags.
-    _Row(FaultKind.POLICY, FaultStep.ABANDON, "refuses this prompt by its content policy ({text})", words=_POLICY),
-    _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, frozenset({403})),
-    _Row(FaultKind.NOT_FOUND, FaultStep.STOP, _WRONG_MODEL, frozenset({404}), _MODEL),
-    _Row(FaultKind.CONTEXT, FaultStep.ABANDON, _TOO_LONG, words=_CONTEXT),
+    _Row(
+        ErrorCategory.POLICY, FailureAction.ABANDON, "refuses this prompt by its content policy ({text})", words=_POLICY
+    ),
+    _Row(ErrorCategory.AUTHENTICATION, FailureAction.STOP, _WRONG_KEY, frozenset({403})),
+    _Row(ErrorCategory.NOT_FOUND, FailureAction.STOP, _WRONG_MODEL, frozenset({404}), _MODEL),
+    _Row(ErrorCategory.CONTEXT, FailureAction.ABANDON, _TOO_LONG, words=_CONTEXT),
     _REJECTED,
 )
 """The first row that fits a status from 400 on, or 0, which no server sends; the last fits all others."""
@@ -364,16 +376,16 @@ def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row
         return _BROKEN
     if _has_answer(error, status):
         return None
-    known = next((row for row in _BY_STATUS if row.step is FaultStep.STOP and row.fits(0, text)), None)
+    known = next((row for row in _BY_STATUS if row.step is FailureAction.STOP and row.fits(0, text)), None)
     return known or (_DEFECT if status is None or _something_is_missing(error, text) else _CONFUSED)
 
 
 def _wait(error: Exception, text: str, row: _Row) -> float | None:
     """Return the seconds that the server asks to wait: by its headers or, of a rate limit, by its words."""
-    if row.step is not FaultStep.RETRY:
+    if row.step is not FailureAction.RETRY:
         return None
     after = read_rate_headers(headers_of(error)).retry_after
-    return wait_in_words(text) if after is None and row.kind is FaultKind.RATE_LIMIT else after
+    return wait_in_words(text) if after is None and row.kind is ErrorCategory.RATE_LIMIT else after
 
 
 def _named(text: str, backend: Backend) -> tuple[str, ...]:

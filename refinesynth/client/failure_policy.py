@@ -6,11 +6,11 @@ from typing import Any
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import server_of
-from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
-from refinesynth.client.lacks import Lack, carried
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.reporting import LOG, report
-from refinesynth.client.watch import Call
+from refinesynth.client.request_watchdog import PendingRequest
+from refinesynth.client.unsupported_features import UnsupportedFeature, carried
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
 _AT_FIRST = 3
@@ -18,17 +18,20 @@ _AT_FIRST = 3
 _PAGES = 1
 """Retries of a server that sends web pages and never answered: a gateway sends its page once, a wrong address
 always."""
-_FEW = (FaultKind.CONTENT, FaultKind.DEFECT)
+_FEW = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
 """Kinds of fault with the smaller budget, `Backend.content_retries`."""
 _PARSED = 3
 """First answers with calls of a backend; if all of them show an artefact, its tool parser is at fault."""
 _FRUITLESS = 5
 """First requests of a backend; if none gives a usable answer, the settings are at fault and not the prompts."""
-_TO_LOOK_AT = {FaultKind.REJECTED: "output_mode and extra", FaultKind.CONTENT: "max_tokens, output_mode and extra"}
+_TO_LOOK_AT = {
+    ErrorCategory.REJECTED: "output_mode and extra",
+    ErrorCategory.CONTENT: "max_tokens, output_mode and extra",
+}
 """Kinds of fault that settings can cause in every request, with the settings to check if the server names none."""
 _DECIDED_BY = {"response_format": "output_mode", "tools": "output_mode", "tool_choice": "output_mode"}
 """Arguments of a request that follow from another setting."""
-_REFUSALS = frozenset({FaultKind.REJECTED, FaultKind.NOT_FOUND})
+_REFUSALS = frozenset({ErrorCategory.REJECTED, ErrorCategory.NOT_FOUND})
 _CRASH = 500
 _CRASHES = 2
 """Crashes over a request with a schema after which it is tried once without."""
@@ -60,7 +63,7 @@ class FailurePolicy:
         self._calls = 0
         self._artefacts = 0
 
-    def wait(self, fault: Fault, call: Call, request: Mapping[str, Any]) -> float | None:
+    def wait(self, fault: ClassifiedError, call: PendingRequest, request: Mapping[str, Any]) -> float | None:
         """Count a fault, and return the seconds until the next attempt; None to give up.
 
         No wait, and no retry spent, if the request changes its form or the limiter waits for the end of an outage.
@@ -70,10 +73,10 @@ class FailurePolicy:
         if (lack := _lack_behind(fault, call, request, self.proved)) is not None:
             call.without |= {lack}
             return 0.0
-        if fault.step is FaultStep.RETRY and self._limiter.excuses(fault):
+        if fault.step is FailureAction.RETRY and self._limiter.excuses(fault):
             return 0.0
         call.failed += 1
-        if fault.kind is FaultKind.LOADING:
+        if fault.kind is ErrorCategory.LOADING:
             return self._while_loading(fault, call)
         call.faults[fault.kind] += 1
         if not self._worth_another(fault, call):
@@ -82,7 +85,7 @@ class FailurePolicy:
         LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, call.failed, wait)
         return wait
 
-    def _while_loading(self, fault: Fault, call: Call) -> float | None:
+    def _while_loading(self, fault: ClassifiedError, call: PendingRequest) -> float | None:
         """Wait without spending a retry, for `patience` seconds in all."""
         if not call.loading:
             text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
@@ -91,35 +94,35 @@ class FailurePolicy:
         call.loading += wait
         return wait if call.loading <= self.patience else None
 
-    def _backoff(self, fault: Fault, failed: int) -> float:
-        if fault.kind is FaultKind.CONTENT:
+    def _backoff(self, fault: ClassifiedError, failed: int) -> float:
+        if fault.kind is ErrorCategory.CONTENT:
             # The backend is well; there is nothing to wait for.
             return 0.0
         longest = self._backend.longest_wait
         step = min(2.0 ** min(failed - 1, 30), longest)
         wait = uniform(0, step)
-        if fault.kind is FaultKind.UNREACHED and not self._limiter.met:
+        if fault.kind is ErrorCategory.UNREACHED and not self._limiter.met:
             # Of many requests with full jitter, one would give up at once.
             wait = min(0.75 * step + 0.5 * wait, longest)
         return max(wait, fault.after or 0.0)
 
-    def _worth_another(self, fault: Fault, call: Call) -> bool:
+    def _worth_another(self, fault: ClassifiedError, call: PendingRequest) -> bool:
         faults, backend, met = call.faults, self._backend, self._limiter.met
-        if fault.step is not FaultStep.RETRY or (fault.after or 0.0) > self.patience:
+        if fault.step is not FailureAction.RETRY or (fault.after or 0.0) > self.patience:
             return False
         if fault.page is not None and not met and faults.total() > _PAGES:
             return False
-        if fault.kind is FaultKind.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
+        if fault.kind is ErrorCategory.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
             return False
         # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
         memory = call.account.session.memory
         anew = not call.attempt and not (memory is not None and memory.ended)
-        if fault.kind is FaultKind.CONTENT and faults[fault.kind] > backend.content_retries and anew:
+        if fault.kind is ErrorCategory.CONTENT and faults[fault.kind] > backend.content_retries and anew:
             faults.clear()
             return True
         if fault.kind in _FEW:
             return faults[fault.kind] <= backend.content_retries
-        return sum(faults[kind] for kind in FaultKind if kind not in _FEW) <= backend.retries
+        return sum(faults[kind] for kind in ErrorCategory if kind not in _FEW) <= backend.retries
 
     def note_answer(self, proved: Iterable[str]) -> None:
         """Record an answer, and what it proves of the server."""
@@ -144,42 +147,42 @@ class FailurePolicy:
         waits = self._limiter.state.waits
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
-    def error(self, fault: Fault, call: Call) -> BackendError:
+    def error(self, fault: ClassifiedError, call: PendingRequest) -> BackendError:
         """Return the error to raise for a request that is given up after this fault."""
         if fault.page is not None and not self._limiter.met:
             return RunStopped(_no_api(self._backend, fault.page))
-        if fault.step is FaultStep.STOP:
+        if fault.step is FailureAction.STOP:
             if not fault.certain and self.answered:
                 # It may echo its prompt, and stops the run only as one of several in a row.
                 self._doubtful += 1
                 if self._doubtful < _DOUBTFUL:
                     return EpisodeAbandoned(fault.message)
             return _stopped(fault.message)
-        if fault.step is FaultStep.ABANDON:
+        if fault.step is FailureAction.ABANDON:
             return self._abandoned_or_hopeless(fault.message, fault)
         return self._retried_in_vain(fault, call)
 
-    def _retried_in_vain(self, fault: Fault, call: Call) -> BackendError:
+    def _retried_in_vain(self, fault: ClassifiedError, call: PendingRequest) -> BackendError:
         if (fault.after or 0.0) > self.patience:
             return _stopped(
                 f"{fault.message}; it asks to wait {fault.after:,.0f} s (Retry-After), and {self.patience:,.0f} s are the most that "
                 f"is waited: go on later, or with --set outage={fault.after:.0f}"
             )
         message = f"{fault.message} (after {call.failed} attempt{'s' * (call.failed != 1)})"
-        if fault.kind is FaultKind.CONTENT:
+        if fault.kind is ErrorCategory.CONTENT:
             return self._abandoned_or_hopeless(message, fault)
         if self.answered > call.answered_before:
             # Others were answered meanwhile.
             return EpisodeLost(message)
-        if fault.kind is FaultKind.UNREACHED and not self._limiter.met:
+        if fault.kind is ErrorCategory.UNREACHED and not self._limiter.met:
             message += "; check that the server is running and its address right"
-        elif fault.kind is FaultKind.LOADING:
+        elif fault.kind is ErrorCategory.LOADING:
             message += f"; try again later, or wait longer than {self.patience:,.0f} s with --set outage=SECONDS"
-        elif fault.kind is not FaultKind.DEFECT:
+        elif fault.kind is not ErrorCategory.DEFECT:
             message += "; it stays down, try again later"
         return _stopped(message)
 
-    def _abandoned_or_hopeless(self, message: str, fault: Fault) -> BackendError:
+    def _abandoned_or_hopeless(self, message: str, fault: ClassifiedError) -> BackendError:
         """Give up one episode; or the run, if the first requests of a backend gave nothing usable."""
         if fault.kind not in _TO_LOOK_AT or self.usable:
             return EpisodeAbandoned(message)
@@ -193,7 +196,9 @@ class FailurePolicy:
         )
 
 
-def _lack_behind(fault: Fault, call: Call, request: Mapping[str, Any], proved: Container[str]) -> Lack | None:
+def _lack_behind(
+    fault: ClassifiedError, call: PendingRequest, request: Mapping[str, Any], proved: Container[str]
+) -> UnsupportedFeature | None:
     """Return the feature to leave out of `request` after this fault; None if no lack seems to be behind it.
 
     Some servers crash over a schema without naming it: a second crash leads to one try without, a third puts it back.
@@ -207,17 +212,21 @@ def _lack_behind(fault: Fault, call: Call, request: Mapping[str, Any], proved: C
     if lack is None and fault.status == _CRASH:
         call.crashes += 1
         if call.crashes > _CRASHES:
-            call.without -= {Lack.SCHEMA}
-        elif call.crashes == _CRASHES and Lack.SCHEMA in asked:
-            return Lack.SCHEMA
+            call.without -= {UnsupportedFeature.SCHEMA}
+        elif call.crashes == _CRASHES and UnsupportedFeature.SCHEMA in asked:
+            return UnsupportedFeature.SCHEMA
     return lack
 
 
-def _meant(name: str, request: Mapping[str, Any]) -> Sequence[Lack]:
-    if name not in set(Lack):
+def _meant(name: str, request: Mapping[str, Any]) -> Sequence[UnsupportedFeature]:
+    if name not in set(UnsupportedFeature):
         return ()
     # A choice is named as well where there is none: tools that the model may call or not.
-    return (Lack.DEMAND, Lack.TOOLS) if name == Lack.DEMAND and "tools" in request else (Lack(name),)
+    return (
+        (UnsupportedFeature.DEMAND, UnsupportedFeature.TOOLS)
+        if name == UnsupportedFeature.DEMAND and "tools" in request
+        else (UnsupportedFeature(name),)
+    )
 
 
 def _no_api(backend: Backend, page: str) -> str:

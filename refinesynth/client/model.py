@@ -15,22 +15,22 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.backends.role import Role
-from refinesynth.client import wire
-from refinesynth.client.affinity import with_affinity
-from refinesynth.client.answers import Answer, ParserFault, read_answer
-from refinesynth.client.bills import ESTIMATED, completed
+from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
-from refinesynth.client.classify_error import FaultKind, classify_error
+from refinesynth.client.classify_error import ErrorCategory, classify_error
+from refinesynth.client.completion_parsing import Answer, ParserFault, read_answer
+from refinesynth.client.default_limits import bound_of
 from refinesynth.client.failure_policy import FailurePolicy
-from refinesynth.client.lacks import Lack, Lacks, carried
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
-from refinesynth.client.limiter.rates import TokenBuckets, headers_of
-from refinesynth.client.limits import bound_of
+from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
 from refinesynth.client.reporting import report
+from refinesynth.client.request_arguments import forces_tools, is_open, output_mode, profile_of
+from refinesynth.client.request_watchdog import PendingRequest, RequestsInFlight, RequestStage
 from refinesynth.client.session import current_account, stopped_clock
-from refinesynth.client.watch import Call, Calls, CallStage
-from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
+from refinesynth.client.session_affinity import with_affinity
+from refinesynth.client.token_usage import ESTIMATED, completed
+from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, carried
 from refinesynth.errors import NoTools, RefinesynthError
 
 _STRICT = frozenset({"openai", "azure"})
@@ -67,8 +67,8 @@ class LiteLLMModel(Model):
         price: Price = unknown,
         accepts_seed: bool = True,
         limiter: RateLimiter | None = None,
-        calls: Calls | None = None,
-        lacks: Lacks | None = None,
+        calls: RequestsInFlight | None = None,
+        lacks: UnsupportedFeatures | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         """Make a model of a completion function and the price of its completions; nothing is sent yet.
@@ -81,7 +81,7 @@ class LiteLLMModel(Model):
         self._accepts_seed = accepts_seed
         self._sleep = sleep
         self.limiter = limiter or limiter_of(backend)
-        self.calls = Calls() if calls is None else calls
+        self.calls = RequestsInFlight() if calls is None else calls
         self._price = price
         self._buckets = TokenBuckets(
             requests_per_minute=backend.requests_per_minute,
@@ -94,8 +94,10 @@ class LiteLLMModel(Model):
         """True once an answer held thoughts, which no default bound may cut."""
         self._takes_bounds = True
         """False once a request was refused for its default bound, and answered without."""
-        self._known = Lacks() if lacks is None else lacks
-        self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
+        self._known = UnsupportedFeatures() if lacks is None else lacks
+        self._prepared: dict[
+            tuple[int, frozenset[UnsupportedFeature]], tuple[ModelRequestParameters, ModelRequestParameters]
+        ] = {}
         """Prepared parameters; a role has one parameters object for all its requests."""
         self._policy = FailurePolicy(backend, self.limiter)
         names = ("temperature", "top_p", "max_tokens")
@@ -124,7 +126,7 @@ class LiteLLMModel(Model):
         return self._prepare(model_settings, model_request_parameters, self.lacks)
 
     def _prepare(
-        self, model_settings: ModelSettings | None, asked: ModelRequestParameters, lacks: frozenset[Lack]
+        self, model_settings: ModelSettings | None, asked: ModelRequestParameters, lacks: frozenset[UnsupportedFeature]
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         settings = {**(self.settings or {}), **(model_settings or {})}
         lasting = _FORMLESS.issuperset(settings)
@@ -142,7 +144,7 @@ class LiteLLMModel(Model):
         return prepared
 
     @property
-    def lacks(self) -> frozenset[Lack]:
+    def lacks(self) -> frozenset[UnsupportedFeature]:
         """Known lacks of the server."""
         return self._known.of(self.backend)
 
@@ -165,16 +167,20 @@ class LiteLLMModel(Model):
             UserError: A message or setting cannot be sent.
         """
         asked, policy = model_request_parameters, self._policy
-        call = Call(current_account(), self.backend.label, self.backend.timeout, answered_before=policy.answered)
+        call = PendingRequest(
+            current_account(), self.backend.label, self.backend.timeout, answered_before=policy.answered
+        )
         if self.backend.output_mode is not OutputMode.AUTO and not asked.function_tools:
             # An output mode that the user chose stays; what a player may call is no output mode.
-            call.may = frozenset({Lack.SEED, Lack.STOP, Lack.DEMAND})
+            call.may = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
         form, refused = await self._form(messages, model_settings, asked, call), False
         with self.calls.begun(call):
             while True:
                 request, parameters = form
                 try:
-                    response = await self._answer(_reseeded(request, call.faults[FaultKind.CONTENT]), parameters, call)
+                    response = await self._answer(
+                        _reseeded(request, call.faults[ErrorCategory.CONTENT]), parameters, call
+                    )
                 except RefinesynthError:
                     # A completion function of ours that knows what its fault means, such as a replay.
                     raise
@@ -187,25 +193,29 @@ class LiteLLMModel(Model):
                 # A default bound is not the user's wish: where it is refused, does not fit the context or cuts thoughts,
                 # the same is asked without it.
                 named = not fault.names or not _BOUNDS.isdisjoint(fault.names)
-                rejected = call.bounded and fault.kind is FaultKind.REJECTED and named
+                rejected = call.bounded and fault.kind is ErrorCategory.REJECTED and named
                 refused = refused or rejected
-                if rejected or (call.bounded and fault.kind is FaultKind.CONTEXT):
+                if rejected or (call.bounded and fault.kind is ErrorCategory.CONTEXT):
                     call.unbounded, wait = True, 0.0
-                elif call.bounded and fault.kind is FaultKind.CONTENT and self._thinks:
+                elif call.bounded and fault.kind is ErrorCategory.CONTENT and self._thinks:
                     wait = 0.0
                 else:
                     wait = policy.wait(fault, call, request)
                 if wait is None:
                     break
-                call.enter(CallStage.BACKOFF)
-                with stopped_clock() if fault.kind is FaultKind.LOADING else nullcontext():
+                call.enter(RequestStage.BACKOFF)
+                with stopped_clock() if fault.kind is ErrorCategory.LOADING else nullcontext():
                     await self._sleep(wait)
                 form = await self._form(messages, model_settings, asked, call)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise policy.error(fault, call)
 
     async def _form(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, asked: ModelRequestParameters, call: Call
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        asked: ModelRequestParameters,
+        call: PendingRequest,
     ) -> tuple[dict[str, Any], ModelRequestParameters]:
         """Return the request in a form that the server takes, as far as known.
 
@@ -213,10 +223,10 @@ class LiteLLMModel(Model):
             NoTools: It has to call one of several functions, and the server takes none.
         """
         if asked.function_tools:
-            if Lack.TOOLS in call.without or not self.profile.get("supports_tools", True):
+            if UnsupportedFeature.TOOLS in call.without or not self.profile.get("supports_tools", True):
                 # No other form could be answered, so this is believed at once.
-                await self._known.add(self.backend, frozenset({Lack.TOOLS}))
-            if Lack.TOOLS in self.lacks:
+                await self._known.add(self.backend, frozenset({UnsupportedFeature.TOOLS}))
+            if UnsupportedFeature.TOOLS in self.lacks:
                 raise NoTools(f"{self.backend.label} takes no tools, and is asked to call one of several")
         lacks = self.lacks | call.without
         merged, parameters = self._prepare(settings, asked, lacks)
@@ -230,7 +240,9 @@ class LiteLLMModel(Model):
             request["max_tokens"] = bound
         return request, parameters
 
-    async def _answer(self, request: dict[str, Any], parameters: ModelRequestParameters, call: Call) -> ModelResponse:
+    async def _answer(
+        self, request: dict[str, Any], parameters: ModelRequestParameters, call: PendingRequest
+    ) -> ModelResponse:
         """Return a usable answer: recalled from the journal, or bought."""
         paid, policy = call.account.recall(), self._policy
         if paid is not None:
@@ -264,10 +276,10 @@ class LiteLLMModel(Model):
             provider_details=details,
         )
 
-    async def _buy(self, request: dict[str, Any], call: Call) -> tuple[Answer, float | None]:
+    async def _buy(self, request: dict[str, Any], call: PendingRequest) -> tuple[Answer, float | None]:
         """Buy a completion in its turn and within the budget, and keep it before it is used; return it with its price."""
         account, prompt_tokens, max_tokens = call.account, _rough_tokens(request), request.get("max_tokens")
-        call.enter(CallStage.TURN)
+        call.enter(RequestStage.TURN)
         async with self.limiter.permit(
             priority=account.session.index,
             buckets=self._buckets,
@@ -278,7 +290,7 @@ class LiteLLMModel(Model):
                 prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price
             )
             call.attempt += 1
-            call.enter(CallStage.ANSWER)
+            call.enter(RequestStage.ANSWER)
             try:
                 answer = await self._complete(with_affinity(request, self.backend, account), permit)
                 cost = self._price(answer.usage)
@@ -327,7 +339,7 @@ class LiteLLMModel(Model):
         messages: list[ModelMessage],
         settings: ModelSettings,
         parameters: ModelRequestParameters,
-        lacks: frozenset[Lack],
+        lacks: frozenset[UnsupportedFeature],
     ) -> dict[str, Any]:
         profile: ModelProfile = self.profile
         strict = split(self.backend.model)[0] in _STRICT and self.backend.base_url is None
@@ -335,26 +347,26 @@ class LiteLLMModel(Model):
         timeout = settings.get("timeout")
         request: dict[str, Any] = {
             **self.backend.extra,
-            **wire.passed_on(settings),
+            **request_arguments.passed_on(settings),
             "model": self.backend.model,
-            "messages": wire.chat_messages(
+            "messages": request_arguments.chat_messages(
                 messages, parameters, thinking_field="reasoning_content" if thinking_back else None
             ),
             "timeout": float(timeout) if isinstance(timeout, int | float) else self.backend.timeout,
         }
-        if not (self._accepts_seed and self.backend.seed) or Lack.SEED in lacks:
+        if not (self._accepts_seed and self.backend.seed) or UnsupportedFeature.SEED in lacks:
             request.pop("seed", None)
-        if Lack.STOP in lacks:
+        if UnsupportedFeature.STOP in lacks:
             request.pop("stop", None)
         elif (own := self.backend.extra.get("stop")) is not None:
             request["stop"] = own
-        if tools := wire.tools(parameters, strict=strict):
+        if tools := request_arguments.tools(parameters, strict=strict):
             request["tools"] = tools
-            forced = Lack.DEMAND not in lacks and forces_tools(self.backend, profile)
-            request["tool_choice"] = wire.tool_choice(parameters, settings, forced=forced)
+            forced = UnsupportedFeature.DEMAND not in lacks and forces_tools(self.backend, profile)
+            request["tool_choice"] = request_arguments.tool_choice(parameters, settings, forced=forced)
             if (parallel := settings.get("parallel_tool_calls")) is not None:
                 request["parallel_tool_calls"] = parallel
-        if form := wire.response_format(parameters, strict=strict):
+        if form := request_arguments.response_format(parameters, strict=strict):
             request["response_format"] = form
         if (server := server_of(self.backend)) is not None:
             request["api_base"] = server

@@ -8,16 +8,16 @@ from pydantic_ai.models import Model
 
 from refinesynth.backends.replayed import ReplayedRun, journals, recorded_run
 from refinesynth.backends.role import Role
-from refinesynth.client.answers import Answer
 from refinesynth.client.budget.price_table import free
-from refinesynth.client.lacks import Lacks
+from refinesynth.client.completion_parsing import Answer
 from refinesynth.client.limiter.rate_limiter import limiter_of
 from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.routing import mixture
 from refinesynth.client.session import Session, current_account
-from refinesynth.client.several import mixture
+from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.journal import JournalReader, Recorded
-from refinesynth.journal.values import model_of
+from refinesynth.journal.journal_values import model_of
 
 _STRANGERS = 3
 """Episodes in a row, from the first, that are unknown to the journal before it is taken for the wrong one."""
@@ -64,9 +64,9 @@ class Replay:
         answer = Answer.from_paid(paid)
         return replace(answer, model=answer.model or model_of(paid.model))
 
-    def lacks(self) -> Lacks:
+    def lacks(self) -> UnsupportedFeatures:
         """Return the lacks of the servers that were used then."""
-        found = Lacks()
+        found = UnsupportedFeatures()
         found.read(self._journals)
         return found
 

@@ -31,19 +31,19 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
 from refinesynth.chat.react import as_first_worded
-from refinesynth.client import bills
-from refinesynth.client.answers import Answer, usage_of
-from refinesynth.client.budget.tracker import BudgetTracker, Count, EpisodeTracker
+from refinesynth.client import token_usage
+from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, UsageCounter
+from refinesynth.client.completion_parsing import Answer, usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
-from refinesynth.journal.values import ESTIMATED, Paid, model_of
+from refinesynth.journal.journal_values import ESTIMATED, Paid, model_of
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router keeps an episode on the server that has its prefix cached."""
 
 
-class Memory(Protocol):
+class CompletionCache(Protocol):
     """Completions that one episode has paid for, in this process or an earlier one."""
 
     @property
@@ -73,12 +73,12 @@ class Session:
     seed: int = 0
     index: int = 0
     """Position of the persona; requests of smaller ones go first."""
-    memory: Memory | None = None
+    memory: CompletionCache | None = None
     """None to keep nothing."""
     tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
     bounded: frozenset[Role] = frozenset()
     """Roles whose answers have their default bound where the backend states none; see `limits.bound_of`."""
-    _spent: Count = field(default_factory=Count)
+    _spent: UsageCounter = field(default_factory=UsageCounter)
     attempt: int = 0
     """Scripts and drafts begun so far."""
     answered_by: dict[str, str] = field(default_factory=dict[str, str])
@@ -145,7 +145,7 @@ class SessionModel(WrapperModel):
         settings["extra_headers"] = {**settings.get("extra_headers", {}), SESSION_HEADER: self.session.id}
         digest = digest_of(messages, model_request_parameters)
         before = self.session.step(self.role)
-        with charged_to(Account(self.session, self.role.value, digest)):
+        with charged_to(RequestContext(self.session, self.role.value, digest)):
             try:
                 response = await self.wrapped.request(messages, settings, model_request_parameters)
             except NoTools:
@@ -160,7 +160,7 @@ class SessionModel(WrapperModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class RequestContext:
     """One request of one role of one episode; all its completions are counted, thrown-away ones included."""
 
     session: Session = field(default_factory=Session)
@@ -194,7 +194,7 @@ class Account:
             role=role,
             step=step,
             digest=self.digest,
-            model=f"{model}{ESTIMATED}" if bills.ESTIMATED in usage.details else model,
+            model=f"{model}{ESTIMATED}" if token_usage.ESTIMATED in usage.details else model,
             answer=answer.to_json(),
             cost_usd=cost_usd,
             input_tokens=usage.input_tokens,
@@ -206,16 +206,16 @@ class Account:
             await session.memory.keep(paid)
 
 
-_current: ContextVar[Account] = ContextVar("account", default=Account())  # noqa: B039 - frozen
+_current: ContextVar[RequestContext] = ContextVar("account", default=RequestContext())  # noqa: B039 - frozen
 
 
-def current_account() -> Account:
+def current_account() -> RequestContext:
     """Return the account of the request that this task is making."""
     return _current.get()
 
 
 @contextmanager
-def charged_to(account: Account) -> Generator[None]:
+def charged_to(account: RequestContext) -> Generator[None]:
     """Charge the requests of this task to `account` while the context lasts."""
     token = _current.set(account)
     try:

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from refinesynth.text.jsontext import read_json
+from refinesynth.text.json_reader import read_json
 
 Called = tuple[str, str, str | None]
 """Tool name, arguments as JSON text, call id."""
@@ -51,7 +51,7 @@ _LEFT = re.compile(r"(?:\s|<[|\uff5c]?[\w:\u2581]{1,40}[|\uff5c]?>|\[TOOL_CALLS\
 _NEAR = 200
 
 
-class Settled(NamedTuple):
+class RepairedCalls(NamedTuple):
     """Repaired calls of an answer."""
 
     calls: tuple[Called, ...]
@@ -63,7 +63,7 @@ class Settled(NamedTuple):
     """False if it is unknown what was called, so the answer is useless."""
 
 
-def settle(calls: tuple[Called, ...], text: str, tools: Tools, *, others: bool = False) -> Settled:
+def settle(calls: tuple[Called, ...], text: str, tools: Tools, *, others: bool = False) -> RepairedCalls:
     """Return the calls that a model made, of these tools; in the text, with `others`, also of any other function.
 
     A tool's name is never changed, and a name that a model may have made up stays.
@@ -73,7 +73,7 @@ def settle(calls: tuple[Called, ...], text: str, tools: Tools, *, others: bool =
     for name, arguments, call_id in calls:
         known = _tool(name, tools)
         if known is None and (_NO_NAME.search(name) or name[: len(name) // 2] * 2 == name):
-            return Settled(calls, text, f"the name {name[:_NEAR]!r}", clear=False)
+            return RepairedCalls(calls, text, f"the name {name[:_NEAR]!r}", clear=False)
         plain = arguments if known is None else _plain(arguments, tools[known])
         if known not in {None, name}:
             artefact = f"the name {name[:_NEAR]!r}"
@@ -82,14 +82,14 @@ def settle(calls: tuple[Called, ...], text: str, tools: Tools, *, others: bool =
         settled.append((known or name, plain, call_id))
     written = [*_written(text, tools, others=others)]
     if not written:
-        return Settled((*settled,), text, artefact)
+        return RepairedCalls((*settled,), text, artefact)
     found: list[Called] = [(name, arguments, None) for _, name, arguments in written if name is not None]
     same = all(any(one[:2] == other[:2] for other in settled) for one in found)
     clear = len(found) == len(written) and (not settled or same)
     begin = written[0][0]
     before = text[:begin]
     before = before[:-_NEAR] + _LEFT.sub("", before[-_NEAR:])
-    return Settled((*(settled or found),), before, LEFT_IN_TEXT, clear=clear)
+    return RepairedCalls((*(settled or found),), before, LEFT_IN_TEXT, clear=clear)
 
 
 def _tool(name: str, tools: Tools) -> str | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from refinesynth.diversity.evaluation import texts_of
-from refinesynth.diversity.grams import runs, words
+from refinesynth.diversity.evaluation_texts import texts_of
+from refinesynth.diversity.shingles import runs, words
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.trajectory import PlayerTurn, Script, Trajectory

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from pydantic import JsonValue
 
-from refinesynth.diversity import grams
+from refinesynth.diversity import shingles
 from refinesynth.trajectory import ActionSpec, Effect, Requirement, Script
 
 NAME = "<name>"
@@ -31,7 +31,7 @@ _MAX_TEXT = 8_000
 
 def words(text: str) -> list[str]:
     """Casefolded words of a text, of a long one those at its beginning."""
-    return grams.words(text[:_MAX_TEXT].casefold())
+    return shingles.words(text[:_MAX_TEXT].casefold())
 
 
 class ScriptNames:

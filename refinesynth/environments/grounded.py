@@ -15,13 +15,13 @@ from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.matching import meaning
 from refinesynth.chat import parse_player, render_act_task, render_task, render_tool_task, render_tools
 from refinesynth.environments.starts import beginning, share_of_mistakes
-from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
+from refinesynth.episode.ruled_action import Ruled, excuse, fails, tried_before
 from refinesynth.errors import InputError
-from refinesynth.run.folder import stored_trajectories
+from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
-from refinesynth.world.chance import as_written, drawn
+from refinesynth.world.random_starts import as_written, drawn
 
 
 class NamedWorld(NamedTuple):

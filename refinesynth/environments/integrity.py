@@ -12,7 +12,7 @@ from typing import NamedTuple
 from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.world import check_solvability
-from refinesynth.world.ground import some_ground_actions
+from refinesynth.world.ground_actions import some_ground_actions
 
 _LISTED = 2_000
 """Most ground actions among which the players choose; above, every action has its share of them."""

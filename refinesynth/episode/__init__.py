@@ -6,15 +6,17 @@ Names are imported on first use, so that `plays`, the table of plays, can be rea
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from refinesynth.renamed import renamed
+
 if TYPE_CHECKING:
     from refinesynth.episode.episode import episode_id, episode_seed, play_episode
-    from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns
+    from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
     from refinesynth.outcome import EpisodeOutcome, Refused
     from refinesynth.settings.attempts import Attempts
 
 _HOMES = {
     "Attempts": "settings.attempts",
-    "Cast": "episode.play",
+    "EpisodeContext": "episode.play",
     "EpisodeOutcome": "outcome",
     "EpisodeSettings": "episode.play",
     "Play": "episode.play",
@@ -27,7 +29,7 @@ _HOMES = {
 
 __all__ = [
     "Attempts",
-    "Cast",
+    "EpisodeContext",
     "EpisodeOutcome",
     "EpisodeSettings",
     "Play",
@@ -41,5 +43,5 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module 'refinesynth.episode' has no attribute {name!r}")
+        return renamed(__name__, {"Cast": "EpisodeContext"})(name)
     return getattr(import_module(f"refinesynth.{_HOMES[name]}"), name)

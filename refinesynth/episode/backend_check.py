@@ -17,21 +17,21 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
-from refinesynth.client.bills import ESTIMATED
-from refinesynth.client.lacks import Lack, Lacks
-from refinesynth.client.limits import bound_of, facts_of
-from refinesynth.client.session import Account, Session, charged_to, deadline
-from refinesynth.client.wire import chat_messages, output_mode, profile_of
+from refinesynth.client.default_limits import bound_of, facts_of
+from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
+from refinesynth.client.session import RequestContext, Session, charged_to, deadline
+from refinesynth.client.token_usage import ESTIMATED
+from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
 from refinesynth.episode.plays import find
-from refinesynth.episode.preview import prompt_tokens, settings_of
+from refinesynth.episode.prompt_preview import prompt_tokens, settings_of
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.roles.forms import called, said
+from refinesynth.roles.output_forms import called, said
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules.rule import rejects
-from refinesynth.text.jsontext import read_json
+from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Persona, Script, explain
 
 MODES = (OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED)
@@ -77,10 +77,10 @@ class BackendCheck:
 
     backend: Backend
     probes: list[Probe] = field(default_factory=list[Probe])
-    known: Lacks = field(default_factory=Lacks)
+    known: UnsupportedFeatures = field(default_factory=UnsupportedFeatures)
 
     @property
-    def lacks(self) -> frozenset[Lack]:
+    def lacks(self) -> frozenset[UnsupportedFeature]:
         """Features that the server lacks."""
         return self.known.of(self.backend)
 
@@ -101,7 +101,7 @@ class BackendCheck:
     def settings(self) -> tuple[str, ...]:
         """Settings to pass to `--set`."""
         found = () if self.mode in {None, self._by_itself()} else (f"output_mode={self.mode}",)
-        if Lack.SEED in self.lacks:
+        if UnsupportedFeature.SEED in self.lacks:
             found += ("seed=false",)
         if any("max_tokens" in (probe.problem or "") for probe in self.probes):
             found += (f"max_tokens={_A_SCRIPT}",)
@@ -209,7 +209,7 @@ class _Probing(WrapperModel):
         stopped: RunStopped | None = None
         held = list[Probe]()
         session = Session(id="check", seed=0, bounded=frozenset(Role))
-        with charged_to(Account(session, self._role.value)):
+        with charged_to(RequestContext(session, self._role.value)):
             for form, model in forms.items():
                 try:
                     probe = await self._probe(form, model, messages, settings, parameters)

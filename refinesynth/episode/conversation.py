@@ -21,15 +21,15 @@ from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_tool_turns, render_turns
 from refinesynth.client.tracing import ACCEPTED, span
-from refinesynth.episode.play import Cast, Turns, invalid_answer
+from refinesynth.episode.play import EpisodeContext, Turns, invalid_answer
 from refinesynth.errors import EpisodeAbandoned, NoTools
 from refinesynth.roles import Flag, InvalidAnswer, Player, ToolPlayer
 from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.leaks import NoLeaks
+from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import NoRepeatedMistake, repairs
 from refinesynth.rules.rule import Verdict, Violation, rejects
-from refinesynth.settings.mistakes import Asked
+from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, flagged_turns
 
 IN_THE_SCENE: Mapping[tuple[str, str], str] = {
@@ -65,14 +65,14 @@ _TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class TakenBack:
+class RetryFeedback:
     """Reasons why the next scene was taken back before, for each role as far as it can repair it."""
 
     dungeon_master: tuple[Violation, ...] = ()
     player: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, draft: Draft, verdict: Verdict) -> "TakenBack":
+    def of(cls, draft: Draft, verdict: Verdict) -> "RetryFeedback":
         """Violations that name a turn, each for that turn's role; those of the whole draft go to no role.
 
         An action that went through though it is not available is the DungeonMaster's to repair: the player may have been
@@ -147,11 +147,11 @@ class Unanswerable(Exception):
 class Agent:
     """Role that acts in the scene, by native tool calls where they are asked for and its model has them."""
 
-    def __init__(self, cast: Cast, role: Role, script: Script) -> None:
+    def __init__(self, context: EpisodeContext, role: Role, script: Script) -> None:
         self._script = script
-        self._in_text = cast.actor(Player, role)
-        asks_tools = cast.settings.player_form == "tools"
-        self._by_calls = cast.actor(ToolPlayer, role, script=script) if asks_tools else None
+        self._in_text = context.actor(Player, role)
+        asks_tools = context.settings.player_form == "tools"
+        self._by_calls = context.actor(ToolPlayer, role, script=script) if asks_tools else None
         self.lacks_tools = False
         """True if tool calls were asked for, and its model turned out to have none."""
 
@@ -168,17 +168,17 @@ class Agent:
 class Conversation(ABC):
     """One script being played. Who answers the player, and how, is what the kinds of play differ in."""
 
-    def __init__(self, cast: Cast, script: Script) -> None:
-        self.player = Agent(cast, Role.PLAYER, script)
-        self.repairer = Agent(cast, Role.REPAIRER, script) if Role.REPAIRER in cast.models else None
+    def __init__(self, context: EpisodeContext, script: Script) -> None:
+        self.player = Agent(context, Role.PLAYER, script)
+        self.repairer = Agent(context, Role.REPAIRER, script) if Role.REPAIRER in context.models else None
         self.verifier, self.record, self.session, self.settings = (
-            cast.verifier,
-            cast.record,
-            cast.session,
-            cast.settings,
+            context.verifier,
+            context.record,
+            context.session,
+            context.settings,
         )
         self.script = script
-        self.number = cast.number
+        self.number = context.number
         """Which play of the script this is, from 0."""
         self._ran_out = False
         """True if an earlier attempt at this play ran out of turns."""
@@ -190,7 +190,7 @@ class Conversation(ABC):
     async def play(self, start: Turns = ()) -> Draft | None:
         turns = start
         self._begun = len(start)
-        taken_back = TakenBack()
+        taken_back = RetryFeedback()
         failed: object = None
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.begin_draft(after=len(turns))
@@ -202,25 +202,25 @@ class Conversation(ABC):
             self.record.refuse_draft(talk.draft, talk.verdict.violations)
             self._ran_out = self._ran_out or talk.out_of_turns
             turns = up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
-            taken_back = TakenBack.of(talk.draft, talk.verdict)
+            taken_back = RetryFeedback.of(talk.draft, talk.verdict)
             before, failed = failed, (turns, _failure(talk, len(turns)))
             if before == failed:
                 # Told what was wrong, the roles did the same again: what led there is taken back, too.
                 shorter = before_the_mistake(turns, len(start))
                 if shorter != turns:
-                    turns, taken_back = shorter, TakenBack()
+                    turns, taken_back = shorter, RetryFeedback()
         return None
 
     @abstractmethod
-    async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         """Return the player's turn after `turns` and the answer to it."""
 
-    async def _converse(self, turns: Turns, taken_back: TakenBack) -> "_Talk":
+    async def _converse(self, turns: Turns, taken_back: RetryFeedback) -> "_Talk":
         """Exchanges after `turns` until the goal is reached, a rule is broken, or there are too many turns."""
         start = len(turns)
         while True:
             before = len(turns)
-            taken = taken_back if before == start else TakenBack()
+            taken = taken_back if before == start else RetryFeedback()
             try:
                 turns += await self._exchange(turns, taken)
             except Unanswerable as error:
@@ -235,7 +235,7 @@ class Conversation(ABC):
             draft = self._draft(turns)
             verdict = await self.verifier.verify(draft)
             if self._keeps_to_a_mistake(turns[:before], verdict, is_told=bool(taken.player)):
-                turns, taken_back = turns[:before], TakenBack()
+                turns, taken_back = turns[:before], RetryFeedback()
                 self._stuck_after = turns
                 continue
             if draft.finished or not verdict.accepted:
@@ -243,7 +243,7 @@ class Conversation(ABC):
             if len(turns) >= self.settings.max_turns:
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 
-    async def _act(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
+    async def _act(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn:
         """Return the turn after `turns`: the player's, or after a mistake that of the repairer, if there is one."""
         stuck = self._is_stuck(turns)
         if stuck and self.settings.stuck == "give_up":
@@ -300,7 +300,7 @@ class Conversation(ABC):
         repeated = any(one.rule == rule and one.turn == len(turns) and rejects(one) for one in verdict.violations)
         return repeated and (is_told or is_last)
 
-    async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
+    async def _repair(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn | None:
         """Return the repairer's turn; None leaves it to the player."""
         if self.repairer is None:
             return None
@@ -309,7 +309,7 @@ class Conversation(ABC):
             flag = Flag(act.action, answer.mistake_kind, _in_scene(answer))
         return await self.repairer.act(turns, violations=taken.player, flag=flag)
 
-    def _asked(self, turns: Turns, **known: Any) -> Asked | None:
+    def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """The mistake to ask the player for after `turns`, or how to repair one, if any; `known` as in `Mistakes.ask`."""
         return self.settings.mistakes.ask(
             turns,

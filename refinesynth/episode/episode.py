@@ -8,13 +8,13 @@ from pydantic_ai.models import Model
 from refinesynth._version import __version__
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
-from refinesynth.client.session import Memory, Session, deadline
+from refinesynth.client.session import CompletionCache, Session, deadline
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost
-from refinesynth.episode.play import Cast, EpisodeSettings, given_script
+from refinesynth.episode.branches import Accepted, SeveralPlays, why_none
+from refinesynth.episode.episode_record import EpisodeRecord
+from refinesynth.episode.play import EpisodeContext, EpisodeSettings, given_script
 from refinesynth.episode.plays import find
-from refinesynth.episode.record import Record
-from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules.repairs import count_refinements, repairs
@@ -40,7 +40,7 @@ async def play_episode(
     index: int,
     settings: EpisodeSettings,
     models: Mapping[Role, Model],
-    memory: Memory | None = None,
+    memory: CompletionCache | None = None,
     tracker: EpisodeTracker | None = None,
 ) -> EpisodeOutcome:
     """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
@@ -76,21 +76,21 @@ async def play_episode(
 async def _played(
     session: Session, persona: Persona, settings: EpisodeSettings, models: Mapping[Role, Model]
 ) -> EpisodeOutcome:
-    play, record = find(settings.play), Record(session=session, persona=persona)
-    cast = Cast.of(play, settings, record, models=models)
+    play, record = find(settings.play), EpisodeRecord(session=session, persona=persona)
+    context = EpisodeContext.of(play, settings, record, models=models)
     accepted: list[Accepted] = []
     reason: str | None = None
     lost = doubtful = False
     with deadline(settings.deadline) as limit:
         try:
             if isinstance(persona, ScriptedPersona):
-                script = given_script(play, cast, persona.script)
+                script = given_script(play, context, persona.script)
             else:
-                script = await play.write(cast)
+                script = await play.write(context)
             if script is None:
                 reason = why_none(record, "script")
             else:
-                plays = SeveralPlays(play, script, cast, models, accepted)
+                plays = SeveralPlays(play, script, context, models, accepted)
                 await plays.all()
                 reason, lost, doubtful = plays.reason, not plays.judged, plays.doubtful
         except EpisodeAbandoned as error:
@@ -114,7 +114,9 @@ async def _played(
     )
 
 
-def _trajectories(accepted: Sequence[Accepted], *, record: Record, settings: EpisodeSettings) -> tuple[Trajectory, ...]:
+def _trajectories(
+    accepted: Sequence[Accepted], *, record: EpisodeRecord, settings: EpisodeSettings
+) -> tuple[Trajectory, ...]:
     """Return the accepted trajectories, each with an equal share of the episode's cost."""
     shares = record.session.spent.divided(len(accepted))
     return tuple(
@@ -123,7 +125,7 @@ def _trajectories(accepted: Sequence[Accepted], *, record: Record, settings: Epi
     )
 
 
-def _trajectory(accepted: Accepted, *, spent: Cost, record: Record, settings: EpisodeSettings) -> Trajectory:
+def _trajectory(accepted: Accepted, *, spent: Cost, record: EpisodeRecord, settings: EpisodeSettings) -> Trajectory:
     script, number = accepted.draft.script, accepted.branch.number if accepted.branch else 0
     provenance = Provenance(
         models=accepted.models,

@@ -15,25 +15,25 @@ from refinesynth.actions.matching import meaning
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
-from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
-from refinesynth.episode.planned import first_actions, goal_lost, way_to_goal, worded
-from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns, write_script
-from refinesynth.episode.ruled import Ruled, excuse, fails, tried_before
+from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
+from refinesynth.episode.planner_repairer import first_actions, goal_lost, way_to_goal, worded
+from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns, write_script
+from refinesynth.episode.ruled_action import Ruled, excuse, fails, tried_before
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
-from refinesynth.rules.form import MAX_OBSERVATION
-from refinesynth.rules.names import names_of
+from refinesynth.rules.name_search import names_of
+from refinesynth.rules.observation_words import judge_words
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
-from refinesynth.rules.words import judge_words
+from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.grounding import Grounding
-from refinesynth.settings.mistakes import Asked
+from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.settings.mix import walked
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.search import actions_left, mistakes_possible
+from refinesynth.world.planner import actions_left, mistakes_possible
 
 TEMPLATES = frozenset(
     {"rulebook_language", "rulebook_features", "rulebook_variety", "rulebook_writer", "grounded_master"}
@@ -68,9 +68,9 @@ class GroundedPlay(Play):
     def digest(self, prompts: Prompts) -> str:
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
 
-    async def write(self, cast: Cast) -> Script | None:
+    async def write(self, context: EpisodeContext, /) -> Script | None:
         """First script that the script rules accept and whose world can be executed, if there is one."""
-        settings, session = cast.settings, cast.session
+        settings, session = context.settings, context.session
         place = settings.place(session.index)
         wanted: dict[str, JsonValue] = {
             "features": list(settings.grounding.mix.wanted(place, settings.seed)),
@@ -80,11 +80,11 @@ class GroundedPlay(Play):
             # None of an empty block.
             if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
                 wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
-        writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
-        return await write_script(writer, cast, needs=self.needs())
+        writer = context.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
+        return await write_script(writer, context, needs=self.needs())
 
-    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        return await Grounded(cast, script).play(start)
+    async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
+        return await Grounded(context, script).play(start)
 
 
 GROUNDED = GroundedPlay()
@@ -93,18 +93,18 @@ GROUNDED = GroundedPlay()
 class Grounded(Conversation):
     """One grounded script being played. Raises RulebookError, on construction: its world cannot be executed."""
 
-    def __init__(self, cast: Cast, script: Script) -> None:
-        super().__init__(cast, script)
+    def __init__(self, context: EpisodeContext, script: Script) -> None:
+        super().__init__(context, script)
         self.world: World = world_of(script)
         self._known: tuple[Turns, JsonValue] = (), script.environment
         """The last turns whose state was asked for, and that state."""
         self._planned: tuple[str, ...] = ()
         self._other: str | None = None
-        has_words = Role.DUNGEON_MASTER in cast.models
-        self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
+        has_words = Role.DUNGEON_MASTER in context.models
+        self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
         """Role that words the rulings; None keeps the world's own words, without any completion."""
 
-    async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         state = self._state_after(turns)
         act = await self._act(turns, taken)
         ruling = self.world.step(state, act.action)
@@ -144,7 +144,7 @@ class Grounded(Conversation):
             self._other = firsts[branch]
         return await super().play(start)
 
-    async def _repair(self, turns: Turns, taken: TakenBack) -> PlayerTurn | None:
+    async def _repair(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn | None:
         """As in every conversation, or by a plan; the player goes on without one, or if a planned turn was taken back.
 
         Raises Unanswerable: no plan is found any more after a mistake that changed the world.
@@ -179,7 +179,7 @@ class Grounded(Conversation):
         self._known = turns, state
         return state
 
-    def _asked(self, turns: Turns, **known: Any) -> Asked | None:
+    def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """As in every conversation, with what the world tells: the actions left to the goal, and the possible mistakes.
 
         Nothing right after a transient failure, which is to be answered in good faith and counts neither as a mistake
@@ -231,7 +231,7 @@ class Grounded(Conversation):
         before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
         return excuse(seed=seed, replica=self.number, before=before)
 
-    async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, taken: TakenBack) -> DungeonMasterTurn:
+    async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, taken: RetryFeedback) -> DungeonMasterTurn:
         """The ruling in the DungeonMaster's words if they will do, else in the world's own."""
         plain = ruled.turn(ruled.thought, ruled.text)
         if self.dungeon_master is None:

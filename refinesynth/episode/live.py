@@ -1,8 +1,8 @@
 """Live play: DungeonMaster and Player converse turn by turn, and the DungeonMaster imagines the world."""
 
 from refinesynth.backends.role import Role
-from refinesynth.episode.conversation import Conversation, TakenBack
-from refinesynth.episode.play import Cast, Play, Turns
+from refinesynth.episode.conversation import Conversation, RetryFeedback
+from refinesynth.episode.play import EpisodeContext, Play, Turns
 from refinesynth.roles import DungeonMaster
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
@@ -12,19 +12,19 @@ class LivePlay(Play):
 
     name = "live"
 
-    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        return await Live(cast, script).play(start)
+    async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
+        return await Live(context, script).play(start)
 
 
 LIVE = LivePlay()
 
 
 class Live(Conversation):
-    def __init__(self, cast: Cast, script: Script) -> None:
-        super().__init__(cast, script)
-        self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER)
+    def __init__(self, context: EpisodeContext, script: Script) -> None:
+        super().__init__(context, script)
+        self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER)
 
-    async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         act = await self._act(turns, taken)
         # The player is not asked to end: it knows of no turns, and its chat is what training sees.
         limit = self.settings.max_turns if self._is_long(turns) else None

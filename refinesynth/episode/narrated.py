@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from refinesynth.backends.role import Role
 from refinesynth.client.tracing import ACCEPTED, span
-from refinesynth.episode.play import Cast, EpisodeSettings, Play, Turns
+from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Draft, DraftTurn, MalformedTurn, Script
@@ -23,10 +23,10 @@ class NarratedPlay(Play):
         del settings
         return (Role.NARRATOR,)
 
-    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        narrator, verifier, record = narrator_of(cast), cast.verifier, cast.record
+    async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
+        narrator, verifier, record = narrator_of(context), context.verifier, context.record
         verified, violations = start, tuple[Violation, ...]()
-        while record.drafts < cast.settings.attempts.drafts:
+        while record.drafts < context.settings.attempts.drafts:
             record.begin_draft(after=len(verified))
             with span("attempt", stage="draft", number=record.drafts) as attempt:
                 draft = await narrator.tell(script, verified, violations=violations)
@@ -43,13 +43,13 @@ class NarratedPlay(Play):
 NARRATED = NarratedPlay()
 
 
-def narrator_of(cast: Cast) -> Narrator:
+def narrator_of(context: EpisodeContext) -> Narrator:
     """One that is never asked for fewer mistakes than its rules want."""
-    wanted = cast.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
-    episode = cast.settings.place(cast.session.index) + cast.number
-    drawn = cast.settings.mistakes.count(episode=episode, seed=cast.session.seed)
+    wanted = context.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
+    episode = context.settings.place(context.session.index) + context.number
+    drawn = context.settings.mistakes.count(episode=episode, seed=context.session.seed)
     minimum = max(drawn, wanted)
-    return cast.actor(Narrator, Role.NARRATOR, minimum=minimum, seed=cast.session.seed)
+    return context.actor(Narrator, Role.NARRATOR, minimum=minimum, seed=context.session.seed)
 
 
 def _well_formed(turns: tuple[DraftTurn, ...]) -> Turns:

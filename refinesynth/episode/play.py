@@ -16,18 +16,18 @@ from pydantic_ai.models import Model
 
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
+from refinesynth.client.routing import in_turn
 from refinesynth.client.session import Session
-from refinesynth.client.several import in_turn
 from refinesynth.client.tracing import ACCEPTED, span
-from refinesynth.episode.record import Record
+from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
-from refinesynth.roles import Actor, Calls, InvalidAnswer, Judge, ScriptWriter, Verifier
+from refinesynth.roles import Actor, CallLimit, InvalidAnswer, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
-from refinesynth.rules.form import ToTheLetter
 from refinesynth.rules.registry import numbers
 from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, verify
 from refinesynth.rules.script_shape import with_fitting_patterns
+from refinesynth.rules.text_form import ToTheLetter
 from refinesynth.settings import PlaySettings
 from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
@@ -53,20 +53,26 @@ _Actor = TypeVar("_Actor", bound=Actor)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cast:
+class EpisodeContext:
     """Context of an episode: its settings, its record and its models, and one bound on completions for all of them."""
 
     settings: EpisodeSettings
-    record: Record
+    record: EpisodeRecord
     models: Mapping[Role, Model]
     number: int = 0
     """Which play of the episode's script this is, from 0."""
-    calls: Calls = field(default_factory=Calls)
+    calls: CallLimit = field(default_factory=CallLimit)
 
     @classmethod
     def of(
-        cls, play: "Play", settings: EpisodeSettings, record: Record, *, models: Mapping[Role, Model], number: int = 0
-    ) -> "Cast":
+        cls,
+        play: "Play",
+        settings: EpisodeSettings,
+        record: EpisodeRecord,
+        *,
+        models: Mapping[Role, Model],
+        number: int = 0,
+    ) -> "EpisodeContext":
         """Take the models whose turn it is in their role: plays and episodes take one each.
 
         Raises ConfigurationError: `models` lacks a role that the play asks.
@@ -80,7 +86,7 @@ class Cast:
             record=record,
             models={role: session.model(role, in_turn(models[role], turn)) for role in roles},
             number=number,
-            calls=Calls(most=settings.attempts.calls),
+            calls=CallLimit(most=settings.attempts.calls),
         )
 
     def actor(self, kind: type[_Actor], role: Role, **more: Any) -> _Actor:
@@ -112,7 +118,7 @@ class Cast:
 class Play(ABC):
     """A kind of play. What most have in common is here; each adds how it is played.
 
-    An object of it holds no state: it plays many episodes at once. With models that answer alike, the same cast gives
+    An object of it holds no state: it plays many episodes at once. With models that answer alike, the same context gives
     the same draft, byte for byte.
     """
 
@@ -148,40 +154,40 @@ class Play(ABC):
         """Digest of everything that its models may be asked with; a run is continued where it is the same."""
         return prompts.digest
 
-    async def write(self, cast: Cast) -> Script | None:
+    async def write(self, context: EpisodeContext, /) -> Script | None:
         """First script that the script rules accept; None if the attempts are used up.
 
         Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
         """
-        writer = cast.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
-        return await write_script(writer, cast, needs=self.needs())
+        writer = context.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=context.session.seed)
+        return await write_script(writer, context, needs=self.needs())
 
     @abstractmethod
-    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
-        """First draft that `cast.verifier` accepts; None if the attempts are used up.
+    async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
+        """First draft that `context.verifier` accepts; None if the attempts are used up.
 
-        It begins with `start`, which was verified and is not taken back. Attempts are announced to `cast.record`,
+        It begins with `start`, which was verified and is not taken back. Attempts are announced to `context.record`,
         and drafts that are not accepted are left there. Raises as `write` does.
         """
 
 
-def given_script(play: Play, cast: Cast, script: Script) -> Script | None:
+def given_script(play: Play, context: EpisodeContext, script: Script) -> Script | None:
     """A script that was there before, if it is accepted now: rules and play may be others than those of its run."""
-    verdict = judged(script, cast.settings.script_rules, play.needs())
+    verdict = judged(script, context.settings.script_rules, play.needs())
     if verdict.accepted:
         return script
-    cast.record.refuse_script(script, verdict.violations)
+    context.record.refuse_script(script, verdict.violations)
     return None
 
 
-async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule) -> Script | None:
+async def write_script(writer: ScriptWriter, context: EpisodeContext, *, needs: Rule) -> Script | None:
     """The first script that the script rules accept, or None when the attempts are used up (paper, section 3.1).
 
     Each refused script goes back to the writer with what is wrong with it. What `needs` refuses is never accepted,
     whatever the script rules are. A pattern that does not fit its action is replaced, unless the run's rules take
     answers to the letter.
     """
-    record, settings = cast.record, cast.settings
+    record, settings = context.record, context.settings
     to_the_letter = ToTheLetter.__name__ in numbers(settings.rules)
     previous: Script | None = None
     violations: tuple[Violation, ...] = ()

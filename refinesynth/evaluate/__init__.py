@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from refinesynth.evaluate.comparing.cells import Comparison
-    from refinesynth.evaluate.evaluating import Progress
+    from refinesynth.evaluate.comparing.table_values import Comparison
+    from refinesynth.evaluate.evaluation_run import Progress
 
 __all__ = ["EvaluationResult", "TaskScore", "compare", "evaluate"]
 
@@ -110,8 +110,8 @@ def evaluate(
     from refinesynth.extras import check_installed
 
     check_installed("evaluate", "inspect_ai", "numpy")
-    from refinesynth.evaluate.comparing.reading import read_evaluation
-    from refinesynth.evaluate.evaluating import evaluate as played
+    from refinesynth.evaluate.comparing.eval_logs import read_evaluation
+    from refinesynth.evaluate.evaluation_run import evaluate as played
     from refinesynth.evaluate.settings import Evaluation
 
     settled = Evaluation(

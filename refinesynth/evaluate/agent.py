@@ -22,11 +22,11 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from refinesynth.errors import InputError
+from refinesynth.evaluate.chat_form import ReactForm, ToolForm
+from refinesynth.evaluate.environment_pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.evaluate.environments.environment import Instance, Start
-from refinesynth.evaluate.forms import ReactForm, ToolForm
-from refinesynth.evaluate.measures import Move, counts
-from refinesynth.evaluate.pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
-from refinesynth.text.jsontext import scrub
+from refinesynth.evaluate.episode_counts import EpisodeStep, counts
+from refinesynth.text.json_reader import scrub
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import PlayerTurn
 
@@ -87,7 +87,7 @@ def _acting(name: str, action: str | None, form: ReactForm) -> ModelOutput:
 
 
 @modelapi(name=PROVIDER)
-class Control(ModelAPI):
+class BaselineModel(ModelAPI):
     """Name of a control; the agent loop acts itself, as a model cannot see an environment's valid actions."""
 
     def __init__(
@@ -132,8 +132,8 @@ _REFLECTIONS = "What you noted after your earlier attempts at this task:\n{notes
 
 
 @dataclass
-class Played:
-    moves: list[Move] = field(default_factory=list[Move])
+class EpisodeResult:
+    moves: list[EpisodeStep] = field(default_factory=list[EpisodeStep])
     progress: float = 0.0
     success: bool = False
     stopped: str = ""
@@ -181,7 +181,7 @@ def player(
         instance = instances[str(state.sample_id)]
         attempts = 1 if control_of(state) else max(1, reflexion)
         notes: list[str] = []
-        best = Played()
+        best = EpisodeResult()
         shown = shots and not control_of(state)
         example = await _example(pool, instances, instance, solved, chat_form, steps=steps) if shown else ""
         async with pool.episode(instance) as episode:
@@ -246,16 +246,16 @@ async def _solved(pool: EnvironmentPool, instance: Instance, steps: int, form: t
 
 async def _attempt(
     state: TaskState, episode: Episode, form: type[ReactForm], notes: list[str], example: str, *, steps: int
-) -> tuple[Played, ReactForm | None]:
+) -> tuple[EpisodeResult, ReactForm | None]:
     """One attempt and its chat, repeated once where it cannot go on in a new process."""
     chat = None
     for again in (False, True):
-        played = Played()
+        played = EpisodeResult()
         try:
             start = await episode.reset()
             chat = form(start)
             state.messages = list(_opening(start, chat, notes, example))
-            played.moves += [Move(one.action, one.refused, given=True) for one in start.history[-1:]]
+            played.moves += [EpisodeStep(one.action, one.refused, given=True) for one in start.history[-1:]]
             await _play(state, episode, control_of(state) or _model, chat, played, steps=steps)
         except EnvironmentLost as lost:
             if isinstance(lost, EnvironmentChanged) and not again:
@@ -265,7 +265,9 @@ async def _attempt(
     raise AssertionError
 
 
-async def _play(state: TaskState, episode: Episode, act: Act, chat: ReactForm, played: Played, *, steps: int) -> None:
+async def _play(
+    state: TaskState, episode: Episode, act: Act, chat: ReactForm, played: EpisodeResult, *, steps: int
+) -> None:
     window = _window(state)
     for _ in range(steps):
         output = _writable(await act(state.messages, episode, chat))
@@ -281,12 +283,12 @@ async def _play(state: TaskState, episode: Episode, act: Act, chat: ReactForm, p
             action = chat.read(output.message)[:MAX_ACTION]
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
-            played.moves.append(Move("", failed=True))
+            played.moves.append(EpisodeStep("", failed=True))
             said = str(error)
             state.messages += chat.answers(output.message, f"{said[0].upper()}{said[1:]}.", refused=True)
             continue
         step = await episode.step(action)
-        played.moves.append(Move(action, failed=step.refused))
+        played.moves.append(EpisodeStep(action, failed=step.refused))
         played.progress = max(played.progress, step.progress)
         played.success, played.measures = step.success, step.measures
         marks = {"refused": step.refused, "progress": round(step.progress, 4)}

@@ -5,15 +5,15 @@ from typing import Literal
 
 from inspect_ai import Task, task
 
-from refinesynth.evaluate.agent import Control
+from refinesynth.evaluate.agent import BaselineModel
 from refinesynth.evaluate.benchmarks import TABLE
 from refinesynth.evaluate.environments.environment import Compat
-from refinesynth.evaluate.local import Local
-from refinesynth.evaluate.models import OwnBackend
+from refinesynth.evaluate.inspect_models import OwnBackend
+from refinesynth.evaluate.local_model import Local
 from refinesynth.evaluate.settings import TaskSettings
 from refinesynth.evaluate.task import benchmark_task, episode
 
-__all__ = ["TASKS", "Control", "Local", "OwnBackend", "episode"]
+__all__ = ["TASKS", "BaselineModel", "Local", "OwnBackend", "episode"]
 
 
 def registered(name: str) -> Callable[..., Task]:

@@ -15,10 +15,10 @@ from inspect_ai.solver import TaskState
 from refinesynth.errors import InputError
 from refinesynth.evaluate.agent import RESULT, player
 from refinesynth.evaluate.benchmarks import find, read_instances
+from refinesynth.evaluate.environment_pool import EnvironmentPool
 from refinesynth.evaluate.environments.environment import Benchmark
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
-from refinesynth.evaluate.measures import SCORE, Counts
-from refinesynth.evaluate.pool import EnvironmentPool
+from refinesynth.evaluate.episode_counts import SCORE, Counts
 from refinesynth.evaluate.settings import TaskSettings
 
 

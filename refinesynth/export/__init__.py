@@ -1,21 +1,22 @@
 """Trajectories in the formats that trainers read, each with its loss flags."""
 
 from refinesynth.export.atif import AtifFormat
-from refinesynth.export.card import CardFacts, Tally, check_languages, check_licence, render_card, write_card
+from refinesynth.export.card import CardCounts, CardFacts, check_languages, check_licence, render_card, write_card
+from refinesynth.export.chat_shapes import Masking
+from refinesynth.export.export_files import ExportReport, export, group_of, one_side, write_export
 from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking
-from refinesynth.export.shapes import Masking
-from refinesynth.export.writing import ExportReport, export, group_of, one_side, write_export
+from refinesynth.renamed import renamed
 
 __all__ = [
     "FORMATS",
     "TOKENS",
     "AtifFormat",
+    "CardCounts",
     "CardFacts",
     "ExportReport",
     "Form",
     "Format",
     "Masking",
-    "Tally",
     "check_languages",
     "check_licence",
     "export",
@@ -27,3 +28,5 @@ __all__ = [
     "write_card",
     "write_export",
 ]
+
+__getattr__ = renamed(__name__, {"Tally": "CardCounts"})

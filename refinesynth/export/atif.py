@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from refinesynth.chat import render_task
 from refinesynth.errors import InputError
-from refinesynth.export.shapes import Masking, Record
+from refinesynth.export.chat_shapes import ExportRecord, Masking
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Provenance, Trajectory
 
@@ -62,7 +62,7 @@ class AtifFormat:
             )
         object.__setattr__(self, "schema_version", version)
 
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         del masking
         steps = list(_steps(trajectory))
         mistakes = len(trajectory.mistakes())
@@ -75,7 +75,7 @@ class AtifFormat:
         data["notes"] = _NOTES
         data["final_metrics"] = _metrics(trajectory.provenance, len(steps))
         data["extra"] = trajectory.model_dump(mode="json", include={"persona", "script", "provenance"})
-        yield Record(data, spoken - mistakes, mistakes)
+        yield ExportRecord(data, spoken - mistakes, mistakes)
 
     def _agent(self, origin: Provenance) -> dict[str, JsonValue]:
         agent: dict[str, JsonValue] = {"name": "refinesynth", "version": origin.package_version}

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
 from refinesynth.errors import InputError
-from refinesynth.export.writing import ExportReport
+from refinesynth.export.export_files import ExportReport
 from refinesynth.files.atomic_write import output_file
-from refinesynth.run.figures import EpisodeFigures, Figures
-from refinesynth.text.jsontext import scrub
+from refinesynth.run.trajectory_stats import EpisodeStats, TrajectoryStats
+from refinesynth.text.json_reader import scrub
 from refinesynth.text.markdown import code, plain_text
 from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
 from refinesynth.trajectory.positions import lopsided
@@ -57,10 +57,10 @@ def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass
-class Tally:
+class CardCounts:
     """Counts over trajectories, in constant memory."""
 
-    figures: Figures = field(default_factory=Figures)
+    figures: TrajectoryStats = field(default_factory=TrajectoryStats)
     player_turns: int = 0
     generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """Trajectories by role and model."""
@@ -72,14 +72,14 @@ class Tally:
     """None if one of the trajectories has no known cost."""
 
     @classmethod
-    def of(cls, trajectories: Iterable[Trajectory]) -> "Tally":
+    def of(cls, trajectories: Iterable[Trajectory]) -> "CardCounts":
         tally = cls()
         for trajectory in trajectories:
             tally.add(trajectory)
         return tally
 
     def add(self, trajectory: Trajectory) -> None:
-        self.figures.add(EpisodeFigures.of_records([trajectory]))
+        self.figures.add(EpisodeStats.of_records([trajectory]))
         self.player_turns += sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
         origin = trajectory.provenance
         self.generators.update(origin.models.items())
@@ -105,7 +105,7 @@ class CardFacts:
     title: str
     licence: str
     """Identifier as on the Hugging Face Hub; the user must choose it."""
-    tally: Tally
+    tally: CardCounts
     funnel: Mapping[str, int] = field(default_factory=dict[str, int])
     """Counts in order, keyed by sentence parts such as `personas started`."""
     language: tuple[str, ...] = ()

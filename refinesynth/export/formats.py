@@ -12,12 +12,12 @@ from refinesynth.actions.calls import tools_of
 from refinesynth.chat import to_messages, to_tool_messages
 from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
-from refinesynth.export import shapes
+from refinesynth.export import chat_shapes
 from refinesynth.export.atif import AtifFormat
+from refinesynth.export.chat_shapes import ExportRecord, Masking, Shape, conversations
 from refinesynth.export.preferences import PreferenceFormat
-from refinesynth.export.shapes import Masking, Record, Shape, conversations
-from refinesynth.export.worlds import WorldFormat
-from refinesynth.text.jsontext import write_json
+from refinesynth.export.rl_tasks import WorldFormat
+from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
 Form = Literal["react", "tools"]
@@ -44,16 +44,16 @@ class ChatFormat:
     """False if the reader refuses further keys, such as the labels of a run with a repairer."""
     form: Form = "react"
 
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         called = self.form == "tools"
         tools = tools_of(trajectory.script) if called else ()
-        told: Sequence[shapes.Spoken] = to_tool_messages(trajectory) if called else to_messages(trajectory)
+        told: Sequence[chat_shapes.Spoken] = to_tool_messages(trajectory) if called else to_messages(trajectory)
         for number, messages in enumerate(conversations(told, masking), start=1):
             spoken = sum(message.role == "assistant" for message in messages)
             trained = sum(message.loss for message in messages)
             name = trajectory.id + self._mark(masking, number)
-            labels = shapes.labels(trajectory, messages) if self.takes_labels else {}
-            yield Record({**self.shape(name, messages, tools), **labels}, trained, spoken - trained)
+            labels = chat_shapes.labels(trajectory, messages) if self.takes_labels else {}
+            yield ExportRecord({**self.shape(name, messages, tools), **labels}, trained, spoken - trained)
 
     def _mark(self, masking: Masking, number: int) -> str:
         """Suffix of the id where a reader cannot know otherwise what is trained on."""
@@ -80,7 +80,7 @@ class Format(Protocol):
         """Supported maskings, the default first, each with the settings of the reader that honour it."""
         ...
 
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         """Records of one trajectory, or the reasons why there are none."""
         ...
 
@@ -100,7 +100,7 @@ class PaperFormat:
         }
     )
 
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         del masking
         turns = [turn.to_paper(number) for number, turn in enumerate(trajectory.turns, start=1)]
         data: dict[str, JsonValue] = {
@@ -108,11 +108,11 @@ class PaperFormat:
             "persona": trajectory.persona.text,
             "script": write_json(trajectory.script.to_paper()).decode(),
             "trajectory": write_json(turns).decode(),
-            **shapes.labels(trajectory, to_messages(trajectory)),
+            **chat_shapes.labels(trajectory, to_messages(trajectory)),
         }
         spoken = sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
         mistakes = len(trajectory.mistakes())
-        yield Record(data, spoken - mistakes, mistakes)
+        yield ExportRecord(data, spoken - mistakes, mistakes)
 
 
 _DROP = "Mistakes and the answers to them are left out, so the records show no refinement."
@@ -132,19 +132,19 @@ _ALL: tuple[Format, ...] = (
             "`mask_history: true` in LLaMA-Factory's training file, or history, mistakes included, is trained on.",
             Masking.DROP: f"This format has no flag per message. {_DROP} Leave `mask_history` false.",
         },
-        shapes.sharegpt,
+        chat_shapes.sharegpt,
     ),
     ChatFormat(
         "llamafactory",
         "LLaMA-Factory v1",
         _flagged("`loss_weight` is read from each message; no converter is needed."),
-        shapes.llamafactory,
+        chat_shapes.llamafactory,
     ),
     ChatFormat(
         "openai",
         "OpenAI fine-tuning",
         _flagged("`weight` 0 keeps an assistant message out of training; upload the file as it is."),
-        shapes.openai,
+        chat_shapes.openai,
         takes_calls=True,
         takes_labels=False,
     ),
@@ -155,21 +155,21 @@ _ALL: tuple[Format, ...] = (
             "Set `assistant_only_loss=True` and a chat template whose generation markers honour the key `loss`; stock "
             "templates ignore it and train on mistakes. With a stock template use the format `trl-split`."
         ),
-        shapes.flagged("loss", arguments="object"),
+        chat_shapes.flagged("loss", arguments="object"),
         takes_calls=True,
     ),
     ChatFormat(
         "trl-split",
         "TRL, any template",
         {Masking.SPLIT: "One prompt and completion per correct turn; TRL trains on completions only."},
-        shapes.prompt_completion,
+        chat_shapes.prompt_completion,
         takes_calls=True,
     ),
     ChatFormat(
         "axolotl",
         "Axolotl",
         _flagged("Set `type: chat_template` and `message_field_training: training` for this data set."),
-        shapes.flagged("training"),
+        chat_shapes.flagged("training"),
         takes_calls=True,
     ),
     ChatFormat(
@@ -180,7 +180,7 @@ _ALL: tuple[Format, ...] = (
             "`message_field_training: training` and `train_on_eos: none` for this data set; without the last, the end "
             "of each of these turns is learned."
         ),
-        shapes.axolotl_thoughts,
+        chat_shapes.axolotl_thoughts,
         takes_calls=True,
     ),
     ChatFormat(
@@ -190,7 +190,7 @@ _ALL: tuple[Format, ...] = (
             "`trainable` is on each message: set `train_on_what` to `TrainOnWhat.CUSTOMIZED`. The cookbook's "
             "FromConversationFileBuilder reads text; docs/export.md shows how to read tool calls."
         ),
-        shapes.flagged("trainable"),
+        chat_shapes.flagged("trainable"),
         takes_calls=True,
     ),
     ChatFormat(
@@ -200,7 +200,7 @@ _ALL: tuple[Format, ...] = (
             "`step_loss_mask` is read from each message by slime.rollout.sft_rollout: set `--input-key messages`, a "
             "`--loss-mask-type` other than distill_qwen, and with tool calls `--tool-key tools`."
         ),
-        shapes.flagged("step_loss_mask", int, arguments="object"),
+        chat_shapes.flagged("step_loss_mask", int, arguments="object"),
         takes_calls=True,
     ),
     ChatFormat(
@@ -210,16 +210,16 @@ _ALL: tuple[Format, ...] = (
             Masking.DROP: "prime-rl trains on every message of the assistant, those of a prompt too, so no mistake "
             f"can stay in the context. {_DROP}"
         },
-        shapes.plain,
+        chat_shapes.plain,
         takes_calls=True,
     ),
     ChatFormat(
         "agentinstruct",
         "the released form of AgentInstruct and AgentRefine",
         _flagged("`loss` is true on the messages to train on."),
-        shapes.agentinstruct,
+        chat_shapes.agentinstruct,
     ),
-    ChatFormat("ms-swift", "ms-swift", _flagged("`loss` is read from each message."), shapes.flagged("loss")),
+    ChatFormat("ms-swift", "ms-swift", _flagged("`loss` is read from each message."), chat_shapes.flagged("loss")),
     PaperFormat(),
     PreferenceFormat(),
     AtifFormat(),

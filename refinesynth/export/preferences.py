@@ -21,9 +21,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from refinesynth.chat import Message, render_player, render_turns
-from refinesynth.export.shapes import Masking, Record
+from refinesynth.export.chat_shapes import ExportRecord, Masking
 from refinesynth.rules.exchanges import Exchange, exchanges
-from refinesynth.rules.names import words_of
+from refinesynth.rules.name_search import words_of
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
@@ -72,7 +72,7 @@ class PreferenceFormat:
         }
     )
 
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         """Pairs of one trajectory, and a reason for each mistake without a pair."""
         del masking
         steps = list(exchanges(trajectory.turns))
@@ -83,25 +83,25 @@ class PreferenceFormat:
             between = [step for step in steps if answer is not None and mistake.at <= step.at < answer.at]
             prompt = render_turns(trajectory.script, trajectory.turns[: mistake.at])
             if answer is None:
-                yield Record.none(UNREPAIRED)
+                yield ExportRecord.none(UNREPAIRED)
             elif any(step.accepted and not step.transient for step in between):
-                yield Record.none(CHANGED)
+                yield ExportRecord.none(CHANGED)
             elif prompt[-1].role != "user":
-                yield Record.none(ALONE)
+                yield ExportRecord.none(ALONE)
             elif (chosen := _foreseen(answer.player, between, prompt)) is None:
-                yield Record.none(HINDSIGHT)
+                yield ExportRecord.none(HINDSIGHT)
             else:
                 yield _pair(f"{trajectory.id}#{number}", prompt, chosen, mistake.player)
 
 
-def _pair(name: str, prompt: Sequence[Message], chosen: PlayerTurn, rejected: PlayerTurn) -> Record:
+def _pair(name: str, prompt: Sequence[Message], chosen: PlayerTurn, rejected: PlayerTurn) -> ExportRecord:
     data: dict[str, JsonValue] = {
         "id": name,
         "prompt": [{"role": message.role, "content": message.content} for message in prompt],
         "chosen": [{"role": "assistant", "content": render_player(chosen)}],
         "rejected": [{"role": "assistant", "content": render_player(rejected)}],
     }
-    return Record(data, trained=1, masked=sum(message.role == "assistant" for message in prompt))
+    return ExportRecord(data, trained=1, masked=sum(message.role == "assistant" for message in prompt))
 
 
 def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[Message]) -> PlayerTurn | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from refinesynth.errors import InputError, StorageError
-from refinesynth.files.regular import refuse_irregular
+from refinesynth.files.regular_file import refuse_irregular
 
 COMPRESSED = (".gz", ".zst")
 """Suffixes that ask for compression."""
@@ -60,7 +60,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 def write_text_file(path: Path, text: str) -> None:
     """Write text with `write_file`; lone surrogates, which no file can hold, become U+FFFD."""
-    from refinesynth.text.jsontext import scrub  # it brings orjson, which `--help` does without
+    from refinesynth.text.json_reader import scrub  # it brings orjson, which `--help` does without
 
     write_file(path, scrub(text).encode())
 
@@ -69,7 +69,7 @@ def write_json_file(path: Path, value: Any) -> None:
     """Write indented JSON with `write_file`."""
     import orjson
 
-    from refinesynth.text.jsontext import write_json
+    from refinesynth.text.json_reader import write_json
 
     write_file(path, write_json(value, option=orjson.OPT_INDENT_2) + b"\n")
 

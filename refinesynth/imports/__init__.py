@@ -1,6 +1,6 @@
 """Trajectories of others, and our own exports, read into a run folder."""
 
-from refinesynth.imports.folder import import_trajectories
-from refinesynth.imports.formats import FORMATS, read_record
+from refinesynth.imports.import_formats import FORMATS, read_record
+from refinesynth.imports.importing import import_trajectories
 
 __all__ = ["FORMATS", "import_trajectories", "read_record"]

@@ -10,7 +10,7 @@ from refinesynth.actions.matching import match_action, match_in
 from refinesynth.actions.patterns import pattern_of
 from refinesynth.chat import read_player, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.imports.tasks import (
+from refinesynth.imports.task_text import (
     MOST_ACTIONS,
     Task,
     plain_script,
@@ -18,9 +18,9 @@ from refinesynth.imports.tasks import (
     read_task,
     read_tool_task,
 )
-from refinesynth.text.jsontext import write_json
-from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel
-from refinesynth.train.data.shapes import labelled, read_record
+from refinesynth.text.json_reader import write_json
+from refinesynth.train.data.record_forms import labelled, read_record
+from refinesynth.train.labelled_conversation import Conversation, ToolCall, Turn, TurnLabel
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
 
 _SEPARATORS = (", ", " | ", " ;; ", " ¦ ")
@@ -112,7 +112,7 @@ UNANSWERED = "(no answer)"
 """Stands for an empty or missing observation: exports leave out the last one."""
 
 
-class Played(NamedTuple):
+class ParsedPlay(NamedTuple):
     script: Script
     turns: tuple[PlayerTurn | DungeonMasterTurn, ...]
 
@@ -120,7 +120,7 @@ class Played(NamedTuple):
 _Reader = Callable[[Turn], PlayerTurn]
 
 
-def read_conversation(record: Mapping[str, Any], where: str) -> Played:
+def read_conversation(record: Mapping[str, Any], where: str) -> ParsedPlay:
     """Turns of a record's messages, with or without tool calls; mistakes are messages flagged as not trained on.
 
     If only some messages have a flag, the others are right.
@@ -143,7 +143,7 @@ def read_conversation(record: Mapping[str, Any], where: str) -> Played:
         task, read = _with_calls(found, asked, played) if called else _as_text(asked)
         beside = bool(record.get("system")) and found.turns[0].role == "system"
         turns = _turns(task, played, read, first=len(asked) + (0 if beside else 1))
-        return Played(task.script, labelled(tuple(turns), record))
+        return ParsedPlay(task.script, labelled(tuple(turns), record))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error
 

@@ -3,8 +3,8 @@ counts.
 """
 
 from refinesynth.journal.journal import Journal
+from refinesynth.journal.journal_values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
 from refinesynth.journal.reader import BATCHES, JournalReader
-from refinesynth.journal.values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
 
 __all__ = [
     "BATCHES",

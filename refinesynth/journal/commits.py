@@ -11,15 +11,15 @@ from functools import cache
 from pathlib import Path
 
 from refinesynth.errors import StorageError
-from refinesynth.journal.connecting import (
+from refinesynth.journal.journal_values import Entry, Paid
+from refinesynth.journal.rows import ENTRY_COLUMNS, HELD_COLUMNS, PAID_COLUMNS, Row, committed_to_row, pack, paid_to_row
+from refinesynth.journal.sqlite_file import (
     connect_to_write,
     in_plain_words,
     refuse_if_gone,
     storage_error,
     wal_of,
 )
-from refinesynth.journal.rows import ENTRY_COLUMNS, HELD_COLUMNS, PAID_COLUMNS, Row, committed_to_row, pack, paid_to_row
-from refinesynth.journal.values import Entry, Paid
 
 
 @dataclass

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 from refinesynth.journal.commits import Batch, Writer
-from refinesynth.journal.connecting import connect_to_read, connect_to_write
+from refinesynth.journal.journal_values import Entry, Paid
 from refinesynth.journal.reader import ENDED_BELOW, TOTALS, JournalReader
 from refinesynth.journal.rows import committed_to_row, held_to_row, paid_to_row
-from refinesynth.journal.values import Entry, Paid
+from refinesynth.journal.sqlite_file import connect_to_read, connect_to_write
 
 _ROW = 200
 """Approximate bytes of a row beside its longest values."""

@@ -7,7 +7,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Self, TypeVar
 
-from refinesynth.journal.connecting import connect_to_read, damaged, in_plain_words
+from refinesynth.journal.journal_values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
 from refinesynth.journal.rows import (
     ENTRY_COLUMNS,
     HELD_COLUMNS,
@@ -24,8 +24,8 @@ from refinesynth.journal.rows import (
     spent_from_row,
     whole_from_row,
 )
-from refinesynth.journal.values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
-from refinesynth.text.jsontext import scrub
+from refinesynth.journal.sqlite_file import connect_to_read, damaged, in_plain_words
+from refinesynth.text.json_reader import scrub
 
 _PAGE = 500
 _PAGE_OF_PERSONAS = 5_000

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import zstandard
 from pydantic import Field, TypeAdapter, ValidationError
 
-from refinesynth.journal.values import (
+from refinesynth.journal.journal_values import (
     DIGEST_SIZE,
     LARGEST,
     MOST,
@@ -23,7 +23,7 @@ from refinesynth.journal.values import (
     SpentRow,
     Text,
 )
-from refinesynth.text.jsontext import scrub
+from refinesynth.text.json_reader import scrub
 
 Row: TypeAlias = tuple[Any, ...]
 

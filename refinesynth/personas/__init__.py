@@ -1,21 +1,22 @@
 """Reading, describing, deduplicating and sampling personas."""
 
-from refinesynth.personas.deduplicating import DedupReport, dedup
-from refinesynth.personas.describing import PersonaStats, stats
-from refinesynth.personas.near import NearDuplicates, Similar
-from refinesynth.personas.records import Records, RecordSource, write_records
-from refinesynth.personas.rows import BadRow, Record, shipped
+from refinesynth.personas.deduplication import DedupReport, dedup
+from refinesynth.personas.near_duplicates import NearDuplicates, Similar
+from refinesynth.personas.persona_records import Records, RecordSource, write_records
+from refinesynth.personas.persona_rows import BadRow, PersonaRecord, shipped
+from refinesynth.personas.persona_stats import PersonaStats, stats
 from refinesynth.personas.sampling import Sample, domain_of, sample
 from refinesynth.personas.source import Personas, PersonaSource, open_personas
+from refinesynth.renamed import renamed
 
 __all__ = [
     "BadRow",
     "DedupReport",
     "NearDuplicates",
+    "PersonaRecord",
     "PersonaSource",
     "PersonaStats",
     "Personas",
-    "Record",
     "RecordSource",
     "Records",
     "Sample",
@@ -28,3 +29,5 @@ __all__ = [
     "stats",
     "write_records",
 ]
+
+__getattr__ = renamed(__name__, {"Record": "PersonaRecord"})

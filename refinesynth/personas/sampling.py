@@ -13,9 +13,9 @@ from random import Random
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
-from refinesynth.personas.near import NearDuplicates, Similar
-from refinesynth.personas.records import Records, RecordSource
-from refinesynth.personas.rows import Record
+from refinesynth.personas.near_duplicates import NearDuplicates, Similar
+from refinesynth.personas.persona_records import Records, RecordSource
+from refinesynth.personas.persona_rows import PersonaRecord
 
 DOMAIN = "domain"
 """Balance by the first of `DOMAIN_FIELDS` that a row has."""
@@ -40,7 +40,7 @@ _FIELD = re.compile(r"[\W_]+")
 _SPACE = re.compile(r"\s+")
 
 
-def domain_of(record: Record, by: str = DOMAIN) -> str | None:
+def domain_of(record: PersonaRecord, by: str = DOMAIN) -> str | None:
     """Domain of a row by `domain` or the name of a field; None if there is none.
 
     Field names are compared without case and punctuation, so a misspelled extra column stands in for an empty one.
@@ -75,7 +75,7 @@ def _said(value: JsonValue) -> str | None:
 
 @dataclass(frozen=True)
 class Sample:
-    records: tuple[Record, ...]
+    records: tuple[PersonaRecord, ...]
     """Interleaved by domain: one of each, then the second of each, and so on."""
     read: int
     bad: int
@@ -154,10 +154,10 @@ class _Balanced:
         self._n, self._seed = n, seed
         self._random = Random(seed)
         self._offered = 0
-        self._rows: dict[str, list[tuple[int, int, Record]]] = {}
+        self._rows: dict[str, list[tuple[int, int, PersonaRecord]]] = {}
         self.held = 0
 
-    def offer(self, record: Record, domain: str) -> None:
+    def offer(self, record: PersonaRecord, domain: str) -> None:
         self._offered += 1
         self._rows.setdefault(domain, []).append((self._random.getrandbits(64), self._offered, record))
         self.held += 1
@@ -168,10 +168,10 @@ class _Balanced:
                 self._rows.setdefault(name, []).append(row)
             self.held = len(kept)
 
-    def __iter__(self) -> Iterator[tuple[str, Record]]:
+    def __iter__(self) -> Iterator[tuple[str, PersonaRecord]]:
         return ((name, record) for _, _, name, (_, _, record) in self._first())
 
-    def _first(self) -> list[tuple[int, int, str, tuple[int, int, Record]]]:
+    def _first(self) -> list[tuple[int, int, str, tuple[int, int, PersonaRecord]]]:
         ranked = (
             (rank, key, name, row)
             for name, rows in self._rows.items()

@@ -10,8 +10,17 @@ import anyio.to_thread
 from anyio.lowlevel import checkpoint
 
 from refinesynth.errors import InputError
-from refinesynth.personas.files import PersonaFile
-from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, Row, find_column, no_column, read_row, shipped
+from refinesynth.personas.persona_files import PersonaFile
+from refinesynth.personas.persona_rows import (
+    REPORTED_ROWS,
+    BadRow,
+    PersonaRecord,
+    Row,
+    find_column,
+    no_column,
+    read_row,
+    shipped,
+)
 from refinesynth.trajectory import Persona
 
 
@@ -52,7 +61,7 @@ class Personas:
 
     async def _read(self) -> Persona:
         async for row in self._rows:
-            if isinstance(row, Record):
+            if isinstance(row, PersonaRecord):
                 place, self._place = self._place, self._place + 1
                 if place % self._step == self._first:
                     return row.persona

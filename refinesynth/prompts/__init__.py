@@ -1,5 +1,5 @@
 """Prompt templates: one file per role and play, loaded, overridden and filled here."""
 
-from refinesynth.prompts.library import SHOWN, Examples, Kind, Prompts, drawn, shipped_examples
+from refinesynth.prompts.prompt_library import SHOWN, Examples, Kind, Prompts, drawn, shipped_examples
 
 __all__ = ["SHOWN", "Examples", "Kind", "Prompts", "drawn", "shipped_examples"]

@@ -10,11 +10,11 @@ from typing import Any
 from pydantic import JsonValue
 
 from refinesynth.rehearsal.families import FAMILIES
-from refinesynth.rehearsal.faults import Luck
-from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
+from refinesynth.rehearsal.injected_faults import Luck
+from refinesynth.rehearsal.phrasing import WORDINGS, meaning, reason, refusal, say, shown
+from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
 from refinesynth.rehearsal.scene import label_of
-from refinesynth.rehearsal.strangers import judge_plainly
-from refinesynth.rehearsal.wording import WORDINGS, meaning, reason, refusal, say, shown
+from refinesynth.rehearsal.unknown_scripts import judge_plainly
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling

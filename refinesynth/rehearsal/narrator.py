@@ -7,11 +7,11 @@ from pydantic import JsonValue, ValidationError
 
 from refinesynth.chat import render_task
 from refinesynth.rehearsal import dungeon_master, player
-from refinesynth.rehearsal.faults import Luck
-from refinesynth.rehearsal.memory import Exchange, Past
-from refinesynth.rehearsal.slips import wrong_value
-from refinesynth.rehearsal.strangers import improvise, judge_plainly
-from refinesynth.settings.mistakes import Asked
+from refinesynth.rehearsal.injected_faults import Luck
+from refinesynth.rehearsal.injected_mistakes import wrong_value
+from refinesynth.rehearsal.replayed_history import Exchange, Past
+from refinesynth.rehearsal.unknown_scripts import improvise, judge_plainly
+from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn, Script, read_turn
 
 _MOST_MISTAKES = 12
@@ -63,7 +63,7 @@ def _told(luck: Luck, past: Past, unanswered: str | None, missing: int) -> Itera
             turn = player.confused(own, past, made)
             after = dungeon_master.waved(own, past, made.action)
         else:
-            wanted = Asked(next(kinds)) if due and due[0] <= steps else None
+            wanted = MistakeRequest(next(kinds)) if due and due[0] <= steps else None
             due = due if wanted is None else due[1:]
             turn = player.decide(own, past, wanted)
             after = dungeon_master.answer(own, past, turn.action)

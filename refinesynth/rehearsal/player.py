@@ -13,15 +13,15 @@ from pydantic import ValidationError
 
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.chat import TOOL_INSTRUCTIONS, parse_player, render_player, render_task
-from refinesynth.rehearsal.faults import Luck
-from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
+from refinesynth.rehearsal.injected_faults import Luck
+from refinesynth.rehearsal.injected_mistakes import Slip, can_wait, is_due, slip
+from refinesynth.rehearsal.openai_wire import Request
+from refinesynth.rehearsal.phrasing import meaning, reason, remedy, say, sounds_refused
+from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
 from refinesynth.rehearsal.scene import is_grounded, label_in
-from refinesynth.rehearsal.searching import plan_of, sought
-from refinesynth.rehearsal.slips import Slip, can_wait, is_due, slip
-from refinesynth.rehearsal.strangers import improvise
-from refinesynth.rehearsal.wire import Request
-from refinesynth.rehearsal.wording import meaning, reason, remedy, say, sounds_refused
-from refinesynth.settings.mistakes import Asked
+from refinesynth.rehearsal.search_plan import plan_of, sought
+from refinesynth.rehearsal.unknown_scripts import improvise
+from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import ActionSpec, MistakeKind, PlayerTurn, Script
 
 _MISTAKES = tuple(MistakeKind)
@@ -32,7 +32,7 @@ def is_task(text: str) -> bool:
     return "\n\nGoal: " in text and "\n\nAvailable actions:\n" in text
 
 
-def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: Asked | None) -> PlayerTurn:
+def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeRequest | None) -> PlayerTurn:
     """The next turn, after a task of `chat.render_task` and the messages (role and text) since."""
     exchanges = tuple(_exchanges(chat))
     position = _world_of(task)
@@ -43,7 +43,7 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: Asked | 
     return decide(luck, Past.of(position, exchanges), wanted)
 
 
-def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
+def decide(luck: Luck, past: Past, wanted: MistakeRequest | None = None) -> PlayerTurn:
     """The next turn in a known scene; a mistake if one is wanted, or happens by itself.
 
     Nothing goes wrong by itself right after a momentary failure, which is tried again, nor, unless the player is weak,
@@ -66,7 +66,7 @@ _TEMPTED, _PLAIN = 1.15, 0.65
 """Rates of a weak player's mistakes where a later step tempts it, and elsewhere, relative to its mean."""
 
 
-def _natural(luck: Luck, past: Past) -> Asked | None:
+def _natural(luck: Luck, past: Past) -> MistakeRequest | None:
     """A mistake that happens by itself, if any.
 
     A weak player is tempted to take the step after next before its time, and errs then as that step does; without such
@@ -75,11 +75,11 @@ def _natural(luck: Luck, past: Past) -> Asked | None:
     skill = luck.faults.skill
     if skill is None:
         strikes = past.stumbled is None and luck.strikes("natural_mistake")
-        return Asked(luck.pick("kind of mistake", _MISTAKES)) if strikes else None
+        return MistakeRequest(luck.pick("kind of mistake", _MISTAKES)) if strikes else None
     following = (past.position.judged(step) for step in plan_of(past)[1:2])
     tempting = next((kind for kind in following if kind is not None), None)
     rate = (1 - skill) * (_PLAIN if tempting is None else _TEMPTED)
-    return Asked(tempting or MistakeKind.PARAMETER) if luck.rng("skill").random() < rate else None
+    return MistakeRequest(tempting or MistakeKind.PARAMETER) if luck.rng("skill").random() < rate else None
 
 
 def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:

@@ -7,10 +7,10 @@ from typing import Any, cast, get_args
 from refinesynth.actions.calls import call_of
 from refinesynth.chat import render_player
 from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer
-from refinesynth.rehearsal.faults import Faults, Luck
-from refinesynth.rehearsal.schema import instance
-from refinesynth.rehearsal.wire import Form, Request, completion, drawn, dumped
-from refinesynth.settings.mistakes import Asked, Way
+from refinesynth.rehearsal.injected_faults import Faults, Luck
+from refinesynth.rehearsal.minimal_json import instance
+from refinesynth.rehearsal.openai_wire import Form, Request, completion, drawn, dumped
+from refinesynth.settings.mistakes import MistakeRequest, RepairStyle
 from refinesynth.trajectory import MistakeKind
 
 GREETING = (
@@ -117,15 +117,15 @@ class Rehearsal:
         return None
 
 
-def _asked_in(request: Request) -> Asked | None:
+def _asked_in(request: Request) -> MistakeRequest | None:
     """Request of the Player's private note, if it is a known one."""
     private = request.blocks.get("private")
     if not isinstance(private, dict):
         return None
     kind, way = private.get("slip"), private.get("way", "fresh")
-    if kind not in list(MistakeKind) or way not in get_args(Way):
+    if kind not in list(MistakeKind) or way not in get_args(RepairStyle):
         return None
-    return Asked(MistakeKind(kind), cast("Way", way))
+    return MistakeRequest(MistakeKind(kind), cast("RepairStyle", way))
 
 
 def _greeting(form: Form) -> str:

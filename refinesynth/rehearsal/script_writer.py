@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from refinesynth.rehearsal.faults import Luck
-from refinesynth.rehearsal.memory import opening
+from refinesynth.rehearsal.injected_faults import Luck
+from refinesynth.rehearsal.openai_wire import dumped
+from refinesynth.rehearsal.replayed_history import opening
 from refinesynth.rehearsal.scene import GROUNDED, Scene, is_grounded, label_of, outline, random_label
-from refinesynth.rehearsal.wire import dumped
 from refinesynth.trajectory import Script
 
 _MOST_PERSONA = 160

@@ -1,6 +1,7 @@
 """The typed actors: ScriptWriter, DungeonMaster, Player, Narrator, Verifier."""
 
-from refinesynth.roles.asking import Actor, Calls, CallsSpent, InvalidAnswer
+from refinesynth.renamed import renamed
+from refinesynth.roles.actor import Actor, CallLimit, CallLimitReached, InvalidAnswer
 from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
 from refinesynth.roles.player import Flag, Player, ToolPlayer
@@ -9,8 +10,8 @@ from refinesynth.roles.verifier import Judge, Verifier
 
 __all__ = [
     "Actor",
-    "Calls",
-    "CallsSpent",
+    "CallLimit",
+    "CallLimitReached",
     "DungeonMaster",
     "Flag",
     "InvalidAnswer",
@@ -23,3 +24,5 @@ __all__ = [
     "Verifier",
     "Words",
 ]
+
+__getattr__ = renamed(__name__, {"Calls": "CallLimit", "CallsSpent": "CallLimitReached"})

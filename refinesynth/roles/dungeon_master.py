@@ -12,10 +12,10 @@ from pydantic import JsonValue
 
 from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.blocks import Shown
-from refinesynth.roles.answers import RULING, WORDS
-from refinesynth.roles.asking import Actor
-from refinesynth.roles.forms import AnswerForm, object_form
+from refinesynth.prompts.data_blocks import Shown
+from refinesynth.roles.actor import Actor
+from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.schemas import RULING, WORDS
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import EXECUTED, DungeonMasterTurn, PlayerTurn, Script
 

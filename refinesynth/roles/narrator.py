@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from refinesynth.prompts import Kind, drawn
-from refinesynth.roles.answers import TURNS, with_least
-from refinesynth.roles.asking import Actor, InvalidAnswer
-from refinesynth.roles.forms import AnswerForm, object_form
+from refinesynth.roles.actor import Actor, InvalidAnswer
+from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.schemas import TURNS, with_least
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Answer, Draft, DungeonMasterTurn, PlayerTurn, Script, read_answer
 

@@ -29,9 +29,9 @@ from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
 from refinesynth.chat.react import STOPS, action_label, goes_on
 from refinesynth.prompts import Prompts
-from refinesynth.roles.asking import Actor
-from refinesynth.roles.forms import CALL_IN_TEXT, AnswerForm, called, said
-from refinesynth.settings.mistakes import Asked
+from refinesynth.roles.actor import Actor
+from refinesynth.roles.output_forms import CALL_IN_TEXT, AnswerForm, called, said
+from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
 
@@ -47,7 +47,7 @@ class Player(Actor):
         self,
         view: Sequence[Message],
         *,
-        mistake: Asked | None = None,
+        mistake: MistakeRequest | None = None,
         violations: Sequence[str] = (),
         flag: "Flag | None" = None,
     ) -> PlayerTurn:
@@ -74,7 +74,7 @@ class Flag(NamedTuple):
 
 
 def with_notes(
-    prompts: Prompts, seen: str, mistake: Asked | None, violations: Sequence[str], flag: Flag | None = None
+    prompts: Prompts, seen: str, mistake: MistakeRequest | None, violations: Sequence[str], flag: Flag | None = None
 ) -> str:
     """The last message, and what is asked for in private after it."""
     notes = [seen]
@@ -130,7 +130,7 @@ class ToolPlayer(Actor):
         self,
         view: Sequence[ToolMessage],
         *,
-        mistake: Asked | None = None,
+        mistake: MistakeRequest | None = None,
         violations: Sequence[str] = (),
         flag: Flag | None = None,
     ) -> PlayerTurn:

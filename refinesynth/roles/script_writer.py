@@ -8,10 +8,10 @@ from typing import Any, ClassVar, cast
 from pydantic import JsonValue
 
 from refinesynth.prompts import Kind, Prompts, drawn
-from refinesynth.prompts.blocks import Shown
-from refinesynth.roles.answers import GROUNDED_SCRIPT, SCRIPT, with_least
-from refinesynth.roles.asking import Actor
-from refinesynth.roles.forms import AnswerForm, object_form
+from refinesynth.prompts.data_blocks import Shown
+from refinesynth.roles.actor import Actor
+from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.schemas import GROUNDED_SCRIPT, SCRIPT, with_least
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Persona, Script
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from pydantic import BaseModel
 
 from refinesynth.prompts import Prompts
-from refinesynth.roles.answers import JUDGEMENT
-from refinesynth.roles.asking import Actor, InvalidAnswer
-from refinesynth.roles.forms import AnswerForm, object_form
+from refinesynth.roles.actor import Actor, InvalidAnswer
+from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.schemas import JUDGEMENT
 from refinesynth.rules.rule import BaseRule, Rule, Verdict, Violation, verify
 from refinesynth.trajectory import Draft, MalformedTurn
 

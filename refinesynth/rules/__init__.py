@@ -4,21 +4,11 @@ from refinesynth.actions.matching import Match, Mismatch, explain_mismatch, matc
 from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, grounded, grounded_script, script, strict
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
-from refinesynth.rules.form import (
-    Alternation,
-    NothingBlank,
-    ReadableText,
-    ReadsBack,
-    RequiredKeys,
-    SizeLimits,
-    ToTheLetter,
-    TurnLimit,
-)
-from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
-from refinesynth.rules.leaks import LEAKS, NoLeaks
+from refinesynth.rules.information_leak import KnowsOnlyWhatWasSeen
+from refinesynth.rules.observation_words import WordsAgree, judge_words
+from refinesynth.rules.prompt_leaks import LEAKS, NoLeaks
 from refinesynth.rules.registry import available, parse
 from refinesynth.rules.repairs import EnoughMistakes, NoRepeatedMistake, RealRefinement
-from refinesynth.rules.replaying import Replays
 from refinesynth.rules.rule import (
     FIELDS,
     All,
@@ -61,7 +51,17 @@ from refinesynth.rules.script_shape import (
     ScriptRule,
     UniqueNames,
 )
-from refinesynth.rules.words import WordsAgree, judge_words
+from refinesynth.rules.text_form import (
+    Alternation,
+    NothingBlank,
+    ReadableText,
+    ReadsBack,
+    RequiredKeys,
+    SizeLimits,
+    ToTheLetter,
+    TurnLimit,
+)
+from refinesynth.rules.world_replay import Replays
 
 __all__ = [
     "FIELDS",

@@ -4,19 +4,9 @@ scripts.
 
 from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
-from refinesynth.rules.form import (
-    Alternation,
-    NothingBlank,
-    ReadableText,
-    ReadsBack,
-    RequiredKeys,
-    SizeLimits,
-    ToTheLetter,
-    TurnLimit,
-)
-from refinesynth.rules.leaks import NoLeaks
+from refinesynth.rules.observation_words import WordsAgree
+from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import EnoughMistakes, NoRepeatedMistake, RealRefinement
-from refinesynth.rules.replaying import Replays
 from refinesynth.rules.rule import All, FirstFailure, all_of, built_in, first_failure
 from refinesynth.rules.rulebooks import (
     ActionsUsable,
@@ -40,7 +30,17 @@ from refinesynth.rules.script_shape import (
     PlaceholdersHaveParameters,
     UniqueNames,
 )
-from refinesynth.rules.words import WordsAgree
+from refinesynth.rules.text_form import (
+    Alternation,
+    NothingBlank,
+    ReadableText,
+    ReadsBack,
+    RequiredKeys,
+    SizeLimits,
+    ToTheLetter,
+    TurnLimit,
+)
+from refinesynth.rules.world_replay import Replays
 
 
 @built_in

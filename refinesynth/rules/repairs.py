@@ -29,8 +29,8 @@ from pydantic import Field
 from refinesynth.actions.matching import match_pattern, meaning
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
-from refinesynth.rules.replaying import Answered, Played, world_played
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.world_replay import Answered, ReplayedDraft, world_played
 from refinesynth.trajectory import (
     Draft,
     DungeonMasterTurn,
@@ -129,7 +129,7 @@ def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, e
 class _Executed:
     """The exchanges of a draft, numbered, with what the world says of them."""
 
-    def __init__(self, script: Script, played: Played, steps: Sequence[Exchange], within: int) -> None:
+    def __init__(self, script: Script, played: ReplayedDraft, steps: Sequence[Exchange], within: int) -> None:
         self._played, self._steps, self._within = played, steps, within
         self._known = {step.at: step for step in played.answered}
         self._accepted = list(accumulate((step.accepted for step in steps), initial=0))

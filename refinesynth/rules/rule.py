@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refinesynth.rules.failing import blame, timed
-from refinesynth.text.jsontext import scrub
+from refinesynth.rules.rule_errors import blame, timed
+from refinesynth.text.json_reader import scrub
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Draft, Trajectory
 

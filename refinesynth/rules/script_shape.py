@@ -23,7 +23,7 @@ from refinesynth.actions.matching import (
 from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation, all_of, verify
-from refinesynth.text.jsontext import depth, write_json
+from refinesynth.text.json_reader import depth, write_json
 from refinesynth.text.printable import control_character
 from refinesynth.trajectory import ActionSpec, Draft, Script
 

@@ -1,16 +1,17 @@
 """The run folder: what was asked, what came out, what was refused and why."""
 
-from refinesynth.run.config import RunConfig, differences, stable_repr
-from refinesynth.run.episodes import EpisodeLine, Finished, fingerprint
-from refinesynth.run.folder import RunFolder, free_run_folder, is_run_file, next_run_folder, worker_journals
+from refinesynth.renamed import renamed
+from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine, fingerprint
 from refinesynth.run.resume import EpisodeMemory
+from refinesynth.run.run_config import RunConfig, differences, stable_repr
+from refinesynth.run.run_folder import RunFolder, free_run_folder, is_run_file, next_run_folder, worker_journals
 from refinesynth.run.stats import RunStats
 from refinesynth.run.writer import RunWriter
 
 __all__ = [
+    "CompletedEpisode",
     "EpisodeLine",
     "EpisodeMemory",
-    "Finished",
     "RunConfig",
     "RunFolder",
     "RunStats",
@@ -23,3 +24,5 @@ __all__ = [
     "stable_repr",
     "worker_journals",
 ]
+
+__getattr__ = renamed(__name__, {"Finished": "CompletedEpisode"})

@@ -13,12 +13,12 @@ from pydantic import JsonValue
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.journal import JournalReader, SpentRow
 from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.run.config import RunConfig
-from refinesynth.run.episodes import EpisodeLine, Finished
-from refinesynth.run.folder import RunFolder, holds_run, summed
+from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine
+from refinesynth.run.run_config import RunConfig
+from refinesynth.run.run_folder import RunFolder, holds_run, summed
 from refinesynth.run.writer import RunWriter
 from refinesynth.settings import Shard
-from refinesynth.text.distinct import DistinctNames
+from refinesynth.text.distinct_names import DistinctNames
 from refinesynth.trajectory import Persona, Trajectory
 
 Keep = Callable[[Trajectory], bool]
@@ -117,7 +117,7 @@ class _Joining:
         self._names = DistinctNames()
         self._seen: dict[bytes, str] = {}
 
-    def place(self, finished: Finished, source: str) -> Finished:
+    def place(self, finished: CompletedEpisode, source: str) -> CompletedEpisode:
         """Return the episode as it stands in the new run."""
         index, self._next = self._next, self._next + 1
         name, kept, first = self._names(finished.id), list[Trajectory](), ""
@@ -134,7 +134,7 @@ class _Joining:
         return replace(finished, line=finished.line.model_copy(update={"index": index}))
 
 
-def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[Finished]:
+def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[CompletedEpisode]:
     for finished in _episodes(folder):
         every = [Trajectory.from_json(one) for one in finished.trajectories] if keep is not None else []
         kept = [one for one in every if keep is None or keep(one)]
@@ -145,7 +145,7 @@ def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[Finished]:
             yield _rewritten(finished, kept, name=finished.id)
 
 
-def _episodes(folder: RunFolder) -> Iterator[Finished]:
+def _episodes(folder: RunFolder) -> Iterator[CompletedEpisode]:
     """Yield the counted episodes, with their lines of both files."""
     with (
         JournalReader.read(folder.journal_file) as journal,
@@ -155,7 +155,7 @@ def _episodes(folder: RunFolder) -> Iterator[Finished]:
         for entry in journal.entries():
             if entry.trajectories_end is None or entry.rejected_end is None:
                 return
-            yield Finished(
+            yield CompletedEpisode(
                 line=EpisodeLine.from_json(entry.line),
                 trajectories=_lines(accepted, entry.trajectories_end),
                 rejected=_lines(refused, entry.rejected_end),
@@ -166,7 +166,9 @@ def _lines(file: BinaryIO, end: int) -> tuple[bytes, ...]:
     return tuple(file.read(end - file.tell()).split(b"\n")[:-1])
 
 
-def _rewritten(finished: Finished, kept: Sequence[Trajectory], *, name: str, reason: str = "") -> Finished:
+def _rewritten(
+    finished: CompletedEpisode, kept: Sequence[Trajectory], *, name: str, reason: str = ""
+) -> CompletedEpisode:
     """Return an episode with these of its trajectories, under this name."""
     outcome = EpisodeOutcome(
         index=finished.index,
@@ -179,7 +181,7 @@ def _rewritten(finished: Finished, kept: Sequence[Trajectory], *, name: str, rea
         usage=finished.line.usage,
         cost_usd=finished.line.cost_usd,
     )
-    again = Finished.of(outcome)
+    again = CompletedEpisode.of(outcome)
     return replace(again, line=again.line.model_copy(update={"persona": finished.persona}))
 
 

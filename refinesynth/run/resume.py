@@ -24,17 +24,17 @@ from refinesynth.errors import RunFolderError
 from refinesynth.files.atomic_write import is_unfinished
 from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.journal import Committed, Journal, JournalReader, Paid, Recorded
-from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
-from refinesynth.run.episodes import EpisodeLine, fingerprint
-from refinesynth.run.folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, usable
-from refinesynth.run.lines import cut, ends_line, last_line_end, size_of
+from refinesynth.run.completed_episode import EpisodeLine, fingerprint
+from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
+from refinesynth.run.run_config import TO_BE_ANSWERED, RunConfig, differences
+from refinesynth.run.run_folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, usable
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona
 
 _LOG = logging.getLogger("refinesynth.run")
 
 
-class Claimed(NamedTuple):
+class LockedRun(NamedTuple):
     """A run folder that is locked by this process and ready to be continued."""
 
     journal: Journal
@@ -44,7 +44,7 @@ class Claimed(NamedTuple):
     """Episodes whose lines were missing; they are outstanding now."""
 
 
-def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Claimed:
+def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> LockedRun:
     """Continue the run in `path`, or begin one, until `until` is closed.
 
     Raises what `RunWriter.claim` raises.
@@ -65,7 +65,7 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Cl
     missing = _repair(folder, journal)
     if config != RunConfig.load(folder.config_file):
         config.save(folder.config_file)
-    return Claimed(journal, aside, range(counted if missing is None else missing, counted))
+    return LockedRun(journal, aside, range(counted if missing is None else missing, counted))
 
 
 def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:

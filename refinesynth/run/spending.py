@@ -6,7 +6,7 @@ from typing import Any
 
 from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
-from refinesynth.journal.values import ESTIMATED, model_of
+from refinesynth.journal.journal_values import ESTIMATED, model_of
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Usage
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
-from refinesynth.run.episodes import EpisodeLine, Kept, refusals_by_rule
-from refinesynth.run.figures import EpisodeFigures, Figures
+from refinesynth.run.completed_episode import EpisodeLine, JournalModel, refusals_by_rule
+from refinesynth.run.trajectory_stats import EpisodeStats, TrajectoryStats
 from refinesynth.trajectory import Persona, Trajectory, Usage
 
 REASON = 300
@@ -21,7 +21,7 @@ _OF_ONE_EPISODE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
 """Names, quoted words and numbers, which differ between episodes with the same reason."""
 
 
-class RunStats(Kept):
+class RunStats(JournalModel):
     """Sums over finished episodes, of constant size."""
 
     episodes: int = 0
@@ -41,7 +41,7 @@ class RunStats(Kept):
     """Rule name to the cost of what it refused."""
     fruitless: Cost = Cost()
     """Cost of episodes without a trajectory, beside what rules wasted."""
-    figures: Figures = Field(default_factory=Figures)
+    figures: TrajectoryStats = Field(default_factory=TrajectoryStats)
     last_reason: str | None = None
     """Reason of the last episode without a trajectory, shortened."""
     reasons: Counter[str] = Field(default_factory=Counter[str])
@@ -109,7 +109,7 @@ class RunStats(Kept):
         before: tuple[int, Persona] | None = None
         for trajectory in accepted:
             stats.accepted += 1
-            stats.figures.add(EpisodeFigures.of_records([trajectory]))
+            stats.figures.add(EpisodeStats.of_records([trajectory]))
             # Those of one episode follow on each other.
             episode = trajectory.provenance.seed, trajectory.persona
             stats.fruitful += episode != before

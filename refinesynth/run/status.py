@@ -17,12 +17,12 @@ import orjson
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
 from refinesynth.files.output_folder import Holder, holder_of
 from refinesynth.journal import JournalReader, Outstanding, SpentRow
-from refinesynth.run.episodes import EpisodeLine
-from refinesynth.run.figures import UNREADABLE, EpisodeFigures, Figures, in_order
-from refinesynth.run.folder import RunFolder
-from refinesynth.run.lines import last_line
+from refinesynth.run.completed_episode import EpisodeLine
+from refinesynth.run.jsonl import last_line
+from refinesynth.run.run_folder import RunFolder
 from refinesynth.run.spending import Spending
 from refinesynth.run.stats import RunStats
+from refinesynth.run.trajectory_stats import UNREADABLE, EpisodeStats, TrajectoryStats, in_order
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
 """`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed. The same command
@@ -30,13 +30,13 @@ continues a stopped or dead one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Distribution:
     least: int
     middle: float
     most: int
 
     @classmethod
-    def of(cls, counts: Counter[int]) -> "Spread | None":
+    def of(cls, counts: Counter[int]) -> "Distribution | None":
         """Make it from numbers with their frequencies; None if there are none."""
         numbers = sorted(counts.elements())
         return cls(numbers[0], median(numbers), numbers[-1]) if numbers else None
@@ -55,10 +55,10 @@ class RuleStage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variety:
+class DiversityStats:
     """Variety of a run's trajectories: the figures that commits have summed, and what needs more than sums."""
 
-    figures: Figures
+    figures: TrajectoryStats
     environments: int
     """Distinct scripts."""
     action_names: int
@@ -73,7 +73,7 @@ class Variety:
     """Scripts left after each check that refused any."""
 
     @classmethod
-    def of(cls, folder: RunFolder, stats: RunStats) -> "Variety":
+    def of(cls, folder: RunFolder, stats: RunStats) -> "DiversityStats":
         """Read the episodes' lines in the journal; trajectories are read only without a journal."""
         figures, mistakes = stats.figures, folder.config.mistakes
         scripts: set[str] = set()
@@ -111,7 +111,7 @@ class RunStatus:
     """Finished episodes that wait for an earlier one, or are beyond the `n`-th."""
     totals: RunStats
     """Sums over finished episodes, `waiting` ones included."""
-    variety: Variety
+    variety: DiversityStats
     contaminated: int
     """Kept trajectories that share words with an evaluation set."""
     outstanding: tuple[Outstanding, ...]
@@ -140,7 +140,7 @@ class RunStatus:
             kept=totals.accepted - accepted,
             waiting=len(waiting),
             totals=totals,
-            variety=Variety.of(folder, in_files),
+            variety=DiversityStats.of(folder, in_files),
             contaminated=len(folder.contaminated()),
             outstanding=tuple(folder.outstanding()),
             spent=tuple(spent),
@@ -201,7 +201,7 @@ def _elapsed(event: Mapping[str, Any], holder: Holder | None, *, running: bool) 
         return None
 
 
-def stages(figures: Figures, script_rules: str) -> tuple[RuleStage, ...]:
+def stages(figures: TrajectoryStats, script_rules: str) -> tuple[RuleStage, ...]:
     """Return the scripts left after each check, in the order of the chain; rules that it does not name come last."""
     order = [UNREADABLE, *in_order(script_rules)]
     order += sorted(figures.stopped.keys() - set(order))
@@ -218,7 +218,7 @@ def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
     """Yield the digests of scripts and of actions, episode by episode."""
     if not folder.journal_file.exists():
         for trajectory in folder.trajectories():
-            figures = EpisodeFigures.of_records([trajectory])
+            figures = EpisodeStats.of_records([trajectory])
             yield figures.scripts, figures.actions
         return
     with JournalReader.read(folder.journal_file) as journal:

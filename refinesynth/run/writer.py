@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, Paid, SpentRow
 from refinesynth.run import resume
-from refinesynth.run.blocks import blocks_of, collect
-from refinesynth.run.config import RunConfig
-from refinesynth.run.episodes import Finished
-from refinesynth.run.folder import CARRIED, RunFolder, worker_journals
-from refinesynth.run.lines import LineWriter
-from refinesynth.run.logs import logged, open_events
+from refinesynth.run.block_journals import blocks_of, collect
+from refinesynth.run.completed_episode import CompletedEpisode
+from refinesynth.run.event_log import logged, open_events
+from refinesynth.run.jsonl import LineWriter
 from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory
+from refinesynth.run.run_config import RunConfig
+from refinesynth.run.run_folder import CARRIED, RunFolder, worker_journals
 from refinesynth.run.stats import RunStats
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.json_reader import write_json
 
 if TYPE_CHECKING:
-    from refinesynth.client.batch.record import BatchRecord
-    from refinesynth.client.lacks import Lacks
+    from refinesynth.client.batch.batch_record import BatchRecord
+    from refinesynth.client.unsupported_features import UnsupportedFeatures
 
 
 class RunWriter(RunFolder):
@@ -107,7 +107,7 @@ class RunWriter(RunFolder):
         known = {episode: self._records.recorded(episode) for episode in {one.episode for one in paid}}
         return [one for one in paid if known[one.episode].get(one.role, one.step, one.digest) is None]
 
-    def open_lacks(self, lacks: "Lacks") -> None:
+    def open_lacks(self, lacks: "UnsupportedFeatures") -> None:
         """Read known lacks of servers from the journals, and keep new ones."""
         lacks.open(self._records, self._elsewhere)
 
@@ -127,7 +127,7 @@ class RunWriter(RunFolder):
         """Return the episodes that earlier processes have finished, to compare with the personas as they are read."""
         return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self._records.personas())
 
-    async def append(self, *episodes: Finished) -> None:
+    async def append(self, *episodes: CompletedEpisode) -> None:
         """Write finished episodes, the next in the order of the personas, and commit them.
 
         Files, `committed` and `waiting` change before the first await, so calls may overlap; they complete in order.
@@ -144,25 +144,25 @@ class RunWriter(RunFolder):
         """Commit the costs of other runs whose completions are not here."""
         await self._records.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
 
-    async def keep_waiting(self, finished: Finished) -> None:
+    async def keep_waiting(self, finished: CompletedEpisode) -> None:
         """Commit an episode to the journal until it is appended."""
         if finished.index < self.committed.episodes or finished.index in self.waiting:
             raise ValueError(f"episode {finished.index} has finished twice")
         await self._records.enter([finished.waiting()])
         self.waiting.add(finished.index)
 
-    def read_waiting(self, index: int) -> Finished:
+    def read_waiting(self, index: int) -> CompletedEpisode:
         """Return an episode in `waiting`."""
         entry = self._records.entry(index)
         if entry is None:
             raise StorageError(f"the journal of {str(self.path)!r} has lost episode {index}, which waited for its turn")
-        return Finished.read(entry)
+        return CompletedEpisode.read(entry)
 
     def close(self) -> None:
         """Commit what is pending, close all files and release the folder."""
         self._until.close()
 
-    def _write(self, finished: Finished) -> Entry:
+    def _write(self, finished: CompletedEpisode) -> Entry:
         if finished.index != self.committed.episodes:
             raise ValueError(f"episode {finished.index} was appended where episode {self.committed.episodes} is next")
         self._rejected.write(*finished.rejected)

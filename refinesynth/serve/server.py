@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 from refinesynth.backends import Completion
 from refinesynth.client.http.reply import HttpError
 from refinesynth.errors import InputError
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.json_reader import write_json
 
 _HOST = "127.0.0.1"
 """The only address: the server has no authentication."""

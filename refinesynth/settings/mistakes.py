@@ -27,20 +27,20 @@ _PROMPTED = (1, 4)
 MOST = 4
 """Mistakes that `spread` asks for in one trajectory, without those of a second try."""
 
-Way = Literal["fresh", "again", "late", "give_up"]
+RepairStyle = Literal["fresh", "again", "late", "give_up"]
 """`fresh`: a mistake. The others follow one: `again` is a second try that fails for another reason; `late` is a
 working action that repairs nothing yet, so the mistake is understood a turn later; `give_up` leaves a wrong plan for
 a reason."""
 
-_LONGER: tuple[Way, ...] = ("again", "late", "give_up")
+_LONGER: tuple[RepairStyle, ...] = ("again", "late", "give_up")
 
 
-class Asked(NamedTuple):
+class MistakeRequest(NamedTuple):
     """Private request to the Player for its next turn."""
 
     kind: MistakeKind
     """Kind of the requested mistake; for `late` and `give_up`, of the one that was made."""
-    way: Way = "fresh"
+    way: RepairStyle = "fresh"
 
 
 class Mistakes(BaseModel, frozen=True, extra="forbid"):
@@ -58,7 +58,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
     clean: float = Field(default=0.2, ge=0, le=1)
     """For `spread`: share of the trajectories in which no mistake is asked for."""
     chains: float = Field(default=0.3, ge=0, le=1)
-    """For `spread`: share of the mistakes with a longer repair, see `Way`; each way is equally frequent."""
+    """For `spread`: share of the mistakes with a longer repair, see `RepairStyle`; each way is equally frequent."""
     expected: int = Field(default=8, ge=1)
     """For `spread`: expected right actions of a play whose length is unknown. A play twice as long has twice as many
     mistakes."""
@@ -84,7 +84,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         length: int | None = None,
         remaining: Callable[[], int] | None = None,
         kinds: Callable[[], Collection[MistakeKind]] = lambda: _KINDS,
-    ) -> Asked | None:
+    ) -> MistakeRequest | None:
         """Return the request to the Player for its next turn, if any.
 
         Args:
@@ -104,13 +104,13 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         if self.policy == "natural" or now == 0 or verdicts[-1] is not None:
             return None
         if self.policy == "prompted":
-            return None if _due(verdicts).isdisjoint(self.turns) else Asked(_order(verdicts, episode)[0])
+            return None if _due(verdicts).isdisjoint(self.turns) else MistakeRequest(_order(verdicts, episode)[0])
         made = sum(kind is not None for kind in verdicts)
         overdue = _accepted_in_a_row(verdicts) - 1 - (_pause(episode, made) if attempt == 1 else 0)
         if made >= self.minimum or overdue < 0:
             return None
         # A kind that did not come about, perhaps because this world cannot go wrong in that way, gives way to the next.
-        return Asked(_order(verdicts, episode)[overdue % len(_KINDS)])
+        return MistakeRequest(_order(verdicts, episode)[overdue % len(_KINDS)])
 
     def count(self, *, episode: int, seed: int) -> int:
         """Return the number of mistakes of a play (of `expected` actions, if its length is unknown): 0 in clean ones,
@@ -134,7 +134,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         length: int | None,
         remaining: Callable[[], int] | None,
         kinds: Callable[[], Collection[MistakeKind]],
-    ) -> Asked | None:
+    ) -> MistakeRequest | None:
         """Ask before right actions that are drawn evenly, and from then on until a mistake is made; where the remaining
         actions are known, each turn draws anew.
         """
@@ -181,7 +181,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
                 found += sorted(rng.sample(slots, count))
         return [slot for slot in found if slot <= steps]
 
-    def _way(self, number: int, *, episode: int, seed: int) -> Way:
+    def _way(self, number: int, *, episode: int, seed: int) -> RepairStyle:
         """Return the repair of the mistake with this number, from 1; `fresh` for an immediate one."""
         rng = _generator(seed, episode, f"repair {number}")
         return rng.choice(_LONGER) if rng.random() < self.chains else "fresh"
@@ -278,16 +278,16 @@ def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[Mistake
 
 
 def _longer(
-    way: Way, first: MistakeKind, order: Sequence[MistakeKind], kinds: Callable[[], Collection[MistakeKind]]
-) -> Asked | None:
+    way: RepairStyle, first: MistakeKind, order: Sequence[MistakeKind], kinds: Callable[[], Collection[MistakeKind]]
+) -> MistakeRequest | None:
     """Return a request for a longer repair, if any: a slip of form is understood at once, and is no plan."""
     if way == "again":
         others = {*kinds()} - {first}
-        return next((Asked(kind, way) for kind in order if kind in others), None)
-    return None if way == "fresh" or first is MistakeKind.PARAMETER else Asked(first, way)
+        return next((MistakeRequest(kind, way) for kind in order if kind in others), None)
+    return None if way == "fresh" or first is MistakeKind.PARAMETER else MistakeRequest(first, way)
 
 
-def _wanted(number: int, kinds: Collection[MistakeKind]) -> Asked | None:
+def _wanted(number: int, kinds: Collection[MistakeKind]) -> MistakeRequest | None:
     """Return the fresh mistake with this number, of a possible kind; one in five is of form, which teaches least."""
     wanted = _TURN[number % len(_TURN)]
     others = (
@@ -295,7 +295,7 @@ def _wanted(number: int, kinds: Collection[MistakeKind]) -> Asked | None:
         if wanted is MistakeKind.PLACE
         else (MistakeKind.PLACE, MistakeKind.LOGIC)
     )
-    return next((Asked(kind) for kind in (wanted, *others) if kind in kinds), None)
+    return next((MistakeRequest(kind) for kind in (wanted, *others) if kind in kinds), None)
 
 
 def _generator(*names: object) -> Random:

@@ -16,7 +16,7 @@ from refinesynth.files.output_folder import Holder
 from refinesynth.journal import Committed, Entry, JournalReader, Paid
 from refinesynth.journal.rows import committed_from_row, committed_to_row, pack, paid_from_row, paid_to_row, unpack
 from refinesynth.run import RunFolder, worker_journals
-from refinesynth.run.lines import last_line_end
+from refinesynth.run.jsonl import last_line_end
 from refinesynth.trajectory import explain
 
 NAME = re.compile(r"segment-(\d{9})\.json\.zst")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from refinesynth.files.memory import memory_of_machine
-from refinesynth.synthesis.progress import Bound, room_of
+from refinesynth.files.machine_memory import memory_of_machine
+from refinesynth.synthesis.progress import LimitingFactor, room_of
 
 if TYPE_CHECKING:
     from refinesynth.client.limiter.rate_limiter import RateLimiter
@@ -66,10 +66,10 @@ class EpisodeLimit:
         taken = room_of(self.limiters()) + self.elsewhere()
         return self.ahead * min(self.most, max(self.fewest, math.ceil(_SPARE * taken)))
 
-    def bound(self, in_flight: int) -> Bound:
+    def bound(self, in_flight: int) -> LimitingFactor:
         """Return what keeps more than `in_flight` episodes, the present limit, from being in flight."""
         if in_flight >= self.ahead * self.most:
-            return Bound.ASKED if self.fewest == self.most else Bound.MEMORY
+            return LimitingFactor.ASKED if self.fewest == self.most else LimitingFactor.MEMORY
         states = [limiter.state for limiter in self.limiters()]
         paced = any(state.waiting and state.in_flight < (state.limit or math.inf) for state in states)
-        return Bound.RATE if paced else Bound.SERVER
+        return LimitingFactor.RATE if paced else LimitingFactor.SERVER

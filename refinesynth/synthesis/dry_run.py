@@ -15,14 +15,14 @@ from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent, InputError, RunStopped
 from refinesynth.personas import PersonaSource
 from refinesynth.run import RunFolder
-from refinesynth.run.folder import ScriptSource, open_source
+from refinesynth.run.run_folder import ScriptSource, open_source
 from refinesynth.settings import RunSettings
 from refinesynth.synthesis.concurrency import FEWEST
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.synthesize import synthesize
-from refinesynth.text.figures import compact, dollars, duration
 from refinesynth.text.notebook import html_table
+from refinesynth.text.number_format import compact, dollars, duration
 from refinesynth.trajectory import Persona
 
 CONFIDENCE = 0.9

@@ -18,12 +18,12 @@ from anyio.lowlevel import checkpoint
 from refinesynth.errors import BudgetSpent, RunStopped, StorageError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
-from refinesynth.run import Finished, RunStats, RunWriter
+from refinesynth.run import CompletedEpisode, RunStats, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.progress import Bound, Progress, Surroundings
+from refinesynth.synthesis.progress import LimitingFactor, Progress, Surroundings
 from refinesynth.trajectory import Persona, Trajectory
 
-PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
+PlayEpisode = Callable[[int, Persona], Awaitable[CompletedEpisode]]
 """Plays a persona, given its position; raises only errors that end the run, `BudgetSpent` and cancellation."""
 
 Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
@@ -94,9 +94,9 @@ class Pool:
         config = self.folder.config
         self._n = config.n
         self._per_episode = config.branches * config.episodes_per_script
-        self._bound: Bound | None = None
+        self._bound: LimitingFactor | None = None
         self._changed = anyio.Event()
-        self._doubtful = list[Finished]()
+        self._doubtful = list[CompletedEpisode]()
         """Counted, and written as soon as another episode shows that the settings are right; else played again by the
         next process."""
         self._scope = anyio.CancelScope()
@@ -114,7 +114,7 @@ class Pool:
         self._accepted_before = self._finished.accepted
         self._written = self.folder.committed.accepted
         """Accepted trajectories that are committed; `folder.committed` also counts commits in progress."""
-        self._undelivered = deque[Finished]()
+        self._undelivered = deque[CompletedEpisode]()
         """Appended episodes whose commit is not known to be complete; stays empty without `on_accepted`."""
 
     @property
@@ -263,17 +263,17 @@ class Pool:
             self.report()
         return self._bound is not None
 
-    def _bound_of(self, index: int) -> Bound | None:
+    def _bound_of(self, index: int) -> LimitingFactor | None:
         in_flight, room = self._in_flight, self.limit.episodes()
         if in_flight >= self._wanted():
-            return Bound.MISSING
+            return LimitingFactor.MISSING
         if in_flight >= room:
             return self.limit.bound(in_flight)
         if index >= self.folder.committed.episodes + window(room, ahead=self.limit.ahead):
-            return Bound.EARLIER
+            return LimitingFactor.EARLIER
         if not self.may_start(in_flight):
-            return Bound.BUDGET
-        return None if self.has_room() else Bound.READER
+            return LimitingFactor.BUDGET
+        return None if self.has_room() else LimitingFactor.READER
 
     def _wanted(self) -> int:
         """Episodes that should be in flight: enough for the missing trajectories at the yield so far, and some spare.
@@ -314,7 +314,7 @@ class Pool:
         while self._doubtful:
             await self._finish(self._doubtful.pop())
 
-    async def _finish(self, finished: Finished) -> None:
+    async def _finish(self, finished: CompletedEpisode) -> None:
         if finished.index == self.folder.committed.episodes and not self._over:
             finished = self._curated(finished)
             await self._commit([finished])
@@ -346,8 +346,8 @@ class Pool:
         while due := self._due():
             await self._commit(due)
 
-    def _due(self) -> list[Finished]:
-        due: list[Finished] = []
+    def _due(self) -> list[CompletedEpisode]:
+        due: list[CompletedEpisode] = []
         committed = self.folder.committed
         index, lost, accepted = committed.episodes, committed.lost, committed.accepted
         while (
@@ -360,7 +360,7 @@ class Pool:
             index, lost, accepted = index + 1, lost + due[-1].line.lost, accepted + due[-1].line.trajectories
         return due
 
-    def _out_of_waiting(self, index: int) -> Finished:
+    def _out_of_waiting(self, index: int) -> CompletedEpisode:
         before = self.folder.read_waiting(index)
         after = self._curated(before)
         if after is not before:
@@ -369,7 +369,7 @@ class Pool:
                 self._earlier.waiting[index] = after.line
         return after
 
-    def _curated(self, finished: Finished) -> Finished:
+    def _curated(self, finished: CompletedEpisode) -> CompletedEpisode:
         """Curate an episode; call it once, when the episode is certain to be committed next."""
         if self.curate is None:
             return finished
@@ -384,7 +384,7 @@ class Pool:
             )
         return after
 
-    async def _commit(self, episodes: list[Finished]) -> None:
+    async def _commit(self, episodes: list[CompletedEpisode]) -> None:
         if self.on_accepted is not None:
             self._undelivered.extend(episodes)
         await self.folder.append(*episodes)

@@ -17,13 +17,13 @@ from refinesynth.trajectory import Usage
 if TYPE_CHECKING:
     from refinesynth.client.budget.tracker import BudgetTracker
     from refinesynth.client.limiter.rate_limiter import RateLimiter, RateLimiterState
-    from refinesynth.client.watch import Calls
+    from refinesynth.client.request_watchdog import RequestsInFlight
 
 _EVERY_S = 0.5
 """Seconds between two lines at least: each is a message to the browser."""
 
 
-class Bound(StrEnum):
+class LimitingFactor(StrEnum):
     """Reasons that keep a run from having more episodes in flight."""
 
     SERVER = "the server"
@@ -88,7 +88,7 @@ class Progress:
     """Most frequent reason of the `failed` episodes, with its count; None without any."""
     last_reason: str | None = None
     """Reason of the last of them."""
-    bound: Bound | None = None
+    bound: LimitingFactor | None = None
     """Reason why no more episodes are in flight; None while another is being started, or no personas are left."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
     """Returns the present state around the run; None if there is none."""
@@ -128,7 +128,7 @@ class StatusProbe:
     """Reader of the state around a run: its tracker, its requests in flight and its models."""
 
     tracker: "BudgetTracker"
-    calls: "Calls"
+    calls: "RequestsInFlight"
     models: "Callable[[], Mapping[Any, Any]]"
     """Returns role to model; not called before the first request."""
     elsewhere: Callable[[], BackendsState] = BackendsState
@@ -144,7 +144,7 @@ class StatusProbe:
 
     def limiters(self) -> "Sequence[RateLimiter]":
         """Return the limiters of the servers that this process has used."""
-        from refinesynth.client.several import limiters_in
+        from refinesynth.client.routing import limiters_in
 
         return limiters_in(self.models().values()) if self.calls.finished or len(self.calls) else ()
 

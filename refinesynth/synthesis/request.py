@@ -22,7 +22,7 @@ from refinesynth.synthesis.progress import Progress, shown_in_notebook
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
-    from refinesynth.client.batch.collecting import Batches
+    from refinesynth.client.batch.batching import Batches
     from refinesynth.episode import EpisodeSettings
     from refinesynth.episode.play import Play
     from refinesynth.rules import Rule
@@ -83,7 +83,7 @@ class Request:
         """
         if not self.settings.batch:
             return None
-        from refinesynth.client.batch.collecting import Batches, refuse_unbatched
+        from refinesynth.client.batch.batching import Batches, refuse_unbatched
 
         if self.settings.on_ray or self.call is not None:
             raise ConfigurationError(
@@ -270,7 +270,7 @@ def _of_one(
     backend: "Backend", role: "Role", settings: "EpisodeSettings"
 ) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
     """Return the settings that change its answers, and the others."""
-    from refinesynth.client.limits import bound_of
+    from refinesynth.client.default_limits import bound_of
 
     given: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
     if role in settings.bounded:

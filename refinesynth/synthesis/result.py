@@ -11,8 +11,8 @@ from refinesynth.cost import Cost
 from refinesynth.extras import require
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
-from refinesynth.run.figures import Figures
 from refinesynth.run.spending import Spending
+from refinesynth.run.trajectory_stats import TrajectoryStats
 from refinesynth.synthesis.pool import StopReason
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Trajectory, Usage
@@ -159,7 +159,7 @@ class SynthesisResult:
         return self._totals.by_rule.copy()
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> TrajectoryStats:
         """Figures of the trajectories, and of the scripts that each check stopped."""
         return self._totals.figures.model_copy(deep=True)
 

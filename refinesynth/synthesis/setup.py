@@ -17,9 +17,9 @@ from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
-from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWriter, next_run_folder
-from refinesynth.run.folder import open_source
-from refinesynth.run.logs import LEVELS
+from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, RunWriter, next_run_folder
+from refinesynth.run.event_log import LEVELS
+from refinesynth.run.run_folder import open_source
 from refinesynth.run.spending import spent_of
 from refinesynth.settings import Curation
 from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, fewest_for, most_of
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from refinesynth.backends import Backend, Role
     from refinesynth.client.budget.tracker import BudgetTracker, Price
     from refinesynth.diversity import Overlap
-    from refinesynth.synthesis.curating import Curator
-    from refinesynth.synthesis.workers.block import BlockSettings
+    from refinesynth.synthesis.curator import Curator
+    from refinesynth.synthesis.workers.block_task import BlockSettings
 
 _TOLD = 5
 """Overlaps with evaluation sets that are logged of one trajectory."""
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedRun:
     """A run with everything open."""
 
     pool: Pool
@@ -74,7 +74,7 @@ async def begin(
     *,
     on_accepted: Callable[[Trajectory], None] | None = None,
     has_room: Callable[[], bool] = lambda: True,
-) -> AsyncGenerator[Begun, None]:
+) -> AsyncGenerator[StartedRun, None]:
     """Open everything and make the pool; the folder is made last, when all else is known to be usable.
 
     A run that has its `n` already opens neither personas nor models. A run in an object store is copied to this machine
@@ -155,10 +155,10 @@ async def begin(
         if not pool.reached:
             _log_start(folder, personas)
             await output.begin(pool.wake)
-        yield Begun(pool, tracker)
+        yield StartedRun(pool, tracker)
 
 
-class Ready(NamedTuple):
+class PreparedRun(NamedTuple):
     """The open parts of a run that plays."""
 
     play: PlayEpisode
@@ -172,9 +172,9 @@ class Players:
 
     def __init__(self, request: Request) -> None:
         # Imported here: what opens models brings pydantic-ai with it.
-        from refinesynth.client.http.choosing import routed
-        from refinesynth.client.lacks import Lacks
-        from refinesynth.client.watch import Calls
+        from refinesynth.client.http.transport import routed
+        from refinesynth.client.request_watchdog import RequestsInFlight
+        from refinesynth.client.unsupported_features import UnsupportedFeatures
 
         self._request = request
         self.settings = request.episodes()
@@ -184,14 +184,14 @@ class Players:
         self.backends = {role: routed(backend, in_flight=most) for role, backend in self.asked_backends.items()}
         """`asked_backends`, each with the transport of its requests."""
         self.fallback = None if self.asked_fallback is None else routed(self.asked_fallback, in_flight=most)
-        self.calls = Calls()
+        self.calls = RequestsInFlight()
         self.batches = request.batches(self.asked_backends)
         """Batches of the provider; None if each request is sent by itself."""
-        self._lacks = Lacks()
+        self._lacks = UnsupportedFeatures()
 
     async def look(self) -> None:
         """Bound the requests in flight by the slots that servers on this machine state; call it before `models`."""
-        from refinesynth.client.limits import within_slots
+        from refinesynth.client.default_limits import within_slots
 
         if self._request.call is None:
             self.backends = await within_slots(self.backends)
@@ -213,12 +213,12 @@ class Players:
     @asynccontextmanager
     async def open(
         self, folder: RunWriter, tracker: "BudgetTracker", *, needed: bool, on_change: Callable[[], None]
-    ) -> AsyncGenerator[Ready, None]:
+    ) -> AsyncGenerator[PreparedRun, None]:
         """Yield what plays an episode. `on_change` is called when workers begin or end an episode."""
         # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
-        from refinesynth.client.background import background_tasks
-        from refinesynth.client.watch import watch
+        from refinesynth.client.background_tasks import background_tasks
+        from refinesynth.client.request_watchdog import watch
 
         asked = self._request.settings
         folder.open_batches(self.batches and self.batches.record)
@@ -235,19 +235,21 @@ class Players:
                 workers=asked.workers,
             )
             async with blocks.opened(asked.cluster):
-                yield Ready(blocks.play, blocks.how, blocks.queued)
+                yield PreparedRun(blocks.play, blocks.how, blocks.queued)
             return
         try:
             with traced(self._request.tracing):
                 async with background_tasks() as tasks, self.batches.running() if self.batches else nullcontext():
                     tasks.start_soon(watch, self.calls)
-                    yield Ready(partial(self._play_here, folder, tracker))
+                    yield PreparedRun(partial(self._play_here, folder, tracker))
         finally:
             if "models" in vars(self):
                 with anyio.CancelScope(shield=True):
                     await close_models(self.models.values())
 
-    async def _play_here(self, folder: RunWriter, tracker: "BudgetTracker", index: int, persona: Persona) -> Finished:
+    async def _play_here(
+        self, folder: RunWriter, tracker: "BudgetTracker", index: int, persona: Persona
+    ) -> CompletedEpisode:
         # Imported here: it brings pydantic-ai with it.
         from refinesynth.episode import episode_id, play_episode
 
@@ -256,13 +258,13 @@ class Players:
             outcome = await play_episode(
                 persona, index=index, settings=self.settings, models=self.models, memory=memory, tracker=paying
             )
-        finished = Finished.of(outcome)
+        finished = CompletedEpisode.of(outcome)
         tracker.ended(finished.line.spent)
         return finished
 
     def _block_settings(self, folder: RunWriter) -> "BlockSettings":
-        from refinesynth.synthesis.workers.block import BlockSettings
-        from refinesynth.synthesis.workers.blocks import REPORTS, share_of_limits
+        from refinesynth.synthesis.workers.block_driver import REPORTS, share_of_limits
+        from refinesynth.synthesis.workers.block_task import BlockSettings
 
         asked = self._request.settings
         most = max(1, most_of(asked.concurrency, workers=asked.workers) // asked.workers)
@@ -352,7 +354,7 @@ def _generous(amount: float) -> float:
 async def _curator(curation: Curation | None) -> "Curator | None":
     if curation is None or curation.idle:
         return None
-    from refinesynth.synthesis.curating import Curator
+    from refinesynth.synthesis.curator import Curator
 
     return await anyio.to_thread.run_sync(Curator.of, curation)  # it reads evaluation sets
 

@@ -9,13 +9,13 @@ from typing import Any, Self
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from refinesynth.client.background import background_tasks
+from refinesynth.client.background_tasks import background_tasks
 from refinesynth.synthesis.concurrency import most_of
 from refinesynth.synthesis.configured import merged, takes_what
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.setup import Begun, begin
+from refinesynth.synthesis.setup import StartedRun, begin
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.trajectory import Trajectory
 
@@ -23,7 +23,7 @@ from refinesynth.trajectory import Trajectory
 class TrajectoryStream:
     """Accepted trajectories, in the order of the personas, each as soon as it is on disk. Iterate it once."""
 
-    def __init__(self, run: Begun, received: MemoryObjectReceiveStream[Trajectory]) -> None:
+    def __init__(self, run: StartedRun, received: MemoryObjectReceiveStream[Trajectory]) -> None:
         self._run = run
         self._received = received
         self._failure: Exception | None = None

@@ -11,7 +11,7 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.tracing import Tracing
 from refinesynth.personas import PersonaSource
 from refinesynth.rules import Rule
-from refinesynth.run.folder import ScriptSource
+from refinesynth.run.run_folder import ScriptSource
 from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, RunSettings, Shard
 from refinesynth.settings.run import DEADLINE, EARLY_STOP
 from refinesynth.synthesis.configured import configured, described_by

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from refinesynth.text.jsontext import scrub
+from refinesynth.text.json_reader import scrub
 
 _BACKTICKS: Final = re.compile("`+")
 _PUNCTUATION: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IGNORECASE)

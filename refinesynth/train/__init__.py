@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refinesynth.train.config import LoraConfig, TrainConfig
-    from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
     from refinesynth.train.events import Events, TrainResult
-    from refinesynth.train.layers import RECIPES, Layered, layered
+    from refinesynth.train.labelled_conversation import Conversation, LossOn, Turn, TurnLabel
+    from refinesynth.train.layered_settings import RECIPES, Layered, layered
     from refinesynth.train.plan import Plan
     from refinesynth.train.token_file import TokenFile, write_tokens
     from refinesynth.train.trainer import Trainer
 
 _HOMES = {
     "config": ["LoraConfig", "TrainConfig"],
-    "conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
+    "labelled_conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
     "events": ["Events", "TrainResult"],
-    "layers": ["RECIPES", "Layered", "layered"],
+    "layered_settings": ["RECIPES", "Layered", "layered"],
     "plan": ["Plan"],
     "token_file": ["TokenFile", "write_tokens"],
     "trainer": ["Trainer"],

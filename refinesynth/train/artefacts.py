@@ -18,14 +18,14 @@ from refinesynth.errors import StorageError
 from refinesynth.extras import require
 from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.files.regular import open_to_append
-from refinesynth.text.jsontext import write_json
+from refinesynth.files.regular_file import open_to_append
+from refinesynth.text.json_reader import write_json
 from refinesynth.text.markdown import code_in_table
-from refinesynth.train import events, folder
+from refinesynth.train import events, training_folder
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.conversation import LossOn
 from refinesynth.train.events import Events, TrainResult
-from refinesynth.train.layers import published
+from refinesynth.train.labelled_conversation import LossOn
+from refinesynth.train.layered_settings import published
 from refinesynth.train.plan import Devices, Plan
 
 _TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
@@ -158,7 +158,7 @@ class Artefacts:
         self._config = config
         self._events = events
         self._output = Path(config.output)
-        self._metrics = MetricsFile(self._output / folder.METRICS)
+        self._metrics = MetricsFile(self._output / training_folder.METRICS)
         self._plan: Plan | None = None
         self._lock: FolderLock | None = None
         self.saved = events.saved
@@ -167,8 +167,8 @@ class Artefacts:
     def planned(self, plan: Plan) -> None:
         self._plan = plan
         self.close()
-        self._lock = folder.open_output(self._config, plan)
-        write_json_file(self._output / folder.VERSIONS, versions(plan.devices))
+        self._lock = training_folder.open_output(self._config, plan)
+        write_json_file(self._output / training_folder.VERSIONS, versions(plan.devices))
         self._events.planned(plan)
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -182,8 +182,8 @@ class Artefacts:
     def finish(self, result: TrainResult) -> None:
         """Write card and result of a training that was not interrupted."""
         if result.signal is None and self._plan is not None:
-            write_text_file(self._output / folder.CARD, render_card(self._config, self._plan, result))
-            folder.note_result(result)
+            write_text_file(self._output / training_folder.CARD, render_card(self._config, self._plan, result))
+            training_folder.note_result(result)
 
     def close(self) -> None:
         """Release the output folder."""

@@ -1,6 +1,6 @@
 """Settings of a training, each with unit, default and source. Imports no torch.
 
-`train/layers.py` reads a `TrainConfig` from recipes, files and the command line.
+`train/layered_settings.py` reads a `TrainConfig` from recipes, files and the command line.
 """
 
 import keyword
@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from refinesynth.option import INPUT, LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
-from refinesynth.train.conversation import LossOn
+from refinesynth.train.labelled_conversation import LossOn
 
 Name = Annotated[str, Field(min_length=1)]
 

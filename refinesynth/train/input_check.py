@@ -7,11 +7,11 @@ from typing import Any
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.gguf import check_gguf, is_gguf
-from refinesynth.train.adapter import base_revision, underlying
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.data.files import hub_name
-from refinesynth.train.data.reading import kind_of, weighed
+from refinesynth.train.data.conversation_reader import kind_of, weighed
+from refinesynth.train.data.record_files import hub_name
 from refinesynth.train.deepspeed_file import own_deepspeed
+from refinesynth.train.existing_adapter import base_revision, underlying
 from refinesynth.train.hub import bare, check_model_name, find_on_hub
 from refinesynth.train.render.template import read_template
 

@@ -11,7 +11,7 @@ from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 
 if TYPE_CHECKING:
     # It brings numpy.
-    from refinesynth.train.data.reading import SourceSizes
+    from refinesynth.train.data.conversation_reader import SourceSizes
     from refinesynth.train.prepare import Counts
 
 _GIB: Final = 2**30

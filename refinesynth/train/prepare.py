@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from refinesynth.train.conversation import Conversation
+from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.render.renderer import Renderer
 from refinesynth.train.tokens import Label, Rendered, TokenStore
 
@@ -67,12 +67,12 @@ def prepare(
 
     Raises `InputError` if a conversation cannot be rendered; see `Renderer.render`.
     """
-    account = Account()
+    account = DataCounter()
     store = TokenStore.of(examples(conversations, renderer, max_length, over_length, account))
     return Prepared(store, account.counts())
 
 
-class Account:
+class DataCounter:
     """Counts while rendering goes on."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ def examples(
     renderer: Renderer,
     max_length: int,
     over_length: Literal["truncate", "drop"],
-    account: Account,
+    account: DataCounter,
 ) -> Iterator[Rendered]:
     """Yield the examples that `prepare` keeps; `account` is complete at the end."""
     ahead: deque[tuple[str, str]] = deque()  # Ids and sources of what the renderer has read and not given back.

@@ -14,12 +14,12 @@ import numpy as np
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.json_reader import write_json
 from refinesynth.train.config import SCRATCH
 from refinesynth.train.data import read_configured
 from refinesynth.train.input_check import check_inputs
-from refinesynth.train.layers import layered
-from refinesynth.train.prepare import Account, Counts, examples
+from refinesynth.train.layered_settings import layered
+from refinesynth.train.prepare import Counts, DataCounter, examples
 from refinesynth.train.tokens import Label
 
 IGNORED: Final = -100
@@ -69,7 +69,7 @@ def write_tokens(
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
-    from refinesynth.train.engine.running import libraries_silenced
+    from refinesynth.train.engine.rank_training import libraries_silenced
 
     if (config.tokenizer or config.model) == SCRATCH:
         raise InputError(
@@ -78,7 +78,7 @@ def write_tokens(
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
     reading = read_configured(config, sources)
-    account = Account()
+    account = DataCounter()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):
             labels = np.where(example.labels == Label.TRAINED, example.input_ids, IGNORED)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from refinesynth.train.conversation import TurnLabel
+from refinesynth.train.labelled_conversation import TurnLabel
 
 
 class Label(IntEnum):

@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from refinesynth.extras import check_installed
-from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.data.files import is_dataset
-from refinesynth.train.data.reading import weighed
+from refinesynth.train.data.conversation_reader import weighed
+from refinesynth.train.data.record_files import is_dataset
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.folder import check_output
-from refinesynth.train.layers import layered
+from refinesynth.train.existing_adapter import with_own_settings
+from refinesynth.train.layered_settings import layered
 from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import is_launched, rank
+from refinesynth.train.training_folder import check_output
 
 if TYPE_CHECKING:
-    from refinesynth.train.preview import Preview
+    from refinesynth.train.loss_mask_preview import Preview
 
 
 class Trainer:
@@ -72,7 +72,7 @@ class Trainer:
         Raises:
             InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
         """
-        from refinesynth.train.preview import preview_data
+        from refinesynth.train.loss_mask_preview import preview_data
 
         return preview_data(self._config, k, sources=self._sources)
 

@@ -8,17 +8,6 @@ everywhere as aliases.
 
 from refinesynth.trajectory.draft import Answer, Draft, Liberty, read_answer
 from refinesynth.trajectory.parameter import ParameterType
-from refinesynth.trajectory.record import (
-    PLAY_NAME,
-    SCHEMA_VERSION,
-    Branch,
-    Difficulty,
-    PlayName,
-    Provenance,
-    Refinements,
-    Trajectory,
-    Usage,
-)
 from refinesynth.trajectory.rulebook import (
     ConditionalText,
     Draw,
@@ -31,6 +20,17 @@ from refinesynth.trajectory.rulebook import (
     Sight,
 )
 from refinesynth.trajectory.script import ActionSpec, Persona, Script, ScriptedPersona
+from refinesynth.trajectory.trajectory import (
+    PLAY_NAME,
+    SCHEMA_VERSION,
+    Branch,
+    Difficulty,
+    PlayName,
+    Provenance,
+    Refinements,
+    Trajectory,
+    Usage,
+)
 from refinesynth.trajectory.turns import (
     EXECUTED,
     MAX_RAW_CHARACTERS,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self, cast
 
 from pydantic import Field, JsonValue
 
-from refinesynth.text.jsontext import json_form, read_json, scrub
+from refinesynth.text.json_reader import json_form, read_json, scrub
 from refinesynth.trajectory.script import Script
 from refinesynth.trajectory.turns import (
     EXECUTED,

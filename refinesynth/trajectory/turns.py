@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 import orjson
 from pydantic import Field, JsonValue, ValidationError
 
-from refinesynth.text.jsontext import read_json, scrub
+from refinesynth.text.json_reader import read_json, scrub
 from refinesynth.trajectory.value import Value, absent, spelled
 
 MAX_RAW_CHARACTERS = 20_000

@@ -5,7 +5,7 @@ from typing import Self
 import orjson
 from pydantic import AliasChoices, BaseModel, ConfigDict
 
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.json_reader import write_json
 
 
 class Value(BaseModel):

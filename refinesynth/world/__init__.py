@@ -2,11 +2,11 @@
 visible.
 """
 
-from refinesynth.world.errors import RulebookError
 from refinesynth.world.executor import World, replay, world_of
-from refinesynth.world.ground import ground_actions
+from refinesynth.world.ground_actions import ground_actions
+from refinesynth.world.planner import plan
+from refinesynth.world.rulebook_errors import RulebookError
 from refinesynth.world.ruling import Change, Ruling, mentions
-from refinesynth.world.search import plan
 from refinesynth.world.solvability import Solvability, check_solvability
 
 __all__ = [

@@ -14,8 +14,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from refinesynth.trajectory.parameter import ParameterType, json_value
-from refinesynth.world.errors import RulebookError
-from refinesynth.world.operations import (
+from refinesynth.world.condition_operators import (
     FUNCTIONS,
     OPERATORS,
     NoAnswer,
@@ -27,8 +26,9 @@ from refinesynth.world.operations import (
     truth,
     undefined,
 )
-from refinesynth.world.syntax import MOST_INT, name_of, parse, path_of
-from refinesynth.world.template import VISIBLE, Slot
+from refinesynth.world.condition_syntax import MOST_INT, name_of, parse, path_of
+from refinesynth.world.rulebook_errors import RulebookError
+from refinesynth.world.text_template import VISIBLE, Slot
 
 MAX_MACROS = 3
 """Deepest nesting of `all`, `exists`, `exists_one`, `filter` and `sum`."""

@@ -8,11 +8,11 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from refinesynth.text.jsontext import depth
+from refinesynth.text.json_reader import depth
 from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.trajectory.parameter import json_value
 from refinesynth.world.condition import BEFORE
-from refinesynth.world.errors import Inapplicable, RulebookError
+from refinesynth.world.condition_operators import NoAnswer
 from refinesynth.world.expression import (
     MAX_COST,
     MAX_STATE_BYTES,
@@ -23,9 +23,9 @@ from refinesynth.world.expression import (
     fits,
     json_bytes,
 )
-from refinesynth.world.operations import NoAnswer
-from refinesynth.world.pointer import change, drop, pointer_text, put, resolve, same
-from refinesynth.world.template import Pointer, Slot, Template, Values, Visible, parse_pointer, parse_template
+from refinesynth.world.json_pointer import change, drop, pointer_text, put, resolve, same
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.text_template import Pointer, Slot, Template, Values, Visible, parse_pointer, parse_template
 
 MAX_VALUE_DEPTH = 16
 """Deepest nesting of an effect's value."""

@@ -14,8 +14,7 @@ from refinesynth.actions.matching import match_in, refusal
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
 from refinesynth.trajectory.weak_cache import weakly_cached
-from refinesynth.world.chance import check_draws
-from refinesynth.world.compiled import (
+from refinesynth.world.compiled_action import (
     DONE,
     CompiledAction,
     CompiledInvariant,
@@ -28,8 +27,9 @@ from refinesynth.world.compiled import (
     where,
 )
 from refinesynth.world.effects import Notice, apply_effects
-from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, fits
+from refinesynth.world.random_starts import check_draws
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.visibility import Visibility, compile_visibility
 

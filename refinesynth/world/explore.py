@@ -11,15 +11,15 @@ from hashlib import blake2b
 from pydantic import JsonValue
 
 from refinesynth.trajectory import MistakeKind
-from refinesynth.world.compiled import CompiledAction, Unmet
+from refinesynth.world.compiled_action import CompiledAction, Unmet
 from refinesynth.world.effects import Notice
-from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground import BASE, Fact, GroundAction, Item, Place, ShownFact, overlap
-from refinesynth.world.hidden import only_lists, shown_anywhere
-from refinesynth.world.search import Planner
-from refinesynth.world.template import Pointer, Template
+from refinesynth.world.ground_actions import BASE, Fact, GroundAction, Item, Place, ShownFact, overlap
+from refinesynth.world.hidden_places import only_lists, shown_anywhere
+from refinesynth.world.planner import Planner
+from refinesynth.world.rulebook_errors import Inapplicable
+from refinesynth.world.text_template import Pointer, Template
 
 MAX_FAULTS = 16
 """Most faults that are reported of one rulebook."""

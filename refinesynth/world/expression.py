@@ -17,8 +17,8 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory.parameter import ParameterType
 from refinesynth.world.condition import BEFORE, Analysis, Evaluate, compile_tree
-from refinesynth.world.operations import NOT_JSON, NoAnswer
-from refinesynth.world.template import REMEMBERED, VISIBLE, Slot, Values, Visible
+from refinesynth.world.condition_operators import NOT_JSON, NoAnswer
+from refinesynth.world.text_template import REMEMBERED, VISIBLE, Slot, Values, Visible
 
 MAX_STATE_BYTES = 262_144
 """Largest state, as JSON."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from refinesynth.world.effects import EACH
-from refinesynth.world.ground import Fact, Facts, GroundAction, ShownFact, overlap
+from refinesynth.world.ground_actions import Fact, Facts, GroundAction, ShownFact, overlap
 
 UNREACHED = 1_000_000
 """Distance of a goal that no actions seem to reach."""

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.pointer import pointer_text, same
+from refinesynth.world.json_pointer import pointer_text, same
 
 MAX_CHANGES = 32
 """Most changes that a ruling lists."""

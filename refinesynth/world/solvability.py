@@ -11,13 +11,13 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import Difficulty, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
-from refinesynth.world.chance import outcomes
-from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World, world_or_problem
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
 from refinesynth.world.expression import MAX_STATE_BYTES, fits
-from refinesynth.world.ground import Fact, GroundAction, WorkLimit, WorkLimitExceeded, some_ground_actions
-from refinesynth.world.search import Planner, pruned
+from refinesynth.world.ground_actions import Fact, GroundAction, WorkLimit, WorkLimitExceeded, some_ground_actions
+from refinesynth.world.planner import Planner, pruned
+from refinesynth.world.random_starts import outcomes
+from refinesynth.world.rulebook_errors import Inapplicable
 
 DEVIATIONS = 200
 """Single actions off the solution of which it is found out whether the goal can be reached after them."""

@@ -10,9 +10,9 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import Sight
 from refinesynth.world.effects import EACH
-from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
-from refinesynth.world.template import Pointer, VisibleNames, parse_pointer
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.text_template import Pointer, VisibleNames, parse_pointer
 
 _EACH = f"{{{EACH}}}"
 

@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, resolve
 from refinesynth.backends.providers import key_of, key_variables, known_models, server_of, split
-from refinesynth.cli.tuning import tuned_backend
+from refinesynth.cli.backend_options import tuned_backend
 from refinesynth.client import describe
 from refinesynth.errors import ConfigurationError
 

@@ -23,7 +23,7 @@ from bench.rl.rollouts import Rollout, play
 from bench.rl.updating import advantages, logprobs, update
 from refinesynth.chat import to_messages
 from refinesynth.environments import GroundedEnvironment
-from refinesynth.train.data.reading import read_conversations
+from refinesynth.train.data.conversation_reader import read_conversations
 from refinesynth.train.render.renderer import Renderer
 from refinesynth.train.tokens import Label
 from refinesynth.trajectory import Trajectory

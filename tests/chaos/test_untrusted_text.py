@@ -238,7 +238,7 @@ from refinesynth.backends.backend import Backend
 from refinesynth.client.redaction import redact
 from refinesynth.client.classify_error import classify_error
 from refinesynth.chat import parse_player
-from refinesynth.text.jsontext import read_json
+from refinesynth.text.json_reader import read_json
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
 from refinesynth.text.printable import control_character
 

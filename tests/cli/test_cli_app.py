@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth import __version__
 from refinesynth.cli import app
-from refinesynth.cli.exits import describe
+from refinesynth.cli.exit_codes import describe
 from refinesynth.errors import InputError, RunStopped, StorageError
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 import refinesynth as rs
 from refinesynth.cli.app import app
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder
 from refinesynth.settings import RunSettings

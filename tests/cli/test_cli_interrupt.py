@@ -13,7 +13,7 @@ from samples import POT
 from typer.testing import CliRunner
 
 from refinesynth.cli.app import CommandLine, main
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, interruptible
 from refinesynth.rules import BaseRule, Violation, verify
 from refinesynth.trajectory import Draft

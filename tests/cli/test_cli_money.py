@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from refinesynth import Backend
-from refinesynth.cli import app, running
+from refinesynth.cli import app, run_display
 from refinesynth.rehearsal import Rehearsal
 
 
@@ -23,13 +23,13 @@ def status(folder: Path, *arguments: str) -> Result:
 @pytest.fixture
 def paid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs cost as much as a server would, and nobody is asked."""
-    whole = running.synthesize
+    whole = run_display.synthesize
 
     async def synthesize(**asked: object) -> object:
         backend = Backend(model="gpt-4o", input_price=2.5, output_price=10, max_tokens=4_000)
         return await whole(**{**asked, "backend": backend, "call": Rehearsal()})  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(running, "synthesize", synthesize)
+    monkeypatch.setattr(run_display, "synthesize", synthesize)
 
 
 def test_a_spent_budget_is_1_and_says_what_more_it_takes(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from refinesynth.cli.tuning import backend_spec
+from refinesynth.cli.backend_options import backend_spec
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted, spread

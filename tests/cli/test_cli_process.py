@@ -220,7 +220,7 @@ def test_a_folder_that_is_moved_while_it_is_written_stops_the_run_which_goes_on_
     assert "goes on with the run that is there" in resumed.stderr
 
 
-@pytest.mark.parametrize("module", ["refinesynth.cli.app", "typer", "refinesynth.cli.running", "pydantic_ai"])
+@pytest.mark.parametrize("module", ["refinesynth.cli.app", "typer", "refinesynth.cli.run_display", "pydantic_ai"])
 def test_ctrl_c_while_something_is_imported_ends_it_without_a_traceback(tmp_path: Path, module: str) -> None:
     program = f"""
 import os, signal, sys

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.client.bills import TOKENIZER, count_tokens
+from refinesynth.client.token_usage import TOKENIZER, count_tokens
 from refinesynth.prompts import SHOWN, Prompts
-from refinesynth.prompts.blocks import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 
 
 def show(*arguments: str) -> Result:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from refinesynth.cli.remarks import remarks
-from refinesynth.rules import failing
+from refinesynth.cli.log_notes import remarks
+from refinesynth.rules import rule_errors
 
 
 def lazy(_draft: str) -> Iterator[str]:
@@ -16,7 +16,7 @@ def lazy(_draft: str) -> Iterator[str]:
 def test_a_slow_rule_what_a_server_lacks_and_a_tool_parser_are_said_once_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failing, "SECONDS", -1.0)
+    monkeypatch.setattr(rule_errors, "SECONDS", -1.0)
     said = list[str]()
     known = [
         {"event": "goes_without", "text": "m does not take seed\x1b"},
@@ -24,11 +24,11 @@ def test_a_slow_rule_what_a_server_lacks_and_a_tool_parser_are_said_once_and_not
     ]
     with remarks(said.append):
         for _ in range(2):
-            assert list(failing.timed(lazy, "draft")) == ["found"]
+            assert list(rule_errors.timed(lazy, "draft")) == ["found"]
             for facts in known:
                 logging.getLogger("refinesynth.backends").warning("%s", facts["text"], extra={"facts": facts})
             logging.getLogger("refinesynth.backends").warning("something else")
-    assert list(failing.timed(lazy, "draft")) == ["found"]
+    assert list(rule_errors.timed(lazy, "draft")) == ["found"]
     slow_one, lack, cache = said
     assert slow_one.startswith("! the rule lazy took ")
     assert (lack, cache) == ("! m does not take seed\\u001b", "! none")

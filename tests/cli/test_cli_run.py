@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from refinesynth import rules
 from refinesynth.cli import app
 from refinesynth.cli.display import Display
-from refinesynth.cli.reading import why_refused
+from refinesynth.cli.trajectory_text import why_refused
 from refinesynth.errors import StorageError
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.outcome import Refused
@@ -305,7 +305,7 @@ def test_a_folder_that_cannot_be_written_is_3_and_what_is_in_it_is_reported(
     def full(*_: object) -> None:
         raise StorageError("cannot write 'x': no room")
 
-    monkeypatch.setattr("refinesynth.run.lines.LineWriter.write", full)
+    monkeypatch.setattr("refinesynth.run.jsonl.LineWriter.write", full)
     result = run(personas, "-n", 2, "-o", folder)
     assert result.exit_code == 3
     assert numbers(result)["accepted"] == 1
@@ -361,7 +361,7 @@ def test_interrupted_before_anything_was_written(tmp_path: Path, monkeypatch: py
 
 
 def test_log_lines_come_while_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.cli.running.LOG_EVERY", 0.01)
+    monkeypatch.setattr("refinesynth.cli.run_display.LOG_EVERY", 0.01)
     result = run("-n", 2, "-o", tmp_path / "run")
     assert len([line for line in result.stderr.splitlines() if "/2 accepted" in line]) > 1
 

@@ -22,11 +22,11 @@ from refinesynth.cli.status import variety_rows
 from refinesynth.diversity import Contamination, Novelty
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
-from refinesynth.run.status import Variety
+from refinesynth.run import CompletedEpisode, RunConfig, RunFolder, RunWriter
+from refinesynth.run.status import DiversityStats
 from refinesynth.serve import create_app, running
 from refinesynth.synthesis import Progress, synthesize
-from refinesynth.synthesis.curating import Curator
+from refinesynth.synthesis.curator import Curator
 from refinesynth.trajectory import DungeonMasterTurn, Trajectory
 
 PATIENCE = 120
@@ -224,7 +224,7 @@ def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
 
 def test_mistakes_that_crowd_or_are_missing_are_said(complete: Path) -> None:
     folder = RunFolder.open(complete)
-    usual = Variety.of(folder, folder.totals())
+    usual = DiversityStats.of(folder, folder.totals())
     figures = usual.figures.model_copy(update={"trajectories": 100, "clean": 20})
     assert usual.clean_asked == 0.2
 
@@ -288,7 +288,7 @@ async def curated(source: Path, path: Path, evaluation: Path) -> None:
         outcome = EpisodeOutcome(
             index=index, id=name, persona=one.persona, trajectories=(one.model_copy(update={"id": name}),)
         )
-        await folder.append(Finished.of(curator.curate(outcome)))
+        await folder.append(CompletedEpisode.of(curator.curate(outcome)))
     folder.close()
 
 

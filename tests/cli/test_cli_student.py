@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth import rules
 from refinesynth.cli import app
-from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.errors import InputError
 from refinesynth.rules.repairs import repairs
 from refinesynth.run import RunFolder

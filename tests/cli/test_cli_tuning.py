@@ -5,7 +5,7 @@ import re
 import pytest
 
 from refinesynth.backends import Backend, OutputMode, Role, resolve, resolve_roles
-from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
+from refinesynth.cli.backend_options import split_fallback, tuned, tuned_fallback
 from refinesynth.errors import ConfigurationError
 
 

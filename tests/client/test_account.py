@@ -20,12 +20,12 @@ from samples import SHED, paid
 from refinesynth.backends import Backend, Role
 from refinesynth.backends.backend import SESSION_PRESETS
 from refinesynth.chat import render_task
-from refinesynth.client.answers import Answer, read_answer
 from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
+from refinesynth.client.completion_parsing import Answer, read_answer
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
-from refinesynth.journal.values import Paid
+from refinesynth.journal.journal_values import Paid
 
 
 @dataclass

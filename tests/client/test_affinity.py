@@ -14,11 +14,11 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from refinesynth import Backend
 from refinesynth.backends import Role
 from refinesynth.backends.backend import SESSION_PRESETS
-from refinesynth.cli.tuning import tuned_backend
+from refinesynth.cli.backend_options import tuned_backend
 from refinesynth.client import litellm_sdk, open_model
-from refinesynth.client.affinity import affinity_of
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
+from refinesynth.client.session_affinity import affinity_of
 from refinesynth.errors import ConfigurationError
 
 ROLES = (Role.SCRIPT_WRITER, Role.PLAYER, Role.DUNGEON_MASTER)

@@ -14,9 +14,9 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends.backend import NO_REASON
-from refinesynth.client.answers import Answer, read_answer, repaired
-from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
-from refinesynth.text.jsontext import MAX_CHARACTERS
+from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
+from refinesynth.client.completion_parsing import Answer, read_answer, repaired
+from refinesynth.text.json_reader import MAX_CHARACTERS
 
 TEXT = ModelRequestParameters()
 NATIVE = ModelRequestParameters(output_mode="native", output_object=OutputObjectDefinition(json_schema={}))
@@ -30,11 +30,11 @@ _JSON = st.recursive(
 _PLAIN = st.text(st.characters(codec="utf-8")) | st.booleans() | st.integers(-(2**53), 2**53) | st.none()
 
 
-def outcome(raw: object) -> Answer | AnswerFault:
+def outcome(raw: object) -> Answer | UnusableAnswer:
     try:
         answer = read_answer(raw)
         answer.check(max_tokens=None)
-    except AnswerFault as fault:
+    except UnusableAnswer as fault:
         return fault
     return answer
 
@@ -107,33 +107,37 @@ def test_whatever_a_server_says_can_be_kept_and_takes_bounded_room(where: str, s
 @pytest.mark.parametrize(
     ("raw", "step", "kind"),
     [
-        (completion("cut", finish_reason="length"), FaultStep.RETRY, FaultKind.CONTENT),
-        (completion(None), FaultStep.RETRY, FaultKind.CONTENT),
-        (completion(" \n"), FaultStep.RETRY, FaultKind.CONTENT),
-        (completion(None, reasoning_content="only thinking"), FaultStep.RETRY, FaultKind.CONTENT),
-        (completion("x" * (MAX_CHARACTERS + 1)), FaultStep.RETRY, FaultKind.CONTENT),
-        (completion("bad", finish_reason="content_filter"), FaultStep.ABANDON, FaultKind.POLICY),
-        (completion(None, refusal="I will not"), FaultStep.ABANDON, FaultKind.POLICY),
-        (completion(None, provider_specific_fields={"refusal": "I will not"}), FaultStep.ABANDON, FaultKind.POLICY),
-        (completion("half", finish_reason="error"), FaultStep.RETRY, FaultKind.SERVER),
-        (completion("half", finish_reason=NO_REASON), FaultStep.RETRY, FaultKind.CONTENT),
-        ({**completion(), "choices": []}, FaultStep.RETRY, FaultKind.SERVER),
-        ({}, FaultStep.RETRY, FaultKind.SERVER),
-        ([], FaultStep.RETRY, FaultKind.SERVER),
-        (None, FaultStep.RETRY, FaultKind.SERVER),
-        ("text", FaultStep.RETRY, FaultKind.SERVER),
-        ({"choices": [1]}, FaultStep.RETRY, FaultKind.SERVER),
-        ({"choices": [{"message": "text"}]}, FaultStep.RETRY, FaultKind.SERVER),
-        (completion(tool_calls=[{"function": {"name": None}}]), FaultStep.RETRY, FaultKind.SERVER),
+        (completion("cut", finish_reason="length"), FailureAction.RETRY, ErrorCategory.CONTENT),
+        (completion(None), FailureAction.RETRY, ErrorCategory.CONTENT),
+        (completion(" \n"), FailureAction.RETRY, ErrorCategory.CONTENT),
+        (completion(None, reasoning_content="only thinking"), FailureAction.RETRY, ErrorCategory.CONTENT),
+        (completion("x" * (MAX_CHARACTERS + 1)), FailureAction.RETRY, ErrorCategory.CONTENT),
+        (completion("bad", finish_reason="content_filter"), FailureAction.ABANDON, ErrorCategory.POLICY),
+        (completion(None, refusal="I will not"), FailureAction.ABANDON, ErrorCategory.POLICY),
+        (
+            completion(None, provider_specific_fields={"refusal": "I will not"}),
+            FailureAction.ABANDON,
+            ErrorCategory.POLICY,
+        ),
+        (completion("half", finish_reason="error"), FailureAction.RETRY, ErrorCategory.SERVER),
+        (completion("half", finish_reason=NO_REASON), FailureAction.RETRY, ErrorCategory.CONTENT),
+        ({**completion(), "choices": []}, FailureAction.RETRY, ErrorCategory.SERVER),
+        ({}, FailureAction.RETRY, ErrorCategory.SERVER),
+        ([], FailureAction.RETRY, ErrorCategory.SERVER),
+        (None, FailureAction.RETRY, ErrorCategory.SERVER),
+        ("text", FailureAction.RETRY, ErrorCategory.SERVER),
+        ({"choices": [1]}, FailureAction.RETRY, ErrorCategory.SERVER),
+        ({"choices": [{"message": "text"}]}, FailureAction.RETRY, ErrorCategory.SERVER),
+        (completion(tool_calls=[{"function": {"name": None}}]), FailureAction.RETRY, ErrorCategory.SERVER),
     ],
 )
-def test_what_cannot_be_used_is_a_fault(raw: object, step: FaultStep, kind: FaultKind) -> None:
+def test_what_cannot_be_used_is_a_fault(raw: object, step: FailureAction, kind: ErrorCategory) -> None:
     fault = outcome(raw)
-    assert isinstance(fault, AnswerFault)
+    assert isinstance(fault, UnusableAnswer)
     assert (fault.step, fault.kind) == (step, kind)
 
 
-ENDINGS: dict[str, tuple[FaultStep, FaultKind] | None] = {
+ENDINGS: dict[str, tuple[FailureAction, ErrorCategory] | None] = {
     **dict.fromkeys(
         (
             "stop", "STOP", "tool_calls", "tool_use", "function_call", "eos", "EOS", "eos_token", "end_turn", "COMPLETE",
@@ -147,15 +151,15 @@ ENDINGS: dict[str, tuple[FaultStep, FaultKind] | None] = {
             "repetition", "not_finished", "MALFORMED_FUNCTION_CALL", "pause_turn", "unknown", "FINISH_REASON_UNSPECIFIED",
             "x" * 1_000, "stop it",
         ),
-        (FaultStep.RETRY, FaultKind.SERVER),
+        (FailureAction.RETRY, ErrorCategory.SERVER),
     ),
     **dict.fromkeys(
         ("length", "MAX_TOKENS", "max_tokens", "compaction", "model_length", "model_context_window_exceeded"),
-        (FaultStep.RETRY, FaultKind.CONTENT),
+        (FailureAction.RETRY, ErrorCategory.CONTENT),
     ),
     **dict.fromkeys(
         ("content_filter", "sensitive", "refusal", "SAFETY", "guardrail_intervened", "ERROR_TOXIC"),
-        (FaultStep.ABANDON, FaultKind.POLICY),
+        (FailureAction.ABANDON, ErrorCategory.POLICY),
     ),
 }  # fmt: skip
 
@@ -163,18 +167,18 @@ ENDINGS: dict[str, tuple[FaultStep, FaultKind] | None] = {
 def test_only_the_reasons_that_mean_so_are_taken_for_a_whole_answer() -> None:
     for reason, fault in ENDINGS.items():
         found = outcome(completion("Thought: x\nAction: y", finish_reason=reason))
-        assert ((found.step, found.kind) if isinstance(found, AnswerFault) else None) == fault, reason
+        assert ((found.step, found.kind) if isinstance(found, UnusableAnswer) else None) == fault, reason
 
 
 def test_a_function_in_this_process_need_give_no_reason_and_what_a_proxy_says_of_its_server_counts() -> None:
     assert isinstance(outcome(completion(finish_reason=None)), Answer)
     raw = completion()
     raw["choices"][0]["provider_specific_fields"] = {"native_finish_reason": "abort"}
-    assert isinstance(outcome(raw), AnswerFault)
+    assert isinstance(outcome(raw), UnusableAnswer)
     raw["choices"][0] |= {"provider_specific_fields": {"native_finish_reason": "end_turn"}}
     assert isinstance(outcome(raw), Answer)
     raw["choices"][0] |= {"finish_reason": "length"}
-    assert isinstance(outcome(raw), AnswerFault)
+    assert isinstance(outcome(raw), UnusableAnswer)
 
 
 def test_json_that_breaks_off_is_not_closed() -> None:
@@ -216,7 +220,7 @@ def test_a_cut_answer_gives_advice_by_its_cause(
     text: str, prompt: int, answer: int, max_tokens: int | None, advice: str
 ) -> None:
     usage = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
-    with pytest.raises(AnswerFault, match=advice):
+    with pytest.raises(UnusableAnswer, match=advice):
         read_answer(completion(text, finish_reason="length", usage=usage)).check(max_tokens=max_tokens)
 
 
@@ -226,4 +230,4 @@ def test_garbage_anywhere_is_a_fault_or_an_answer_and_never_an_error(garbage: ob
     place: dict[str, Any] = raw if where in raw else raw["choices"][0]
     (place if where in place else place["message"])[where] = garbage
     read = outcome(raw)
-    assert isinstance(read, AnswerFault) or read.parts(NATIVE)
+    assert isinstance(read, UnusableAnswer) or read.parts(NATIVE)

@@ -15,10 +15,10 @@ from batch_server import BatchServer, Manners
 
 from refinesynth import Backend, synthesize
 from refinesynth.backends.providers import read_table
-from refinesynth.client.batch import collecting
-from refinesynth.client.batch.record import Batch, BatchRecord
+from refinesynth.client.batch import batching
+from refinesynth.client.batch.batch_record import Batch, BatchRecord
 from refinesynth.client.budget.price_table import listed
-from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import limiter_of
 from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped, StorageError
 from refinesynth.journal import BATCHES, Journal
@@ -32,8 +32,8 @@ PEOPLE = ["a night nurse", "a baker", "a bicycle courier", "a beekeeper", "a loc
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchServer]:
-    monkeypatch.setattr(collecting, "QUIET", 0.1)
-    monkeypatch.setattr(collecting, "POLL", (0.01, 0.05))
+    monkeypatch.setattr(batching, "QUIET", 0.1)
+    monkeypatch.setattr(batching, "POLL", (0.01, 0.05))
     with getattr(request, "param", BatchServer)() as serving:
         yield serving
 
@@ -91,7 +91,7 @@ async def test_a_batch_is_no_larger_than_providers_take(
 ) -> None:
     """One request that is longer than all that is taken is sent, for the provider to refuse."""
     for most in (1, 2 if bound == "_MOST" else 80_000):
-        monkeypatch.setattr(collecting, bound, most)
+        monkeypatch.setattr(batching, bound, most)
         result = await run(server, tmp_path / str(most))
         batches = [server.lines(batch) for batch in server.batches.values()]
         sizes = [len(lines) if bound == "_MOST" else len(json.dumps(lines)) for lines in batches if len(lines) > 1]
@@ -240,7 +240,7 @@ async def test_a_server_that_stays_down_stops_the_run_and_its_batch_is_found_aga
 
 async def test_requests_that_fail_together_are_no_outage() -> None:
     limiter = limiter_of(Backend(model="gpt-4o"), batched=True)
-    fault = Fault(FaultStep.RETRY, FaultKind.TIMEOUT, "expired")
+    fault = ClassifiedError(FailureAction.RETRY, ErrorCategory.TIMEOUT, "expired")
     async with AsyncExitStack() as held:
         permits = [await held.enter_async_context(limiter.permit(priority=number)) for number in range(200)]
         permits[0].answered(seconds=1, output_tokens=1, billed=1, headers={})

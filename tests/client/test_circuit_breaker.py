@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from limited_servers import BROKEN, DOWN, LATE
 
-from refinesynth.client.classify_error import Fault
+from refinesynth.client.classify_error import ClassifiedError
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 
 
@@ -19,13 +19,13 @@ def met() -> CircuitBreaker:
     return breaker
 
 
-def fail(breaker: CircuitBreaker, *faults: Fault, now: float = 0.0) -> None:
+def fail(breaker: CircuitBreaker, *faults: ClassifiedError, now: float = 0.0) -> None:
     for index, fault in enumerate(faults):
         breaker.failed(fault, episode=index, now=now)
 
 
 @pytest.mark.parametrize("fault", [DOWN, BROKEN, LATE])
-def test_five_faults_in_a_row_among_several_episodes_open_it(fault: Fault) -> None:
+def test_five_faults_in_a_row_among_several_episodes_open_it(fault: ClassifiedError) -> None:
     breaker = met()
     fail(breaker, *[fault] * 4)
     assert breaker.down_since is None
@@ -34,7 +34,7 @@ def test_five_faults_in_a_row_among_several_episodes_open_it(fault: Fault) -> No
 
 
 @given(st.lists(st.sampled_from([DOWN, BROKEN, LATE, None]), max_size=60))
-def test_no_five_in_a_row_no_outage(events: list[Fault | None]) -> None:
+def test_no_five_in_a_row_no_outage(events: list[ClassifiedError | None]) -> None:
     breaker, row = met(), 0
     for index, fault in enumerate(events):
         row = 0 if fault is None else row + 1

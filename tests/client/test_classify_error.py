@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.backends import Backend
-from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep, classify_error
+from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer, classify_error
 from refinesynth.client.http.reply import HttpError, read_reply, refused
 
 BACKEND = Backend(name="mine", model="gpt-4o", base_url="http://h/v1")
@@ -59,8 +59,8 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     return error
 
 
-SORTED: dict[tuple[FaultStep, FaultKind], tuple[Exception, ...]] = {
-    (FaultStep.RETRY, FaultKind.RATE_LIMIT): (
+SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
+    (FailureAction.RETRY, ErrorCategory.RATE_LIMIT): (
         StatusError(429, "slow down"),
         StatusError("429", "slow down"),
         StatusError(429, GOOGLES),
@@ -68,7 +68,7 @@ SORTED: dict[tuple[FaultStep, FaultKind], tuple[Exception, ...]] = {
         StatusError(429, "No deployments available for selected model, Try again in 5"),
         StatusError(429, "Rate limit exceeded for api_key: 1f. ConcurrencyLimit type: tokens."),
     ),
-    (FaultStep.STOP, FaultKind.QUOTA): (
+    (FailureAction.STOP, ErrorCategory.QUOTA): (
         StatusError(429, "You exceeded your current quota"),
         StatusError(402, "pay"),
         StatusError(400, "Your credit balance is too low"),
@@ -77,7 +77,7 @@ SORTED: dict[tuple[FaultStep, FaultKind], tuple[Exception, ...]] = {
         StatusError(422, "ExceededBudget: User=u over budget. Spend=1.0, Budget=0.5"),
         StatusError(429, "No deployments available - crossed budget: 33.1 >= 20.0"),
     ),
-    (FaultStep.STOP, FaultKind.AUTHENTICATION): (
+    (FailureAction.STOP, ErrorCategory.AUTHENTICATION): (
         # What litellm's proxy says of a key where it knows no database.
         StatusError(400, "No connected db."),
         APIConnectionError(500, "The api_key client option must be set"),
@@ -85,21 +85,21 @@ SORTED: dict[tuple[FaultStep, FaultKind], tuple[Exception, ...]] = {
         StatusError(403, "forbidden"),
         StatusError(400, "API key not valid. Please pass a valid API key."),
     ),
-    (FaultStep.STOP, FaultKind.NOT_FOUND): (
+    (FailureAction.STOP, ErrorCategory.NOT_FOUND): (
         StatusError(400, "Invalid model name passed in model=m. Call `/v1/models`"),
         StatusError(400, "{\"detail\":\"Server is pinned to 'a'; requested 'b'.\"}"),
         StatusError(404, "nothing here"),
         StatusError(400, "Model Not Exist"),
         StatusError(400, "LLM Provider NOT provided"),
     ),
-    (FaultStep.RETRY, FaultKind.TIMEOUT): (
+    (FailureAction.RETRY, ErrorCategory.TIMEOUT): (
         TimeoutError(),
         Timeout(408, "late"),
         httpx.ReadTimeout("late"),
         StatusError(408),
         StatusError(504),
     ),
-    (FaultStep.RETRY, FaultKind.SERVER): (
+    (FailureAction.RETRY, ErrorCategory.SERVER): (
         StatusError(500),
         # It loads no more.
         StatusError(503, "model foo failed loading: CUDA out of memory"),
@@ -116,33 +116,35 @@ SORTED: dict[tuple[FaultStep, FaultKind], tuple[Exception, ...]] = {
         orjson.JSONDecodeError("x", "", 0),
         RecursionError("deep"),
     ),
-    (FaultStep.RETRY, FaultKind.UNREACHED): (
+    (FailureAction.RETRY, ErrorCategory.UNREACHED): (
         caused(StatusError(500, "Connection error."), ConnectionRefusedError()),
         caused(APIConnectionError(500), httpx.ConnectError("x")),
         caused(StatusError(500), caused(httpx.ConnectError("x"), socket.gaierror())),
         caused(StatusError(500), ClientConnectorError("Multiple exceptions: x")),
         caused(StatusError(500), ClientConnectorDNSError("x")),
     ),
-    (FaultStep.RETRY, FaultKind.DEFECT): (caused(APIConnectionError(500, "'content'"), KeyError("content")),),
-    (FaultStep.STOP, FaultKind.DEFECT): (
+    (FailureAction.RETRY, ErrorCategory.DEFECT): (caused(APIConnectionError(500, "'content'"), KeyError("content")),),
+    (FailureAction.STOP, ErrorCategory.DEFECT): (
         APIConnectionError(500, "No module named 'mcp'"),
         caused(APIConnectionError(500, "x"), ImportError("x")),
         TypeError("a bug"),
     ),
-    (FaultStep.ABANDON, FaultKind.POLICY): (
+    (FailureAction.ABANDON, ErrorCategory.POLICY): (
         StatusError(403, "Your input was flagged"),
         StatusError(400, "violates our usage policies"),
     ),
-    (FaultStep.ABANDON, FaultKind.CONTEXT): (
+    (FailureAction.ABANDON, ErrorCategory.CONTEXT): (
         StatusError(400, "This model's maximum context length is 8192"),
         StatusError(413),
     ),
-    (FaultStep.ABANDON, FaultKind.REJECTED): (
+    (FailureAction.ABANDON, ErrorCategory.REJECTED): (
         StatusError(400, "bad schema"),
         StatusError(422),
     ),
-    (FaultStep.STOP, FaultKind.REJECTED): (UnsupportedParamsError(400, "gpt-5 does not support temperature"),),
-    (FaultStep.RETRY, FaultKind.CONTENT): (AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer"),),
+    (FailureAction.STOP, ErrorCategory.REJECTED): (UnsupportedParamsError(400, "gpt-5 does not support temperature"),),
+    (FailureAction.RETRY, ErrorCategory.CONTENT): (
+        UnusableAnswer(FailureAction.RETRY, ErrorCategory.CONTENT, "gave an empty answer"),
+    ),
 }
 
 
@@ -157,8 +159,8 @@ def test_a_fault_is_in_its_row() -> None:
 Z_AI = "系统检测到输入或生成内容可能包含不安全或敏感内容"
 SPRING = {"status": 503, "error": "Service Unavailable", "path": "/v1/chat/completions"}
 AZURES: object = [{"prompt_index": 0, "content_filter_results": {"hate": {"filtered": True, "severity": "high"}}}]
-REFUSALS: dict[FaultKind, tuple[tuple[int, object], ...]] = {
-    FaultKind.POLICY: (
+REFUSALS: dict[ErrorCategory, tuple[tuple[int, object], ...]] = {
+    ErrorCategory.POLICY: (
         (400, {"error": {"code": "1301", "message": Z_AI}, "contentFilter": [{"level": 1}]}),
         (400, {"error": {"code": "1301", "message": "xyz"}}),
         (400, {"code": "DataInspectionFailed", "message": "Output data may contain inappropriate content."}),
@@ -172,7 +174,7 @@ REFUSALS: dict[FaultKind, tuple[tuple[int, object], ...]] = {
         (200, {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 3}}),
         (200, {"error": {"code": "content_filter", "message": "no"}}),
     ),
-    FaultKind.RATE_LIMIT: (
+    ErrorCategory.RATE_LIMIT: (
         (400, {"message": "Too many tokens, please wait before trying again."}),
         (200, {"__type": "ThrottlingException", "message": "Too many tokens per day, please wait"}),
         (400, {"code": "Throttling.BurstRate", "message": "Request rate increased too quickly"}),
@@ -186,25 +188,25 @@ REFUSALS: dict[FaultKind, tuple[tuple[int, object], ...]] = {
         (200, {"base_resp": {"status_code": 1039, "status_msg": "token limit"}}),
         (200, {"choices": [{"error": {"code": 429, "message": "x"}, "finish_reason": "error"}]}),
     ),
-    FaultKind.CONTEXT: (
+    ErrorCategory.CONTEXT: (
         (400, {"message": "Too many input tokens"}),
         (413, {"error": {"message": "Request too large on tokens per minute (TPM)", "code": "rate_limit_exceeded"}}),
         (400, {"error": {"message": "输入长度超过模型最大上下文"}}),
         (200, {"object": "error", "message": CONTEXT, "type": "BadRequestError", "code": 400}),
         (200, {"error": {"code": "context_length_exceeded", "message": "no"}}),
     ),
-    FaultKind.QUOTA: (
+    ErrorCategory.QUOTA: (
         (429, {"error": {"code": "1113", "message": "余额不足或无可用资源包,请充值。"}}),
         (200, {"base_resp": {"status_code": 1008, "status_msg": "no"}}),
         (403, {"error": {"message": "该令牌额度已用尽"}}),
     ),
-    FaultKind.AUTHENTICATION: (
+    ErrorCategory.AUTHENTICATION: (
         (200, {"error": {"type": "authentication_error", "message": "no"}, "type": "error"}),
         (200, {"base_resp": {"status_code": 2049, "status_msg": "invalid api key"}}),
         (200, {"code": 401, "msg": "无效的令牌", "success": False}),
     ),
-    FaultKind.NOT_FOUND: ((200, {"error": {"code": "model_not_found", "message": "no"}}),),
-    FaultKind.SERVER: (
+    ErrorCategory.NOT_FOUND: ((200, {"error": {"code": "model_not_found", "message": "no"}}),),
+    ErrorCategory.SERVER: (
         (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
         (200, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
         (200, {"error": "model is overloaded", "choices": None}),
@@ -214,8 +216,8 @@ REFUSALS: dict[FaultKind, tuple[tuple[int, object], ...]] = {
         (200, {"error": True}),
         (200, SPRING),
     ),
-    FaultKind.TIMEOUT: ((200, {"error": {"code": 504, "message": "late"}}),),
-    FaultKind.REJECTED: (
+    ErrorCategory.TIMEOUT: ((200, {"error": {"code": 504, "message": "late"}}),),
+    ErrorCategory.REJECTED: (
         (200, {"detail": [{"loc": ["body", "seed"], "msg": "extra inputs are not allowed"}]}),
         (200, {"error": {"type": "invalid_request_error", "message": "no"}}),
         (400, {"detail": "Stream must be set to true"}),
@@ -277,17 +279,19 @@ NO_STREAMS = ("stream must be false", "Streaming is not supported", "n > 1 only 
 def test_a_server_that_only_streams_stops_the_run_in_words() -> None:
     for words in STREAMS:
         fault = classify_error(of_server(400, {"error": {"message": words}}), BACKEND)
-        assert (fault.step, fault.kind) == (FaultStep.STOP, FaultKind.REJECTED), words
+        assert (fault.step, fault.kind) == (FailureAction.STOP, ErrorCategory.REJECTED), words
         assert "gives streamed answers only. refinesynth asks for whole ones." in fault.message
     for words in NO_STREAMS:
-        assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).step is FaultStep.ABANDON, words
+        assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).step is FailureAction.ABANDON, (
+            words
+        )
 
 
 def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() -> None:
     with pytest.raises(HttpError) as caught:
         read_reply(b'data: {"choices": []}\n\ndata: [DONE]', {"content-type": "text/event-stream"})
     fault = classify_error(caught.value, BACKEND)
-    assert (fault.step, fault.kind) == (FaultStep.RETRY, FaultKind.DEFECT)
+    assert (fault.step, fault.kind) == (FailureAction.RETRY, ErrorCategory.DEFECT)
     assert "sent a stream in place of an answer" in fault.message
 
 
@@ -366,7 +370,7 @@ def test_a_web_page_is_told_from_an_answer(error: Exception, page: str | None) -
 
 def test_a_page_with_404_is_a_gateways_and_no_word_about_the_model() -> None:
     fault = classify_error(StatusError(404, PAGE), BACKEND)
-    assert (fault.step, fault.kind) == (FaultStep.RETRY, FaultKind.SERVER)
+    assert (fault.step, fault.kind) == (FailureAction.RETRY, ErrorCategory.SERVER)
     assert fault.message == "mine sent something that is no completion (a web page: 'Sign in')"
 
 
@@ -375,7 +379,7 @@ def test_the_backends_own_key_is_in_no_message_whatever_its_variable_is_called(m
     backend = BACKEND.model_copy(update={"api_key_env": "MY_LOGIN"})
     faults = (
         StatusError(401, "canary.0123456789 is no key"),
-        AnswerFault(FaultStep.RETRY, FaultKind.SERVER, "canary.0123456789"),
+        UnusableAnswer(FailureAction.RETRY, ErrorCategory.SERVER, "canary.0123456789"),
     )
     for fault in faults:
         assert "canary" not in classify_error(fault, backend).message
@@ -405,7 +409,7 @@ def test_python_objects_are_left_out_of_messages(text: str, shown: str) -> None:
 
 def test_what_decides_may_stand_behind_a_long_echo() -> None:
     fault = classify_error(StatusError(400, f"{'echo ' * 1_000} {CONTEXT}"), BACKEND)
-    assert fault.kind is FaultKind.CONTEXT
+    assert fault.kind is ErrorCategory.CONTEXT
     assert len(fault.message) < 500
 
 
@@ -439,13 +443,13 @@ CERTAIN = (
 def test_a_stop_is_certain_unless_only_the_words_of_an_answer_say_so() -> None:
     for error in (*UNCERTAIN, *CERTAIN):
         fault = classify_error(error, BACKEND)
-        assert (fault.step, fault.certain) == (FaultStep.STOP, error in CERTAIN), error
+        assert (fault.step, fault.certain) == (FailureAction.STOP, error in CERTAIN), error
 
 
 def test_chains_that_bite_their_tail_end() -> None:
     first, second = StatusError(None, "a"), StatusError(None, "b")
     first.__cause__, second.__cause__ = second, first
-    assert classify_error(first, BACKEND).step is FaultStep.STOP
+    assert classify_error(first, BACKEND).step is FailureAction.STOP
 
 
 @given(st.text(), st.none() | st.integers(), st.sampled_from([StatusError, APIConnectionError, ValueError, OSError]))

@@ -9,9 +9,9 @@ from chat_server import ChatServer, Reply, calls_tool, completion, fails, says
 
 from refinesynth.backends import Backend, Completion
 from refinesynth.client import litellm_sdk
-from refinesynth.client.answers import read_answer
-from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.completion import DirectCompletion
+from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
+from refinesynth.client.completion_parsing import read_answer
+from refinesynth.client.http.direct_client import DirectCompletion
 from refinesynth.client.http.reply import HttpError, read_reply
 
 pytestmark = pytest.mark.process
@@ -210,13 +210,16 @@ async def test_an_answer_is_the_same_on_both_paths(model: str, replies: dict[str
     ("reply", "expected"),
     [
         # litellm calls any fault with this phrase a rate limit.
-        (error(500, "rate limit reached upstream"), (FaultKind.SERVER, FaultStep.RETRY)),
+        (error(500, "rate limit reached upstream"), (ErrorCategory.SERVER, FailureAction.RETRY)),
         # litellm's OpenAI client drops the code and so the reason.
-        (error(400, "The response was", "content_filter", "content_filter"), (FaultKind.POLICY, FaultStep.ABANDON)),
+        (
+            error(400, "The response was", "content_filter", "content_filter"),
+            (ErrorCategory.POLICY, FailureAction.ABANDON),
+        ),
     ],
 )
 async def test_some_faults_are_told_apart_better(
-    reply: Reply, expected: tuple[FaultKind, FaultStep], server: ChatServer
+    reply: Reply, expected: tuple[ErrorCategory, FailureAction], server: ChatServer
 ) -> None:
     lean, _ = await outcomes(server, "openai/served", reply)
     assert lean[:2] == expected

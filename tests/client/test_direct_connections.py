@@ -21,8 +21,8 @@ from pydantic_ai import models
 from yarl import URL
 
 from refinesynth.backends import Backend
-from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.completion import MAX_BYTES, DirectCompletion
+from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
+from refinesynth.client.http.direct_client import MAX_BYTES, DirectCompletion
 from refinesynth.client.http.reply import HttpError
 
 CANARY = "sk-canary-0123456789abcdef"
@@ -93,34 +93,34 @@ BOMB = gzip.compress(b" " * (MAX_BYTES * 8), compresslevel=9)
 @pytest.mark.parametrize(
     ("talk", "kind"),
     [
-        (sends(), FaultKind.SERVER),
-        (resets, FaultKind.SERVER),
-        (sends(http(ANSWER, length=len(ANSWER) + 10)), FaultKind.SERVER),
-        (sends(CHUNKED, b'5\r\n{"id"\r\n'), FaultKind.SERVER),
-        (sends(CHUNKED, b"zzz\r\n"), FaultKind.SERVER),
-        (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), FaultKind.SERVER),
-        (sends(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n"), FaultKind.SERVER),
-        (sends(http(b"", length=MAX_BYTES + 1)), FaultKind.SERVER),
-        (floods(CHUNKED, MEBIBYTE), FaultKind.SERVER),
-        (floods(b"HTTP/1.1 200 OK\r\n\r\n", b"a" * 65_536), FaultKind.SERVER),
-        (sends(http(BOMB, "Content-Encoding: gzip")), FaultKind.SERVER),
-        (sends(http(b"no gzip", "Content-Encoding: gzip")), FaultKind.SERVER),
-        (sends(http(ANSWER, "Content-Encoding: odd")[:-20]), FaultKind.SERVER),
-        (sends(http(b"\xff\xfe{}")), FaultKind.SERVER),
-        (sends(http(b'{"choices": [{"message": {"content": "\xed\xa0\x80"}}]}')), FaultKind.SERVER),
-        (sends(http(b'{"a": 1' + b"0" * 5_000 + b"}")), FaultKind.SERVER),
+        (sends(), ErrorCategory.SERVER),
+        (resets, ErrorCategory.SERVER),
+        (sends(http(ANSWER, length=len(ANSWER) + 10)), ErrorCategory.SERVER),
+        (sends(CHUNKED, b'5\r\n{"id"\r\n'), ErrorCategory.SERVER),
+        (sends(CHUNKED, b"zzz\r\n"), ErrorCategory.SERVER),
+        (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), ErrorCategory.SERVER),
+        (sends(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n"), ErrorCategory.SERVER),
+        (sends(http(b"", length=MAX_BYTES + 1)), ErrorCategory.SERVER),
+        (floods(CHUNKED, MEBIBYTE), ErrorCategory.SERVER),
+        (floods(b"HTTP/1.1 200 OK\r\n\r\n", b"a" * 65_536), ErrorCategory.SERVER),
+        (sends(http(BOMB, "Content-Encoding: gzip")), ErrorCategory.SERVER),
+        (sends(http(b"no gzip", "Content-Encoding: gzip")), ErrorCategory.SERVER),
+        (sends(http(ANSWER, "Content-Encoding: odd")[:-20]), ErrorCategory.SERVER),
+        (sends(http(b"\xff\xfe{}")), ErrorCategory.SERVER),
+        (sends(http(b'{"choices": [{"message": {"content": "\xed\xa0\x80"}}]}')), ErrorCategory.SERVER),
+        (sends(http(b'{"a": 1' + b"0" * 5_000 + b"}")), ErrorCategory.SERVER),
     ],
     ids=[
         "closed", "reset", "cut", "cut in a chunk", "no chunk", "not HTTP", "long header", "long by its own word",
         "endless chunks", "endless", "bomb", "no gzip", "unknown encoding", "no UTF-8", "surrogate in UTF-8", "long number",
     ],
 )  # fmt: skip
-async def test_whatever_comes_is_sorted(talk: Talk, kind: FaultKind, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whatever_comes_is_sorted(talk: Talk, kind: ErrorCategory, monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking(talk) as url, aclosing(lean(url, monkeypatch)) as asked:
         with pytest.raises(Exception) as caught:
             await asked(messages=MESSAGES)
     fault = classify_error(caught.value, Backend(model="hosted_vllm/m", base_url=url))
-    assert (fault.kind, fault.step) == (kind, FaultStep.RETRY), fault
+    assert (fault.kind, fault.step) == (kind, FailureAction.RETRY), fault
     assert CANARY not in told(caught.value)
 
 
@@ -140,7 +140,9 @@ async def test_a_server_that_is_not_there_is_unreached(monkeypatch: pytest.Monke
         async with aclosing(lean(url, monkeypatch)) as asked:
             with pytest.raises(OSError) as caught:
                 await asked(messages=MESSAGES)
-        assert classify_error(caught.value, Backend(model="hosted_vllm/m", base_url=url)).kind is FaultKind.UNREACHED
+        assert (
+            classify_error(caught.value, Backend(model="hosted_vllm/m", base_url=url)).kind is ErrorCategory.UNREACHED
+        )
         assert CANARY not in told(caught.value)
 
 

@@ -11,10 +11,10 @@ from chat_server import ChatServer
 from refinesynth.backends import Backend
 from refinesynth.backends.backend import Mixed
 from refinesynth.client import describe
-from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.choosing import MANY, path_of, routed, why_not_direct
-from refinesynth.client.http.completion import DirectCompletion
+from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
+from refinesynth.client.http.direct_client import DirectCompletion
 from refinesynth.client.http.reply import UnsupportedParamsError
+from refinesynth.client.http.transport import MANY, path_of, routed, why_not_direct
 from refinesynth.errors import ConfigurationError
 
 DIRECT = ["gpt-4o", "hosted_vllm/m", "openai/mine", "gpt-5.1", "o3"]
@@ -179,7 +179,7 @@ async def test_an_argument_that_is_not_taken_is_a_setting_at_fault() -> None:
         with pytest.raises(UnsupportedParamsError) as caught:
             await completion(messages=[], **argument)
         fault = classify_error(caught.value, backend("gpt-5.1"))
-        assert (fault.kind, fault.step) == (FaultKind.REJECTED, FaultStep.STOP)
+        assert (fault.kind, fault.step) == (ErrorCategory.REJECTED, FailureAction.STOP)
 
 
 @pytest.mark.process
@@ -188,7 +188,7 @@ def test_a_backend_that_is_asked_directly_never_loads_litellm() -> None:
 import sys
 from refinesynth.backends import Backend
 from refinesynth.client import open_model
-from refinesynth.client.http.choosing import routed
+from refinesynth.client.http.transport import routed
 open_model(Backend(model="hosted_vllm/m", path="direct"))
 open_model(routed(Backend(model="openai/m", base_url="http://localhost/v1"), in_flight=128))
 print("litellm" in sys.modules)

@@ -12,13 +12,13 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelRequest
 
 from refinesynth.backends import Backend
-from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep, classify_error
+from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer, classify_error
 from refinesynth.client.failure_policy import FailurePolicy
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import LiteLLMModel
-from refinesynth.client.session import Account
-from refinesynth.client.watch import Call
+from refinesynth.client.request_watchdog import PendingRequest
+from refinesynth.client.session import RequestContext
 from refinesynth.errors import RunStopped
 
 
@@ -37,8 +37,8 @@ class Loading(Exception):
         super().__init__(text)
 
 
-EMPTY = AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer")
-ODD = AnswerFault(FaultStep.RETRY, FaultKind.DEFECT, "odd")
+EMPTY = UnusableAnswer(FailureAction.RETRY, ErrorCategory.CONTENT, "gave an empty answer")
+ODD = UnusableAnswer(FailureAction.RETRY, ErrorCategory.DEFECT, "odd")
 
 
 def waits(*errors: Exception, met: bool = True, attempt: int = 1, **settings: float) -> list[float]:
@@ -47,7 +47,7 @@ def waits(*errors: Exception, met: bool = True, attempt: int = 1, **settings: fl
     breaker = CircuitBreaker()
     breaker.met = met
     policy, found = FailurePolicy(backend, RateLimiter("m", breaker=breaker)), list[float]()
-    call = Call(Account(), "m", timeout=1, since=0, stage_since=0, attempt=attempt)
+    call = PendingRequest(RequestContext(), "m", timeout=1, since=0, stage_since=0, attempt=attempt)
     for error in errors:
         wait = policy.wait(classify_error(error, backend), call, {})
         if wait is None:

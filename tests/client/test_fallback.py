@@ -15,8 +15,8 @@ from refinesynth.backends import Backend, Role
 from refinesynth.client import open_models
 from refinesynth.client.limiter.rate_limiter import limiter_of
 from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.routing import FallbackModel, limiters_in
 from refinesynth.client.session import Session
-from refinesynth.client.several import FallbackModel, limiters_in
 from refinesynth.errors import BudgetSpent, EpisodeAbandoned, RunStopped
 
 FIRST = Backend(name="first", model="openai/first", base_url="http://first/v1", temperature=0.2, max_tokens=50)

@@ -16,8 +16,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends import Backend, OutputMode
-from refinesynth.client.lacks import Lack, Lacks
 from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import EpisodeAbandoned, NoTools, RunStopped, StorageError
 from refinesynth.journal import Journal
 
@@ -58,7 +58,7 @@ class Server:
         ]
 
 
-def model(server: Server, backend: Backend = BACKEND, lacks: Lacks | None = None) -> LiteLLMModel:
+def model(server: Server, backend: Backend = BACKEND, lacks: UnsupportedFeatures | None = None) -> LiteLLMModel:
     return LiteLLMModel(backend, call=server, sleep=Waits(), lacks=lacks)
 
 
@@ -98,7 +98,7 @@ async def test_auto_goes_from_schema_to_tool_to_text_once_for_the_backend(
         for _ in range(3):
             await ask(answering)
     assert server.forms() == [*forms, forms[-1], forms[-1]]
-    assert answering.lacks == {Lack(name) for name in refused}
+    assert answering.lacks == {UnsupportedFeature(name) for name in refused}
     said = [record for record in caplog.records if "does not take" in record.getMessage()]
     assert len(said) == len(refused)
 
@@ -109,7 +109,7 @@ async def test_a_crash_that_only_a_schema_brings_is_found_out_by_asking_without(
     await ask(answering)
     await ask(answering)
     assert server.forms() == ["schema", "schema", "tool", "tool"]
-    assert answering.lacks == {Lack.SCHEMA}
+    assert answering.lacks == {UnsupportedFeature.SCHEMA}
 
 
 async def test_a_server_that_crashes_over_everything_lacks_nothing() -> None:
@@ -191,7 +191,7 @@ async def test_a_demand_that_is_refused_becomes_a_wish() -> None:
 
     answering = LiteLLMModel(BACKEND.model_copy(update={"output_mode": OutputMode.TOOL}), call=only_auto, sleep=Waits())
     await ask(answering)
-    assert answering.lacks == {Lack.DEMAND}
+    assert answering.lacks == {UnsupportedFeature.DEMAND}
 
 
 async def test_functions_cannot_be_called_where_there_are_no_tools() -> None:
@@ -239,11 +239,11 @@ async def test_stop_sequences_of_the_backend_come_first() -> None:
 
 async def test_what_was_found_out_is_in_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    first, server = Lacks(), Server(response_format=(400, NO_SCHEMA))
+    first, server = UnsupportedFeatures(), Server(response_format=(400, NO_SCHEMA))
     with Journal.open(path) as journal:
         first.open(journal)
         await ask(model(server, lacks=first))
-    second = Lacks()
+    second = UnsupportedFeatures()
     with Journal.open(path) as journal:
         second.open(journal)
         await ask(model(server, lacks=second))
@@ -256,4 +256,4 @@ async def test_a_note_that_is_none_is_damage(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "journal.sqlite") as journal:
         await journal.keep_note("lacks", b'{"m": ["magic"]}')
         with pytest.raises(StorageError, match="damaged"):
-            Lacks().open(journal)
+            UnsupportedFeatures().open(journal)

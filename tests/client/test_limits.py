@@ -13,7 +13,7 @@ from pydantic_ai.models import ModelRequestParameters
 
 from refinesynth.backends import Backend, Role
 from refinesynth.backends.backend import Mixed
-from refinesynth.client.limits import ServerFacts, bound_of, facts_of, within_slots
+from refinesynth.client.default_limits import ServerFacts, bound_of, facts_of, within_slots
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
 from refinesynth.errors import EpisodeAbandoned
@@ -152,7 +152,7 @@ async def test_a_server_on_this_machine_is_asked(props: object, models: object, 
 
 @pytest.mark.process
 async def test_a_server_that_loads_its_model_is_asked_for_its_slots_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.client.limits._AGAIN", 0.05)
+    monkeypatch.setattr("refinesynth.client.default_limits._AGAIN", 0.05)
     asked: list[str] = []
 
     async def of_props(request: web.Request) -> web.Response:

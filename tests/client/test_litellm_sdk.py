@@ -157,7 +157,7 @@ async def test_a_web_page_for_a_first_answer_is_a_wrong_address(
 def test_litellm_takes_what_each_preset_sends(name: str) -> None:
     backend = PRESETS[name].backend
     needed = {"native": "response_format", "tool": "tools", "prompted": "response_format"}
-    from refinesynth.client.wire import mode_for_open_schema, profile_of
+    from refinesynth.client.request_arguments import mode_for_open_schema, profile_of
 
     for mode in {
         profile_of(backend).get("default_structured_output_mode", "tool"),

@@ -13,12 +13,12 @@ from refinesynth.backends.backend import Mixed
 from refinesynth.backends.replayed import recorded_run
 from refinesynth.client import open_models
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.several import MixedModel, in_turn, leaves_of, limiters_in
+from refinesynth.client.routing import RoundRobinModel, in_turn, leaves_of, limiters_in
 from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.setup import prices_of
-from refinesynth.synthesis.workers.blocks import share_of_limits
+from refinesynth.synthesis.workers.block_driver import share_of_limits
 
 ONE = Backend(model="openai/one", temperature=0.5, max_in_flight=8)
 TWO = Backend(model="openai/two", base_url="http://127.0.0.1:8000/v1", max_in_flight=4)
@@ -43,7 +43,7 @@ async def test_only_the_role_with_a_list_has_several_and_equal_ones_share_a_conn
     assert chosen[Role.DUNGEON_MASTER] == ONE
     models = open_models(chosen, call=Rehearsal())
     player = models[Role.PLAYER]
-    assert isinstance(player, MixedModel)
+    assert isinstance(player, RoundRobinModel)
     assert player.models[0] is player.models[2] is models[Role.DUNGEON_MASTER]
     assert len(leaves_of(models.values())) == 2
     assert len(limiters_in([player])) == 2

@@ -6,8 +6,8 @@ import pytest
 from pydantic_ai.profiles import ModelProfile
 
 from refinesynth.backends import PRESETS, Backend, OutputMode
-from refinesynth.client import wire
-from refinesynth.client.wire import forces_tools, is_open, mode_for_open_schema, profile_of
+from refinesynth.client import request_arguments
+from refinesynth.client.request_arguments import forces_tools, is_open, mode_for_open_schema, profile_of
 
 
 def mode(backend: Backend) -> str | None:
@@ -42,7 +42,7 @@ def test_a_model_without_schema_and_tools_is_prompted(monkeypatch: pytest.Monkey
     def neither(_model: str) -> ModelProfile:
         return ModelProfile(supports_tools=False, supports_json_schema_output=False)
 
-    monkeypatch.setattr(wire, "infer_model_profile", neither)
+    monkeypatch.setattr(request_arguments, "infer_model_profile", neither)
     assert mode(Backend(model="nobody/knows")) == "prompted"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.client.limiter.rates import Quota, RateHeaders, headers_of, read_rate_headers, seconds
+from refinesynth.client.limiter.rate_limits import Quota, RateHeaders, headers_of, read_rate_headers, seconds
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

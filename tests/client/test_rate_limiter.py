@@ -25,11 +25,11 @@ from limited_servers import (
 )
 from virtual_time import in_virtual_time
 
-from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.limiter.rates import TokenBuckets
+from refinesynth.client.limiter.rate_limits import TokenBuckets
 from refinesynth.client.session import deadline
 from refinesynth.errors import RunStopped
 
@@ -128,12 +128,12 @@ def test_it_follows_a_server_whose_limit_changes(lucks: tuple[Luck, ...]) -> Non
         (BUSY, 20),
         (LATE, 20),
         (DOWN, 20),
-        (Fault(FaultStep.RETRY, FaultKind.SERVER, "", status=503), 20),
+        (ClassifiedError(FailureAction.RETRY, ErrorCategory.SERVER, "", status=503), 20),
         (BROKEN, 20),
         (REJECTED, 40),
     ],
 )
-def test_where_nothing_is_answered_it_halves_once(fault: Fault, left: int) -> None:
+def test_where_nothing_is_answered_it_halves_once(fault: ClassifiedError, left: int) -> None:
     async def all_fail() -> int | None:
         limiter, go = RateLimiter("m", limit=ConcurrencyLimit(start=40)), anyio.Event()
 
@@ -175,11 +175,11 @@ async def test_one_retry_after_among_many_holds_its_own_place_and_no_other() -> 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (0.5, 0.5), (3_600.0, 60.0)])
 def test_no_request_goes_before_retry_after_is_over(asked: float, waited: float) -> None:
     for fault, headers in (
-        (Fault(FaultStep.RETRY, FaultKind.RATE_LIMIT, "", asked), {}),
+        (ClassifiedError(FailureAction.RETRY, ErrorCategory.RATE_LIMIT, "", asked), {}),
         (BUSY, {"retry-after": f"{asked}"}),
     ):
 
-        async def reserved(fault: Fault = fault, headers: dict[str, str] = headers) -> list[float]:
+        async def reserved(fault: ClassifiedError = fault, headers: dict[str, str] = headers) -> list[float]:
             limiter, server = RateLimiter("m", limit=ConcurrencyLimit(start=1, ceiling=1), longest_wait=60), Server()
             async with limiter.permit() as permit:
                 permit.failed(fault, headers=headers)

@@ -14,7 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
-from refinesynth.client.session import Account, Session, charged_to, current_account
+from refinesynth.client.session import RequestContext, Session, charged_to, current_account
 from refinesynth.cost import Cost
 from refinesynth.trajectory import Usage
 
@@ -90,7 +90,7 @@ async def test_a_model_that_is_not_ours_is_taken_at_its_word(cost: Decimal | Non
 
 
 def test_accounts_nest_and_end() -> None:
-    outer, inner = Account(role="outer"), Account(role="inner")
+    outer, inner = RequestContext(role="outer"), RequestContext(role="inner")
     with charged_to(outer):
         with charged_to(inner):
             assert current_account() is inner

@@ -12,14 +12,14 @@ from virtual_time import in_virtual_time
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_models
-from refinesynth.client.session import Account, Session
-from refinesynth.client.watch import Call, Calls, CallStage, watch
-from refinesynth.run.logs import facts_of
+from refinesynth.client.request_watchdog import PendingRequest, RequestsInFlight, RequestStage, watch
+from refinesynth.client.session import RequestContext, Session
+from refinesynth.run.event_log import facts_of
 
 
-async def call(calls: Calls, *stays: tuple[CallStage, float], limit: float = 10) -> None:
-    account = Account(Session("e1", seed=0, index=1), "player")
-    with calls.begun(Call(account, "m", timeout=limit)) as one:
+async def call(calls: RequestsInFlight, *stays: tuple[RequestStage, float], limit: float = 10) -> None:
+    account = RequestContext(Session("e1", seed=0, index=1), "player")
+    with calls.begun(PendingRequest(account, "m", timeout=limit)) as one:
         for stage, seconds in stays:
             one.enter(stage)
             await anyio.sleep(seconds)
@@ -44,16 +44,16 @@ class Heard(logging.Handler):
 
 
 def alarms(
-    *stays: tuple[CallStage, float], others: float = 0.0, idle: float = 1_000, timeout: float = 10
+    *stays: tuple[RequestStage, float], others: float = 0.0, idle: float = 1_000, timeout: float = 10
 ) -> list[tuple[str, dict[str, Any]]]:
     """What is said while one call is in flight, and others of one second come every `others` seconds; with its facts."""
 
     async def run() -> None:
-        calls = Calls()
+        calls = RequestsInFlight()
 
         async def busy() -> None:
             while others:
-                await call(calls, (CallStage.ANSWER, 1))
+                await call(calls, (RequestStage.ANSWER, 1))
                 await anyio.sleep(others)
 
         async with anyio.create_task_group() as group:
@@ -69,14 +69,14 @@ def alarms(
 
 
 def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
-    calls = Calls()
+    calls = RequestsInFlight()
 
-    seen = list[Call]()
+    seen = list[PendingRequest]()
 
     async def run() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(call, calls, (CallStage.TURN, 1), (CallStage.ANSWER, 5))
-            group.start_soon(call, calls, (CallStage.TURN, 9))
+            group.start_soon(call, calls, (RequestStage.TURN, 1), (RequestStage.ANSWER, 5))
+            group.start_soon(call, calls, (RequestStage.TURN, 9))
             await anyio.sleep(2)
             seen.extend(calls)
 
@@ -87,34 +87,38 @@ def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
 
 def test_a_call_that_takes_several_times_its_timeout_is_reported_once() -> None:
     ((reason, facts),) = alarms(
-        (CallStage.TURN, 3), (CallStage.ANSWER, 9), (CallStage.BACKOFF, 30), (CallStage.ANSWER, 90), others=1
+        (RequestStage.TURN, 3),
+        (RequestStage.ANSWER, 9),
+        (RequestStage.BACKOFF, 30),
+        (RequestStage.ANSWER, 90),
+        others=1,
     )
     (waiting,) = facts["calls"]
     assert "3 times the timeout" in reason
-    assert (waiting["stage"], waiting["role"], waiting["episode"]) == (CallStage.BACKOFF, "player", "e1")
+    assert (waiting["stage"], waiting["role"], waiting["episode"]) == (RequestStage.BACKOFF, "player", "e1")
     assert 30 < waiting["seconds"] <= 40
 
 
-@pytest.mark.parametrize("stays", [[(CallStage.ANSWER, 29)], [(CallStage.TURN, 900), (CallStage.ANSWER, 9)]])
-def test_what_waits_for_its_turn_or_is_in_time_is_not_reported(stays: list[tuple[CallStage, float]]) -> None:
+@pytest.mark.parametrize("stays", [[(RequestStage.ANSWER, 29)], [(RequestStage.TURN, 900), (RequestStage.ANSWER, 9)]])
+def test_what_waits_for_its_turn_or_is_in_time_is_not_reported(stays: list[tuple[RequestStage, float]]) -> None:
     assert alarms(*stays, others=1) == []
 
 
 def test_that_nothing_is_answered_is_said_again_and_again() -> None:
-    said = alarms((CallStage.TURN, 350), idle=100)
+    said = alarms((RequestStage.TURN, 350), idle=100)
     assert [reason for reason, _ in said] == ["nothing has been answered for 100 s; 1 in flight"] * 3
 
 
 def test_before_any_call_is_late_nothing_is_missed() -> None:
-    ((reason, _),) = alarms((CallStage.ANSWER, 350), idle=100, timeout=300)
+    ((reason, _),) = alarms((RequestStage.ANSWER, 350), idle=100, timeout=300)
     assert reason == "nothing has been answered for 300 s; 1 in flight"
-    assert alarms((CallStage.ANSWER, 350), idle=100, timeout=400) == []
+    assert alarms((RequestStage.ANSWER, 350), idle=100, timeout=400) == []
 
 
 def test_where_nothing_is_asked_nothing_is_missed() -> None:
     async def run() -> None:
         with anyio.move_on_after(1_000):
-            await watch(Calls(), idle=100)
+            await watch(RequestsInFlight(), idle=100)
 
     with Heard() as records:
         in_virtual_time(run)
@@ -122,7 +126,7 @@ def test_where_nothing_is_asked_nothing_is_missed() -> None:
 
 
 def test_a_model_lists_its_requests_with_what_they_wait_for() -> None:
-    calls, seen = Calls(), list[tuple[str, str, CallStage, int]]()
+    calls, seen = RequestsInFlight(), list[tuple[str, str, RequestStage, int]]()
 
     def look() -> None:
         seen.extend((one.account.role, one.account.session.id, one.stage, one.attempt) for one in calls)
@@ -146,8 +150,8 @@ def test_a_model_lists_its_requests_with_what_they_wait_for() -> None:
 
     in_virtual_time(run)
     assert seen == [
-        ("player", "e7", CallStage.ANSWER, 1),
-        ("player", "e7", CallStage.BACKOFF, 1),
-        ("player", "e7", CallStage.ANSWER, 2),
+        ("player", "e7", RequestStage.ANSWER, 1),
+        ("player", "e7", RequestStage.BACKOFF, 1),
+        ("player", "e7", RequestStage.ANSWER, 2),
     ]
     assert len(calls) == 0

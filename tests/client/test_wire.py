@@ -29,7 +29,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings, ToolOrOutput
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.client import wire
+from refinesynth.client import request_arguments
 
 NONE = ModelRequestParameters()
 TOOL = ToolDefinition(name="final", description="d", parameters_json_schema={"type": "object"}, strict=True)
@@ -41,7 +41,7 @@ def test_what_the_system_says_first_is_one_message() -> None:
     parameters = ModelRequestParameters(
         instruction_parts=[InstructionPart(content="two"), InstructionPart(content="three")]
     )
-    assert wire.chat_messages(messages, parameters) == [
+    assert request_arguments.chat_messages(messages, parameters) == [
         {"role": "system", "content": "one\n\ntwo\n\nthree"},
         {"role": "user", "content": "hi"},
     ]
@@ -53,8 +53,8 @@ def test_the_instructions_of_the_latest_request_serve_where_there_are_no_others(
         ModelResponse(parts=[TextPart("ho")]),
         ModelRequest(parts=[UserPromptPart("hi again")], instructions="new"),
     ]
-    assert wire.chat_messages(messages, NONE)[0] == {"role": "system", "content": "new"}
-    assert wire.chat_messages([], NONE) == []
+    assert request_arguments.chat_messages(messages, NONE)[0] == {"role": "system", "content": "new"}
+    assert request_arguments.chat_messages([], NONE) == []
 
 
 def test_a_conversation_with_a_tool_call_keeps_its_order() -> None:
@@ -63,7 +63,7 @@ def test_a_conversation_with_a_tool_call_keeps_its_order() -> None:
         ModelResponse(parts=[ThinkingPart("hm"), TextPart("t"), ToolCallPart("f", {"x": 1}, tool_call_id="c")]),
         ModelRequest(parts=[ToolReturnPart(tool_name="f", content={"y": 2}, tool_call_id="c")]),
     ]
-    user, assistant, tool = wire.chat_messages(messages, NONE)
+    user, assistant, tool = request_arguments.chat_messages(messages, NONE)
     assert user == {"role": "user", "content": "a\n\nb"}
     assert assistant["content"] == "t"
     assert "reasoning_content" not in assistant
@@ -74,12 +74,12 @@ def test_a_conversation_with_a_tool_call_keeps_its_order() -> None:
 
 def test_thinking_goes_back_to_providers_that_want_it() -> None:
     messages: list[ModelMessage] = [ModelResponse(parts=[ThinkingPart("hm"), TextPart("t")])]
-    (answer,) = wire.chat_messages(messages, NONE, thinking_field="reasoning_content")
+    (answer,) = request_arguments.chat_messages(messages, NONE, thinking_field="reasoning_content")
     assert answer["reasoning_content"] == "hm"
 
 
 def test_an_answer_of_nothing_but_thinking_leaves_no_empty_message() -> None:
-    assert wire.chat_messages([ModelResponse(parts=[ThinkingPart("hm")])], NONE) == []
+    assert request_arguments.chat_messages([ModelResponse(parts=[ThinkingPart("hm")])], NONE) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_an_answer_of_nothing_but_thinking_leaves_no_empty_message() -> None:
 )
 def test_what_cannot_be_said_is_refused_loudly(message: ModelMessage) -> None:
     with pytest.raises(UserError, match="cannot be sent"):
-        wire.chat_messages([message], NONE)
+        request_arguments.chat_messages([message], NONE)
 
 
 @given(st.text(alphabet=st.characters()))
@@ -102,12 +102,12 @@ def test_every_text_can_be_encoded(text: str) -> None:
         ModelResponse(parts=[TextPart(text), ToolCallPart("f", json.dumps(text), tool_call_id="c")]),
         ModelRequest(parts=[ToolReturnPart(tool_name="f", content=text, tool_call_id="c")]),
     ]
-    assert json.dumps(wire.chat_messages(messages, NONE), ensure_ascii=False).encode()
+    assert json.dumps(request_arguments.chat_messages(messages, NONE), ensure_ascii=False).encode()
 
 
 def test_the_strict_flag_is_sent_only_where_it_is_known_and_holds() -> None:
-    (known,) = wire.tools(ASKS_TOOL, strict=True)
-    (unknown,) = wire.tools(ASKS_TOOL, strict=False)
+    (known,) = request_arguments.tools(ASKS_TOOL, strict=True)
+    (unknown,) = request_arguments.tools(ASKS_TOOL, strict=False)
     assert known["function"]["strict"] is True
     assert "strict" not in unknown["function"]
 
@@ -128,18 +128,20 @@ def test_a_tool_call_is_demanded_where_no_text_is_wanted(
     parameters: ModelRequestParameters, choice: str | None, forced: bool, expected: str
 ) -> None:
     settings = ModelSettings() if choice is None else ModelSettings(tool_choice=choice)  # pyright: ignore[reportArgumentType]
-    assert wire.tool_choice(parameters, settings, forced=forced) == expected
+    assert request_arguments.tool_choice(parameters, settings, forced=forced) == expected
 
 
 def test_a_choice_of_single_tools_is_refused_loudly() -> None:
     with pytest.raises(UserError, match="tool_choice"):
-        wire.tool_choice(NONE, ModelSettings(tool_choice=ToolOrOutput(["f"])), forced=True)
+        request_arguments.tool_choice(NONE, ModelSettings(tool_choice=ToolOrOutput(["f"])), forced=True)
 
 
 @pytest.mark.parametrize("strict", [True, False, None])
 def test_a_native_answer_is_held_to_its_schema(strict: bool | None) -> None:
     answer = OutputObjectDefinition(json_schema={"type": "object"}, name="An answer!", description="d", strict=strict)
-    form = wire.response_format(ModelRequestParameters(output_mode="native", output_object=answer), strict=True)
+    form = request_arguments.response_format(
+        ModelRequestParameters(output_mode="native", output_object=answer), strict=True
+    )
     assert form is not None
     schema = {"name": "An_answer_", "schema": {"type": "object"}, "description": "d"} | (
         {"strict": True} if strict else {}
@@ -149,7 +151,7 @@ def test_a_native_answer_is_held_to_its_schema(strict: bool | None) -> None:
 
 def test_settings_go_out_under_litellms_names() -> None:
     settings = ModelSettings(temperature=0.0, stop_sequences=["x"], extra_headers={"a": "b"}, seed=3, timeout=9)
-    assert wire.passed_on(settings) == {
+    assert request_arguments.passed_on(settings) == {
         "temperature": 0.0,
         "stop": ["x"],
         "extra_headers": {"a": "b"},

@@ -19,7 +19,7 @@ from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
 from refinesynth.settings.curation import Curation
-from refinesynth.synthesis.curating import Curator
+from refinesynth.synthesis.curator import Curator
 from refinesynth.trajectory import Persona, Script, Trajectory, Usage
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))

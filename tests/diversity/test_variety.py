@@ -12,10 +12,10 @@ from samples import trajectory as sample
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation, script
 from refinesynth.rules.repairs import refinements
-from refinesynth.run.episodes import EpisodeLine
-from refinesynth.run.figures import FEATURES, UNREADABLE, EpisodeFigures, Figures, in_order
+from refinesynth.run.completed_episode import EpisodeLine
 from refinesynth.run.stats import RunStats
-from refinesynth.run.status import RuleStage, Spread, stages
+from refinesynth.run.status import Distribution, RuleStage, stages
+from refinesynth.run.trajectory_stats import FEATURES, UNREADABLE, EpisodeStats, TrajectoryStats, in_order
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))
@@ -102,8 +102,8 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
         "preconditions": sum(one.preconditions >= 4 for one in known),
     }
     assert figures.passed == sum(bool(one.trajectories) for one in outcomes)
-    spread = Spread.of(figures.turns)
-    assert spread == (Spread(min(lengths), median(lengths), max(lengths)) if lengths else None)
+    spread = Distribution.of(figures.turns)
+    assert spread == (Distribution(min(lengths), median(lengths), max(lengths)) if lengths else None)
     refused = sum(len(one.refused) for one in outcomes)
     found = stages(figures, CHAIN)
     assert sum(stage.refused for stage in found) == refused
@@ -114,7 +114,7 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
 @FEW
 @given(TRAJECTORIES)
 def test_one_episode_names_its_scripts_and_actions_once(found: Trajectory) -> None:
-    figures = EpisodeFigures.of_records([found, found])
+    figures = EpisodeStats.of_records([found, found])
     assert figures.scripts == (found.script.digest,)
     assert len(figures.actions) == len({action.name for action in found.script.actions})
     assert figures.turns == (len(found.turns),) * 2
@@ -125,13 +125,13 @@ def test_names_differ_in_more_than_case_and_white_space() -> None:
     action = one.script.actions[0]
     respelled = action.model_copy(update={"name": f"  {action.name.upper()} "})
     other = one.model_copy(update={"script": one.script.model_copy(update={"actions": (respelled,)})})
-    assert set(EpisodeFigures.of_records([other]).actions) <= set(EpisodeFigures.of_records([one]).actions)
+    assert set(EpisodeStats.of_records([other]).actions) <= set(EpisodeStats.of_records([one]).actions)
 
 
 def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:
-    figures = Figures()
+    figures = TrajectoryStats()
     refused = (refused_script(), refused_script(RULES[4], RULES[1]), refused_script(RULES[1]), refused_script("MyRule"))
-    figures.add(EpisodeFigures.of(EpisodeOutcome(index=0, id="x", persona=PERSONA, refused=refused)))
+    figures.add(EpisodeStats.of(EpisodeOutcome(index=0, id="x", persona=PERSONA, refused=refused)))
     assert stages(figures, CHAIN) == (
         RuleStage(UNREADABLE, 1, 3),
         RuleStage(RULES[1], 1, 2),
@@ -142,9 +142,9 @@ def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:
 
 def test_what_was_written_before_there_were_figures_is_read() -> None:
     old = RunStats().model_dump(mode="json", exclude={"figures"})
-    assert RunStats.model_validate(old).figures == Figures()
+    assert RunStats.model_validate(old).figures == TrajectoryStats()
     line = EpisodeLine.of(EpisodeOutcome(index=0, id="x", persona=PERSONA)).model_dump(mode="json", exclude={"figures"})
-    assert EpisodeLine.model_validate(line).figures == EpisodeFigures()
+    assert EpisodeLine.model_validate(line).figures == EpisodeStats()
 
 
 def test_the_names_of_a_chain_are_in_its_order() -> None:
@@ -154,5 +154,7 @@ def test_the_names_of_a_chain_are_in_its_order() -> None:
 
 def test_counts_that_earlier_versions_kept_are_read_and_ignored() -> None:
     earlier = {"turns": [4], "guesses": {"2": 3}, "guessed": 1, "borrowed": {"names": 5, "names_shown": 1}}
-    assert EpisodeFigures.model_validate(earlier) == EpisodeFigures(turns=(4,))
-    assert Figures.model_validate({"trajectories": 1, "guesses": {"2": 3}, "borrowed": None}) == Figures(trajectories=1)
+    assert EpisodeStats.model_validate(earlier) == EpisodeStats(turns=(4,))
+    assert TrajectoryStats.model_validate(
+        {"trajectories": 1, "guesses": {"2": 3}, "borrowed": None}
+    ) == TrajectoryStats(trajectories=1)

@@ -20,7 +20,7 @@ from refinesynth.environments import STEPS, GroundedEnvironment
 from refinesynth.environments.grounded import OVER
 from refinesynth.testing import texts, valid_grounded_scripts
 from refinesynth.trajectory import Script
-from refinesynth.world.errors import RulebookError
+from refinesynth.world.rulebook_errors import RulebookError
 
 SOLUTION: tuple[str, ...] = SHED_GROUNDED.rulebook.solution if SHED_GROUNDED.rulebook else ()
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -17,11 +17,11 @@ from refinesynth.environments.starts import behind_mistake
 from refinesynth.environments.trl import TextWorld, world_class
 from refinesynth.errors import InputError
 from refinesynth.export import export, write_export
-from refinesynth.export.worlds import WorldFormat
+from refinesynth.export.rl_tasks import WorldFormat
 from refinesynth.testing import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import check_solvability
-from refinesynth.world.chance import as_written
+from refinesynth.world.random_starts import as_written
 
 
 def recorded(script: Script, *actions: str) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:

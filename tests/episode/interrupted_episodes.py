@@ -10,7 +10,7 @@ from pydantic_ai.models import Model
 from refinesynth.backends import BackendSpec, Role, resolve_roles
 from refinesynth.client import open_models
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
-from refinesynth.journal.values import Paid
+from refinesynth.journal.journal_values import Paid
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.trajectory import Persona
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import SHED_GROUNDED, dm, player
 
-from refinesynth.episode.ruled import EXCUSES, excuse, fails, tried_before
-from refinesynth.rules.words import judge_words
+from refinesynth.episode.ruled_action import EXCUSES, excuse, fails, tried_before
+from refinesynth.rules.observation_words import judge_words
 from refinesynth.world import world_of
 
 PLACES = st.fixed_dictionaries({name: st.integers(0, 2**31) for name in ("seed", "replica", "attempt", "turn")})

@@ -17,14 +17,14 @@ from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.client.session import Session
-from refinesynth.episode import Cast, EpisodeOutcome, Turns
+from refinesynth.episode import EpisodeContext, EpisodeOutcome, Turns
+from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.episode.grounded import Grounded
-from refinesynth.episode.record import Record
-from refinesynth.episode.ruled import EXCUSES
+from refinesynth.episode.ruled_action import EXCUSES
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.blocks import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.rules import Violation
-from refinesynth.rules.form import MAX_OBSERVATION
+from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import natural, prompted
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
@@ -361,13 +361,13 @@ class TestSeveralPlays:
         chosen = settings_for("grounded", terse=True, mistakes=natural(), **given)
         done = sum(not turn.transient for turn in answers(start))
         actions = [player(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
-        cast = Cast(
+        context = EpisodeContext(
             settings=chosen,
-            record=Record(session=Session(id="x", seed=7), persona=PERSONA),
+            record=EpisodeRecord(session=Session(id="x", seed=7), persona=PERSONA),
             models={Role.PLAYER: _Retrying(actions).model},
             number=replica,
         )
-        draft = await Grounded(cast, SHED_GROUNDED).play(start)
+        draft = await Grounded(context, SHED_GROUNDED).play(start)
         assert draft is not None
         return draft
 

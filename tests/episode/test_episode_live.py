@@ -13,7 +13,7 @@ from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
-from refinesynth.prompts.blocks import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import at_least, prompted

@@ -10,7 +10,7 @@ from stage import EARLY, GOOD, OPEN, PUT, TAKE, WRONG, narrated
 from refinesynth import rules
 from refinesynth.episode import EpisodeOutcome
 from refinesynth.settings.attempts import Attempts
-from refinesynth.settings.presets import paper
+from refinesynth.settings.setting_presets import paper
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn
 
 

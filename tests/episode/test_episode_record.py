@@ -10,7 +10,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends import Role
 from refinesynth.client.session import Session
 from refinesynth.cost import Cost
-from refinesynth.episode.record import Record
+from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.outcome import Refused, wasted
 from refinesynth.rules import Severity, Violation
 from refinesynth.trajectory import Draft, Persona, PlayerTurn, Script, Usage
@@ -30,7 +30,7 @@ class ByHand:
     session: Session = field(default_factory=lambda: Session(id="1", seed=1))
 
     def __post_init__(self) -> None:
-        self.record = Record(session=self.session, persona=PERSONA)
+        self.record = EpisodeRecord(session=self.session, persona=PERSONA)
 
     def pay(self, tokens: int) -> None:
         usage = RequestUsage(input_tokens=tokens, output_tokens=0)

@@ -16,20 +16,20 @@ import pytest
 
 import refinesynth as rs
 from refinesynth.client.session import Session
-from refinesynth.episode.record import Record
-from refinesynth.rehearsal.memory import Position
+from refinesynth.episode.episode_record import EpisodeRecord
+from refinesynth.rehearsal.replayed_history import Position
 from refinesynth.rehearsal.scene import Scene
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import Ruling, World
-from refinesynth.world.compiled import CompiledAction, CompiledRequirement
+from refinesynth.world.compiled_action import CompiledAction, CompiledRequirement
 from refinesynth.world.explore import Node
 from refinesynth.world.expression import Expression
-from refinesynth.world.ground import Fact, GroundAction
+from refinesynth.world.ground_actions import Fact, GroundAction
 
 pytestmark = pytest.mark.process
 
 OF_AN_EPISODE = frozenset({
-    ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory, Record, Session, Position, Scene,
+    ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory, EpisodeRecord, Session, Position, Scene,
     World, Ruling, CompiledAction, CompiledRequirement, Expression, Node, Fact, GroundAction,
 })  # fmt: skip
 

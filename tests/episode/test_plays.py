@@ -16,7 +16,7 @@ from refinesynth.cli.app import app
 from refinesynth.episode import Play, plays
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.library import SECTIONS, SUFFIX
+from refinesynth.prompts.prompt_library import SECTIONS, SUFFIX
 from refinesynth.rules import script, strict
 from refinesynth.run import RunFolder
 from refinesynth.settings.grounding import Grounding

@@ -10,7 +10,7 @@ from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalSample, EvalSpe
 from inspect_ai.model import ModelOutput
 from inspect_ai.scorer import Score
 
-from refinesynth.evaluate.measures import SCORE, Counts
+from refinesynth.evaluate.episode_counts import SCORE, Counts
 
 Episodes = Mapping[str, Sequence[Mapping[str, float] | None]]
 """Instance to what each epoch gave; None is an episode that failed."""

@@ -8,10 +8,10 @@ import pytest
 from eval_logs import COUNTS, flat, scored, write_log
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.cells import Comparison
 from refinesynth.evaluate.comparing.comparison import compare
+from refinesynth.evaluate.comparing.comparison_files import write_comparison
 from refinesynth.evaluate.comparing.published import HELD_OUT, INSTANCES, ROWS, held_out
-from refinesynth.evaluate.comparing.writing import write_comparison
+from refinesynth.evaluate.comparing.table_values import Comparison
 
 
 def rows(comparison: Comparison, table: str, **where: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from inspect_ai.scorer import Score, Scorer, Target, mean, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from refinesynth.evaluate.comparing.comparison import compare
-from refinesynth.evaluate.measures import SCORE
+from refinesynth.evaluate.episode_counts import SCORE
 
 
 @scorer(metrics={"*": [mean()]}, name=SCORE)

@@ -121,8 +121,8 @@ def test_weights_of_tasks_weigh_in_the_test() -> None:
 
 
 def test_both_standard_deviations() -> None:
-    assert spread([1.0, 3.0]) == statistics.Spread(2.0, 1.0, math.sqrt(2))
-    assert spread([1.0]) == statistics.Spread(1.0, 0.0, None)
+    assert spread([1.0, 3.0]) == statistics.MeanAndDeviation(2.0, 1.0, math.sqrt(2))
+    assert spread([1.0]) == statistics.MeanAndDeviation(1.0, 0.0, None)
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=6), st.integers(1, 4))

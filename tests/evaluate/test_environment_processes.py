@@ -13,8 +13,7 @@ import pytest
 from chaos import BENCHMARK
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.environments.environment import Instance
-from refinesynth.evaluate.pool import (
+from refinesynth.evaluate.environment_pool import (
     EnvironmentChanged,
     EnvironmentFault,
     EnvironmentLost,
@@ -22,6 +21,7 @@ from refinesynth.evaluate.pool import (
     EnvironmentProcess,
     usual_size,
 )
+from refinesynth.evaluate.environments.environment import Instance
 
 pytestmark = pytest.mark.process
 
@@ -152,7 +152,7 @@ def test_no_environment_outlives_a_killed_evaluation(hangs: bool):
     program = (
         "import sys, time, threading\n"
         "from refinesynth.evaluate.environments.environment import Instance\n"
-        "from refinesynth.evaluate.pool import EnvironmentProcess\n"
+        "from refinesynth.evaluate.environment_pool import EnvironmentProcess\n"
         "from tests.evaluate.chaos import BENCHMARK\n"
         "from dataclasses import replace\n"
         "p = EnvironmentProcess(replace(BENCHMARK, step_seconds=60))\n"

@@ -27,7 +27,7 @@ pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 from inspect_ai.log import list_eval_logs, read_eval_log_sample_summaries
 
 from refinesynth.evaluate import benchmarks
-from refinesynth.evaluate.evaluating import Progress, evaluate
+from refinesynth.evaluate.evaluation_run import Progress, evaluate
 from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = [

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from refinesynth.chat import render_task, render_turns
 from refinesynth.cli import app
-from refinesynth.episode.ruled import EXCUSES
+from refinesynth.episode.ruled_action import EXCUSES
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Instance, Source
@@ -31,9 +31,9 @@ from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
 
 from refinesynth.evaluate.agent import first_message
-from refinesynth.evaluate.evaluating import evaluate
-from refinesynth.evaluate.forms import ReactForm
-from refinesynth.evaluate.measures import SCORE
+from refinesynth.evaluate.chat_form import ReactForm
+from refinesynth.evaluate.episode_counts import SCORE
+from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import benchmark_task
 
@@ -503,12 +503,12 @@ def register(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None
 
 def test_an_interrupted_evaluation_ends_with_130(worlds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Inspect gives no log of a task that was interrupted, and says that all went well."""
-    from refinesynth.evaluate import evaluating
+    from refinesynth.evaluate import evaluation_run
 
     def interrupted(*_: object, **__: object) -> tuple[bool, list[EvalLog]]:
         return True, []
 
-    monkeypatch.setattr(evaluating, "eval_set", interrupted)
+    monkeypatch.setattr(evaluation_run, "eval_set", interrupted)
     result = CliRunner().invoke(
         app, ["evaluate", "--model", "oracle", "--tasks", f"worlds:{worlds}", "-o", str(tmp_path)]
     )

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import find, read_instances
+from refinesynth.evaluate.environment_pool import EnvironmentProcess
 from refinesynth.evaluate.environments.environment import CHECK
-from refinesynth.evaluate.pool import EnvironmentProcess
 
 pytestmark = pytest.mark.process
 

@@ -3,18 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.evaluate.measures import Counts, Move, counts
+from refinesynth.evaluate.episode_counts import Counts, EpisodeStep, counts
 
 MOVES = st.lists(
-    st.builds(Move, action=st.sampled_from(("", "open door", "go north")), failed=st.booleans()).map(
-        lambda move: Move(move.action, failed=move.failed or not move.action)
+    st.builds(EpisodeStep, action=st.sampled_from(("", "open door", "go north")), failed=st.booleans()).map(
+        lambda move: EpisodeStep(move.action, failed=move.failed or not move.action)
     ),
     max_size=12,
 )
 
 
 def test_an_episode_without_failures_has_nothing_to_recover_from():
-    found = counts([Move("a", failed=False), Move("b", failed=False)])
+    found = counts([EpisodeStep("a", failed=False), EpisodeStep("b", failed=False)])
     assert found == Counts(turns=2)
     assert found.rates["recovers"] is None
     assert found.rates["invalid_actions"] == 0
@@ -23,12 +23,12 @@ def test_an_episode_without_failures_has_nothing_to_recover_from():
 def test_failures_repeats_and_recoveries_of_one_episode():
     found = counts(
         [
-            Move("a", failed=True),
-            Move("a", failed=True),  # Repeats what failed.
-            Move("b", failed=False),  # Recovers after two turns.
-            Move("", failed=True),
-            Move("c", failed=False),  # Recovers after one.
-            Move("d", failed=True),  # Never recovers.
+            EpisodeStep("a", failed=True),
+            EpisodeStep("a", failed=True),  # Repeats what failed.
+            EpisodeStep("b", failed=False),  # Recovers after two turns.
+            EpisodeStep("", failed=True),
+            EpisodeStep("c", failed=False),  # Recovers after one.
+            EpisodeStep("d", failed=True),  # Never recovers.
         ]
     )
     assert found == Counts(
@@ -45,11 +45,13 @@ def test_failures_repeats_and_recoveries_of_one_episode():
 
 
 def test_messages_without_an_action_repeat_none():
-    assert counts([Move("", failed=True), Move("", failed=True), Move("", failed=True)]).repeated == 0
+    assert (
+        counts([EpisodeStep("", failed=True), EpisodeStep("", failed=True), EpisodeStep("", failed=True)]).repeated == 0
+    )
 
 
 @given(MOVES)
-def test_counts_are_consistent(moves: list[Move]):
+def test_counts_are_consistent(moves: list[EpisodeStep]):
     found = counts(moves)
     assert found.format_errors + found.refused == sum(move.failed for move in moves)
     assert found.repeated <= found.after_failure <= found.format_errors + found.refused

@@ -27,8 +27,8 @@ from inspect_ai.model import (
 )
 from inspect_ai.tool import ToolCall, ToolInfo
 
-from refinesynth.evaluate.evaluating import evaluate
-from refinesynth.evaluate.models import open_model
+from refinesynth.evaluate.evaluation_run import evaluate
+from refinesynth.evaluate.inspect_models import open_model
 from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = [
@@ -227,8 +227,8 @@ def test_a_gguf_file_behind_a_link_is_named_as_it_is_given(tmp_path: Path, monke
     def unpacked(_: str) -> str:
         return str(tmp_path)
 
-    monkeypatch.setattr("refinesynth.evaluate.models.unpacked", unpacked)
-    monkeypatch.setattr("refinesynth.evaluate.models.get_model", opened)
+    monkeypatch.setattr("refinesynth.evaluate.inspect_models.unpacked", unpacked)
+    monkeypatch.setattr("refinesynth.evaluate.inspect_models.get_model", opened)
     for name in ("small-q8.gguf", "./small-q8.gguf", str(tmp_path / "small-q8.gguf")):
         assert str(open_model(name, temperature=0.0, settings={})) == "hf/small-q8.gguf"
 

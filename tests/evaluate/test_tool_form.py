@@ -35,10 +35,10 @@ from inspect_ai.model import (
 from inspect_ai.tool import ToolCall
 
 from refinesynth.evaluate.agent import first_message
-from refinesynth.evaluate.evaluating import evaluate
-from refinesynth.evaluate.forms import ToolForm
-from refinesynth.evaluate.local import definition
-from refinesynth.evaluate.measures import SCORE
+from refinesynth.evaluate.chat_form import ToolForm
+from refinesynth.evaluate.episode_counts import SCORE
+from refinesynth.evaluate.evaluation_run import evaluate
+from refinesynth.evaluate.local_model import definition
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import benchmark_task
 

@@ -20,8 +20,8 @@ from inspect_ai.log import EvalLog, EvalSample, list_eval_logs, read_eval_log
 
 from refinesynth.cli import view as view_command
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.evaluate import run_logs
-from refinesynth.evaluate.run_logs import write_logs
+from refinesynth.evaluate import inspect_logs
+from refinesynth.evaluate.inspect_logs import write_logs
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.rules.repairs import refinements
 
@@ -116,7 +116,7 @@ def test_what_was_refused_says_by_which_rules_and_where(run: Path):
 
 @pytest.mark.long
 def test_only_what_has_grown_is_written_again(run: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(run_logs, "_MOST_SAMPLES", 8)
+    monkeypatch.setattr(inspect_logs, "_MOST_SAMPLES", 8)
     folder = write_logs(run)
     before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.eval")}
     accepted = sorted(name for name in before if name.startswith("accepted"))
@@ -137,7 +137,7 @@ def test_only_what_has_grown_is_written_again(run: Path, monkeypatch: pytest.Mon
 
 
 def test_interrupted_writing_leaves_whole_logs_that_the_next_time_completes(run: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(run_logs, "_MOST_SAMPLES", 8)
+    monkeypatch.setattr(inspect_logs, "_MOST_SAMPLES", 8)
 
     def interrupt(records: int) -> None:
         if records > 8:

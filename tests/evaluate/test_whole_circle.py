@@ -20,10 +20,10 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "train"))
 import tool_templates
 from inspect_ai.log import read_eval_log
 
-from refinesynth.evaluate.evaluating import evaluate
+from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation
 from refinesynth.train import Trainer
-from refinesynth.train.data.shapes import of_trajectory
+from refinesynth.train.data.record_forms import of_trajectory
 from refinesynth.train.render import Renderer
 from refinesynth.trajectory import Trajectory
 

@@ -11,14 +11,14 @@ import pytest
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import find
+from refinesynth.evaluate.environment_pool import EnvironmentProcess
 from refinesynth.evaluate.environments.environment import Instance
-from refinesynth.evaluate.pool import EnvironmentProcess
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
 from inspect_ai.log import read_eval_log
 
-from refinesynth.evaluate.evaluating import evaluate
+from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = [

@@ -16,16 +16,16 @@ from samples import dm, player
 
 from refinesynth.errors import InputError
 from refinesynth.export import (
+    CardCounts,
     CardFacts,
     ExportReport,
     Masking,
-    Tally,
     check_licence,
     render_card,
     write_card,
     write_export,
 )
-from refinesynth.run.figures import Figures
+from refinesynth.run.trajectory_stats import TrajectoryStats
 from refinesynth.testing import texts
 from refinesynth.trajectory import Refinements, Trajectory, Usage
 
@@ -42,7 +42,7 @@ def report(name: str = "out.jsonl") -> ExportReport:
 
 
 def facts(**changes: Any) -> CardFacts:
-    usual: dict[str, Any] = {"title": "First run", "licence": "apache-2.0", "tally": Tally.of([a_trajectory()])}
+    usual: dict[str, Any] = {"title": "First run", "licence": "apache-2.0", "tally": CardCounts.of([a_trajectory()])}
     return CardFacts(**{**usual, **changes})
 
 
@@ -148,7 +148,7 @@ def test_no_text_changes_the_shape_of_the_card(hostile: str) -> None:
 
     def card(one: Trajectory, text: str, name: str) -> str:
         said = {"title": text, "tags": (text,), "personas": text + "x", "funnel": {text + "x": 1}}
-        return render_card(facts(tally=Tally.of([one]), **said), report(name))
+        return render_card(facts(tally=CardCounts.of([one]), **said), report(name))
 
     calm, odd = card(tame, "t", "out.jsonl"), card(wild, hostile, (hostile + "x").replace("/", "_"))
     assert header(odd).keys() == header(calm).keys()
@@ -180,7 +180,7 @@ def test_a_tally_counts_kinds_and_repairs() -> None:
         player("look"),
         dm("Task Succeed"),
     )
-    tally = Tally.of([again, a_trajectory(), a_trajectory(player("take moon"), dm("No.", "logic"))])
+    tally = CardCounts.of([again, a_trajectory(), a_trajectory(player("take moon"), dm("No.", "logic"))])
     assert tally.figures.trajectories == 3
     assert tally.player_turns == 8
     assert tally.figures.mistakes == {"place": 2, "parameter": 1, "logic": 2}
@@ -192,14 +192,14 @@ def test_a_tally_counts_kinds_and_repairs() -> None:
 
 def test_one_unknown_cost_makes_the_sum_unknown() -> None:
     free = a_trajectory().model_copy(update={"provenance": ORIGIN.model_copy(update={"cost_usd": None})})
-    tally = Tally.of([a_trajectory(), free, a_trajectory()])
+    tally = CardCounts.of([a_trajectory(), free, a_trajectory()])
     assert tally.cost_usd is None
     assert "- cost: unknown" in render_card(facts(tally=tally), report())
 
 
 def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
     counted = ORIGIN.model_copy(update={"refinements": Refinements(answered=1, abandoned=2, unanswered=1)})
-    tally = Tally.of([a_trajectory().model_copy(update={"provenance": counted})])
+    tally = CardCounts.of([a_trajectory().model_copy(update={"provenance": counted})])
     assert (tally.figures.refinements, tally.figures.abandoned, tally.figures.unanswered) == (3, 2, 1)
     text = render_card(facts(tally=tally), report())
     assert "| of these abandoned: the goal was reached without them | 2 |" in text.splitlines()
@@ -218,7 +218,7 @@ def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
     ],
 )
 def test_size_categories(count: int, category: str) -> None:
-    assert Tally(Figures(trajectories=count)).size_category == category
+    assert CardCounts(TrajectoryStats(trajectories=count)).size_category == category
 
 
 def test_licences_are_identifiers() -> None:

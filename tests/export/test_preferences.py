@@ -12,15 +12,15 @@ from samples import dm, player
 
 from refinesynth.chat import render_player, to_messages
 from refinesynth.export import Masking, export, find_format, write_export
+from refinesynth.export.chat_shapes import ExportRecord
 from refinesynth.export.preferences import ALONE, CHANGED, HINDSIGHT, UNREPAIRED
-from refinesynth.export.shapes import Record
 from refinesynth.rules.repairs import repairs
-from refinesynth.rules.replaying import world_played
+from refinesynth.rules.world_replay import world_played
 from refinesynth.testing import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Trajectory
 
 
-def records(played: Trajectory) -> list[Record]:
+def records(played: Trajectory) -> list[ExportRecord]:
     return list(find_format("preference").records(played, Masking.PAIR))
 
 

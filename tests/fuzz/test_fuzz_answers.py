@@ -12,8 +12,8 @@ from pydantic_ai.models import ModelRequestParameters
 from spoiling import SPOILING, spoil
 
 from refinesynth.backends.backend import Backend
-from refinesynth.client.answers import Answer, read_answer
-from refinesynth.client.classify_error import AnswerFault, Fault, classify_error
+from refinesynth.client.classify_error import ClassifiedError, UnusableAnswer, classify_error
+from refinesynth.client.completion_parsing import Answer, read_answer
 from refinesynth.testing import texts
 
 BACKEND = Backend(model="openai/any", base_url="http://127.0.0.1:1/v1")
@@ -58,7 +58,7 @@ def survives(raw: Any) -> None:
         parts = answer.parts(ModelRequestParameters())
         assert parts
         assert isinstance(answer, Answer)
-    except AnswerFault as error:
+    except UnusableAnswer as error:
         fault = classify_error(error, BACKEND)
         assert fault.message.startswith("openai/any ")
 
@@ -103,6 +103,6 @@ def test_any_error_is_sorted_and_its_words_are_bounded(text: str, status: Any, h
     error.status_code = status  # type: ignore[attr-defined]
     error.litellm_response_headers = headers  # type: ignore[attr-defined]
     fault = classify_error(error, BACKEND)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, ClassifiedError)
     assert len(fault.message) < 1_000
     assert fault.after is None or 0 <= fault.after < float("inf")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth import chat, rules
-from refinesynth.prompts.blocks import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.testing import drafts, texts, valid_drafts, valid_scripts
-from refinesynth.text.jsontext import read_json, write_json
+from refinesynth.text.json_reader import read_json, write_json
 from refinesynth.text.printable import printable
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 

@@ -1,5 +1,6 @@
 """Formats, options, names and results are those that users have files and scripts for."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def test_every_option_of_every_command_is_still_taken() -> None:
 def test_every_public_name_is_still_there() -> None:
     now = frozen.names()
     for module, names in before("names").items():
-        assert set(names) - set(now[module]) == set(), module
+        for name in set(names) - set(now[module]):
+            with pytest.warns(DeprecationWarning, match=f"{name} is now"):
+                assert getattr(import_module(module), name)
 
 
 def test_rules_are_called_as_in_logs() -> None:

@@ -14,10 +14,10 @@ from refinesynth.errors import InputError
 from refinesynth.export import AtifFormat, Form, Format, export
 from refinesynth.export.atif import SCHEMA_VERSIONS
 from refinesynth.imports import read_record
-from refinesynth.imports.formats import PLAY, RULES
+from refinesynth.imports.import_formats import PLAY, RULES
 from refinesynth.testing import turns, valid_drafts
-from refinesynth.train.conversation import LossOn, TurnLabel
-from refinesynth.train.data.shapes import read_record as read_training_record
+from refinesynth.train.data.record_forms import read_record as read_training_record
+from refinesynth.train.labelled_conversation import LossOn, TurnLabel
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory, Usage
 
 ORIGIN = provenance(

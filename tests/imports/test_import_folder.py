@@ -12,10 +12,10 @@ from refinesynth import SynthesisResult, synthesize
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.export import write_export
 from refinesynth.imports import import_trajectories
-from refinesynth.imports.folder import MOST_BYTES
+from refinesynth.imports.importing import MOST_BYTES
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
-from refinesynth.train.data.reading import read_conversations
+from refinesynth.train.data.conversation_reader import read_conversations
 
 
 def file_of(folder: Path, count: int = 3, form: str = "agentinstruct") -> Path:

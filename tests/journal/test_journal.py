@@ -248,7 +248,7 @@ class TestTheWhole:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("refinesynth.journal.commits._CHECKPOINT_EVERY", 100_000)
-        monkeypatch.setattr("refinesynth.journal.connecting.WAL_KEPT", 200_000)
+        monkeypatch.setattr("refinesynth.journal.sqlite_file.WAL_KEPT", 200_000)
         with Journal.open(path) as journal:
             stands_still = sqlite3.connect(path, isolation_level=None)
             stands_still.execute("BEGIN")

@@ -19,7 +19,7 @@ from journal_records import committed, count_paid, episode, fill, held, paid
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
 from refinesynth.journal.commits import Commits
-from refinesynth.journal.connecting import FORMAT
+from refinesynth.journal.sqlite_file import FORMAT
 
 PAGES_OF_A_FULL_DISK = 60
 
@@ -359,7 +359,7 @@ def test_a_log_that_was_taken_away_stops_the_run_and_loses_nothing(path: Path) -
 
 
 async def test_a_writer_that_another_one_blocks_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.journal.connecting._WRITER_WAITS_S", 0.01)
+    monkeypatch.setattr("refinesynth.journal.sqlite_file._WRITER_WAITS_S", 0.01)
     with Journal.open(path) as journal:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

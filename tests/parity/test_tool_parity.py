@@ -17,8 +17,8 @@ from tool_tokenizers import FAMILIES, tool_tokenizer
 
 from refinesynth.chat import render_tools, to_tool_messages
 from refinesynth.export import Form, write_export
-from refinesynth.train.conversation import without_mistakes
-from refinesynth.train.data.shapes import of_trajectory
+from refinesynth.train.data.record_forms import of_trajectory
+from refinesynth.train.labelled_conversation import without_mistakes
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Trajectory

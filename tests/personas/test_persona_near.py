@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.personas.near import NearDuplicates, Similar, choose_bands, grams, words
+from refinesynth.personas.near_duplicates import NearDuplicates, Similar, choose_bands, grams, words
 
 VOCABULARY = ["a", "smith", "in", "oaxaca", "who", "paints", "dragons", "for", "tourists", "baker"]
 PERSONAS = st.lists(st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=12).map(" ".join), max_size=12)
@@ -115,7 +115,7 @@ def test_an_index_grows_without_losing_rows() -> None:
 
 
 def test_monotonous_rows_are_compared_with_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.personas.near._MOST_COMPARED", 4)
+    monkeypatch.setattr("refinesynth.personas.near_duplicates._MOST_COMPARED", 4)
     index = NearDuplicates()
     shared = " ".join(f"always{number}" for number in range(17))
     looked_at: list[int] = []

@@ -12,7 +12,7 @@ from persona_files import as_jsonl, as_table, read, write
 from persona_hub import GENERAL, GENERAL_RARE, elite
 
 from refinesynth.errors import InputError
-from refinesynth.personas import Record, Records, domain_of, write_records
+from refinesynth.personas import PersonaRecord, Records, domain_of, write_records
 from refinesynth.trajectory import Persona
 
 JSON = st.recursive(
@@ -22,7 +22,7 @@ JSON = st.recursive(
 )
 
 
-def the_records(path: Path) -> tuple[list[Record], Records]:
+def the_records(path: Path) -> tuple[list[PersonaRecord], Records]:
     records = Records(path)
     return list(records), records
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from persona_hub import GENERAL, SPECIFIC, elite
 
 from refinesynth.errors import InputError
-from refinesynth.personas import Record, Records, Similar, sample, shipped
+from refinesynth.personas import PersonaRecord, Records, Similar, sample, shipped
 from refinesynth.personas.sampling import _Balanced  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Persona
 
@@ -106,4 +106,4 @@ def test_near_duplicates_are_left_out_before_drawing() -> None:
 def test_rows_come_with_their_fields() -> None:
     row = elite("A smith", "Law")
     (drawn,) = sample([row], 1, balance_by="domain").records
-    assert drawn == Record(1, Persona(text=row.pop("persona")), row)
+    assert drawn == PersonaRecord(1, Persona(text=row.pop("persona")), row)

@@ -20,9 +20,9 @@ from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read
 
 from refinesynth import synthesize
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.files.lines import bounded_lines
+from refinesynth.files.text_lines import bounded_lines
 from refinesynth.personas import BadRow, Records, open_personas, shipped, stats
-from refinesynth.personas.files import MAX_LINE_BYTES
+from refinesynth.personas.persona_files import MAX_LINE_BYTES
 from refinesynth.trajectory import Persona
 
 PEOPLE = ["A smith, of Łódź", 'She said "no"', "Two\twords", "日本の大工", "Ends with a comma,"]
@@ -168,7 +168,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             threads.append(threading.get_ident())
             yield found
 
-    monkeypatch.setattr("refinesynth.personas.files.bounded_lines", noting)
+    monkeypatch.setattr("refinesynth.personas.persona_files.bounded_lines", noting)
     return threads
 
 
@@ -194,7 +194,7 @@ async def test_a_cancelled_reader_leaves_its_thread_behind(tmp_path: Path, monke
         came_out.set()
         return []
 
-    monkeypatch.setattr("refinesynth.personas.files.bounded_lines", slow)
+    monkeypatch.setattr("refinesynth.personas.persona_files.bounded_lines", slow)
     personas = open_personas(write(tmp_path / "people.txt", b"A smith\n"))
     async with anyio.create_task_group() as tasks:
 

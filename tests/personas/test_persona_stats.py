@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from persona_hub import elite
 
 from refinesynth.personas import shipped, stats
-from refinesynth.personas.describing import Lengths
-from refinesynth.personas.near import words
+from refinesynth.personas.near_duplicates import words
+from refinesynth.personas.persona_stats import Lengths
 
 
 def test_of_the_shipped_personas() -> None:

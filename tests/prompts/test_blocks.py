@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.prompts.blocks import block, read_blocks
+from refinesynth.prompts.data_blocks import block, read_blocks
 from refinesynth.testing import drafts, texts, valid_scripts
-from refinesynth.text.jsontext import scrub
+from refinesynth.text.json_reader import scrub
 from refinesynth.trajectory import Draft, Persona, Script
 
 NAMES = st.sampled_from(("persona", "script", "violations"))

@@ -16,7 +16,7 @@ from refinesynth import rules
 from refinesynth.actions.matching import match_action
 from refinesynth.diversity.structure import Structure
 from refinesynth.prompts import SHOWN, Kind, Prompts, drawn, shipped_examples
-from refinesynth.prompts.blocks import encode
+from refinesynth.prompts.data_blocks import encode
 from refinesynth.roles import InvalidAnswer, Narrator, RulebookWriter, ScriptWriter
 from refinesynth.trajectory import Draft, Persona, PlayerTurn, Script
 

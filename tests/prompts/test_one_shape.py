@@ -18,18 +18,18 @@ from refinesynth import rules
 from refinesynth.chat import INSTRUCTIONS, parse_player, render_turns
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.roles import DungeonMaster, Judge, Narrator, Player, RulebookWriter, ScriptWriter
-from refinesynth.roles.answers import (
+from refinesynth.roles.dungeon_master import exchanges_without_thoughts, history
+from refinesynth.roles.schemas import (
     GROUNDED_SCRIPT,
     JUDGEMENT,
     RULING,
     TURNS,
     WORDS,
 )
-from refinesynth.roles.answers import (
+from refinesynth.roles.schemas import (
     SCRIPT as SCRIPT_SCHEMA,
 )
-from refinesynth.roles.dungeon_master import exchanges_without_thoughts, history
-from refinesynth.rules.form import KEYS
+from refinesynth.rules.text_form import KEYS
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script
 
 SHIPPED = Prompts()

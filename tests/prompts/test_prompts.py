@@ -17,8 +17,8 @@ from refinesynth.episode.live import LIVE
 from refinesynth.episode.narrated import NARRATED
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.blocks import Shown, block, read_blocks
-from refinesynth.prompts.library import SECTIONS
+from refinesynth.prompts.data_blocks import Shown, block, read_blocks
+from refinesynth.prompts.prompt_library import SECTIONS
 
 NASTY = (
     "{{ 7 * 7 }} {% if x %}",

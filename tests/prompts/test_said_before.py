@@ -16,12 +16,12 @@ from samples import SHED, SHED_GROUNDED
 from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.client.session import Session
-from refinesynth.episode import Cast, EpisodeSettings
+from refinesynth.episode import EpisodeContext, EpisodeSettings
+from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.episode.narrated import NARRATED, narrator_of
-from refinesynth.episode.record import Record
 from refinesynth.prompts import Prompts
-from refinesynth.rules.form import MAX_OBSERVATION
 from refinesynth.rules.registry import BUILT_IN, numbers
+from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.mistakes import at_least
 from refinesynth.trajectory import Persona
 
@@ -265,8 +265,8 @@ def test_a_narrator_is_never_asked_for_fewer_mistakes_than_its_rules_want() -> N
         settings = EpisodeSettings(
             rules=rule, script_rules=rules.script(), prompts=own, play="narrated", mistakes=at_least(2)
         )
-        record = Record(session=Session(id="x", seed=0), persona=Persona(text="x"))
-        cast = Cast.of(NARRATED, settings, record, models=dict.fromkeys(Role, TestModel()))
+        record = EpisodeRecord(session=Session(id="x", seed=0), persona=Persona(text="x"))
+        cast = EpisodeContext.of(NARRATED, settings, record, models=dict.fromkeys(Role, TestModel()))
         assert narrator_of(cast).minimum == wanted
 
 

@@ -9,14 +9,14 @@ from pydantic import JsonValue
 from rehearsal_stage import PERFECT, Spoken, text, user
 
 from refinesynth import chat
-from refinesynth.episode.ruled import EXCUSES, Ruled
-from refinesynth.prompts.blocks import block
+from refinesynth.episode.ruled_action import EXCUSES, Ruled
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, SCENES, draw_scene
 from refinesynth.roles.dungeon_master import exchanges_without_thoughts, told_of
-from refinesynth.rules.words import judge_words
-from refinesynth.text.jsontext import read_json
+from refinesynth.rules.observation_words import judge_words
+from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.world import Ruling, World, world_of
 

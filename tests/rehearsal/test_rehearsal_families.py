@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from refinesynth import rules
 from refinesynth.actions.matching import match_action
 from refinesynth.rehearsal.families import CLASSIC, FAMILIES
-from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
+from refinesynth.rehearsal.injected_mistakes import slip
+from refinesynth.rehearsal.phrasing import refusal, sounds_refused
+from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
 from refinesynth.rehearsal.scene import SCENES, draw_scene, label_in, random_label
-from refinesynth.rehearsal.slips import slip
-from refinesynth.rehearsal.wording import refusal, sounds_refused
 from refinesynth.trajectory import Draft, MistakeKind
 
 LABELS = st.builds("{}-{}".format, st.sampled_from(sorted(FAMILIES)), st.integers(0, SCENES - 1))

@@ -10,10 +10,10 @@ from rehearsal_stage import PERFECT, SEEDS, STRANGE, ask, codes, narrate, play, 
 
 from refinesynth import rules
 from refinesynth.chat import parse_player, render_task
-from refinesynth.prompts.blocks import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.scene import label_in
-from refinesynth.text.jsontext import read_json
+from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Script, read_turns
 
 

@@ -6,11 +6,11 @@ from grounded_stage import FAILURES, LABELS, MISTAKES, always, grounded, play, t
 from hypothesis import example, given, settings
 from rehearsal_stage import PERFECT, Spoken
 
-from refinesynth.episode.ruled import EXCUSES, Ruled
-from refinesynth.rehearsal.memory import Exchange, opening
+from refinesynth.episode.ruled_action import EXCUSES, Ruled
+from refinesynth.rehearsal.phrasing import WORDINGS
 from refinesynth.rehearsal.player import heard
+from refinesynth.rehearsal.replayed_history import Exchange, opening
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene
-from refinesynth.rehearsal.wording import WORDINGS
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 FEW = settings(max_examples=10)

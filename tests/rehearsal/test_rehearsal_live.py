@@ -12,11 +12,11 @@ from samples import dm
 from refinesynth import rules
 from refinesynth.chat import render_task
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.rehearsal.faults import Luck
-from refinesynth.rehearsal.memory import Exchange, Past, opening
+from refinesynth.rehearsal.injected_faults import Luck
 from refinesynth.rehearsal.player import decide
+from refinesynth.rehearsal.replayed_history import Exchange, Past, opening
 from refinesynth.rehearsal.scene import label_in
-from refinesynth.settings.mistakes import Asked
+from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, flagged_turns
 
 PERSONAS = st.text(min_size=1, max_size=60).filter(str.strip)
@@ -180,10 +180,10 @@ def test_a_scene_named_over_other_actions_is_a_strange_script() -> None:
 def _after_a_mistake(way: Literal["late", "give_up"], label: str = "household-1") -> tuple[Past, PlayerTurn]:
     position = opening(label)
     luck = Luck(bytes(8), Faults.none())
-    wrong = decide(luck, Past.of(position, ()), Asked(MistakeKind.LOGIC)).action
+    wrong = decide(luck, Past.of(position, ()), MistakeRequest(MistakeKind.LOGIC)).action
     hint = position.ruling(wrong).text
     past = Past.of(position, [Exchange(wrong, hint, refused=True)])
-    return past, decide(luck, past, Asked(MistakeKind.LOGIC, way))
+    return past, decide(luck, past, MistakeRequest(MistakeKind.LOGIC, way))
 
 
 def test_a_mistake_that_is_understood_late_is_repaired_after_a_look_around() -> None:

@@ -14,7 +14,7 @@ from rehearsal_stage import PERFECT, codes
 from refinesynth import rules
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.scene import label_in, outline
-from refinesynth.roles.answers import GROUNDED_SCRIPT
+from refinesynth.roles.schemas import GROUNDED_SCRIPT
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.settings.mix import FEATURES
 from refinesynth.trajectory import Draft, Script

@@ -5,12 +5,12 @@ from grounded_stage import LABELS, grounded, play
 from hypothesis import given, settings
 
 from refinesynth.rehearsal.families import FAMILIES
-from refinesynth.rehearsal.memory import Exchange, Past, opening
+from refinesynth.rehearsal.replayed_history import Exchange, Past, opening
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene
-from refinesynth.rehearsal.searching import plan_of, sought
-from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
+from refinesynth.rehearsal.search_plan import plan_of, sought
+from refinesynth.rules.information_leak import KnowsOnlyWhatWasSeen
 from refinesynth.trajectory import Draft
-from refinesynth.world.hidden import hidden_names
+from refinesynth.world.hidden_places import hidden_names
 
 FEW = settings(max_examples=20)
 HIDDEN = [

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 from rehearsal_stage import PERFECT, STRANGE, ask, text, user, write
 
 from refinesynth.chat import parse_player, render_task
-from refinesynth.prompts.blocks import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Rehearsal
+from refinesynth.rehearsal.minimal_json import instance
 from refinesynth.rehearsal.rehearsal import GREETING
-from refinesynth.rehearsal.schema import instance
 from refinesynth.trajectory import ActionSpec
 
 

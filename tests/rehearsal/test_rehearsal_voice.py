@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from rehearsal_stage import PERFECT, SEEDS, STRANGE
 
-from refinesynth.episode.ruled import EXCUSES, Ruled
-from refinesynth.prompts.blocks import block
+from refinesynth.episode.ruled_action import EXCUSES, Ruled
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene, outline
 from refinesynth.trajectory import MistakeKind, Script

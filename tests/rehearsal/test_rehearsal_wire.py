@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, SEEDS, ask, play, text, user, write
 
 from refinesynth.chat import parse_player, render_task
-from refinesynth.prompts.blocks import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.rehearsal.memory import forget
-from refinesynth.text.jsontext import read_json
+from refinesynth.rehearsal.replayed_history import forget
+from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Script
 
 PERSONA = user(block("a lighthouse keeper", "persona"))
@@ -157,9 +157,9 @@ def test_earlier_tool_calls_are_part_of_the_request() -> None:
 _PROGRAM = """
 import asyncio, sys
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.prompts.blocks import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.chat import render_task
-from refinesynth.text.jsontext import read_json
+from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Script
 import orjson
 

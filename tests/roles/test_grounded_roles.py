@@ -13,7 +13,7 @@ from scripted import PROMPTS, Scripted, as_json
 
 from refinesynth.prompts import Prompts
 from refinesynth.roles import DungeonMaster, RulebookWriter
-from refinesynth.roles.answers import GROUNDED_SCRIPT, WORDS
+from refinesynth.roles.schemas import GROUNDED_SCRIPT, WORDS
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules import Violation
 from refinesynth.trajectory import Knowledge, Persona, Script

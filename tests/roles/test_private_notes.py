@@ -12,10 +12,10 @@ from samples import SHED, dm, player
 
 from refinesynth import rules
 from refinesynth.actions.wording import quoted
-from refinesynth.episode.conversation import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
+from refinesynth.episode.conversation import IN_GENERAL, IN_THE_SCENE, RetryFeedback, privately
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
-from refinesynth.settings.mistakes import Way
+from refinesynth.settings.mistakes import RepairStyle
 from refinesynth.testing import Corruption, corruptions
 from refinesynth.trajectory import Draft, MistakeKind
 
@@ -30,9 +30,9 @@ def leaks(thought: str) -> list[Violation]:
     return list(rules.NoLeaks()(Draft(script=SHED, turns=(player("wait", thought), dm("You wait.")))))
 
 
-@pytest.mark.parametrize("way", get_args(Way))
+@pytest.mark.parametrize("way", get_args(RepairStyle))
 @pytest.mark.parametrize("kind", MistakeKind)
-def test_the_request_for_a_wrong_action_is_in_the_scenes_words(kind: MistakeKind, way: Way) -> None:
+def test_the_request_for_a_wrong_action_is_in_the_scenes_words(kind: MistakeKind, way: RepairStyle) -> None:
     note = SHIPPED.fill("player_mistake", "request", mistake=kind.value, way=way)
     assert leaks(note) == []
     assert not BEHIND_THE_SCENE.search(note)
@@ -94,7 +94,7 @@ CHAINS = (rules.strict(), rules.grounded())
 def test_whatever_a_chain_finds_at_a_players_turn_is_told_in_the_scenes_words(
     spoilt: Corruption, chain: rules.Rule
 ) -> None:
-    told = TakenBack.of(spoilt.draft, rules.verify(spoilt.draft, chain))
+    told = RetryFeedback.of(spoilt.draft, rules.verify(spoilt.draft, chain))
     for said in told.player:
         assert leaks(said) == []
 

@@ -30,11 +30,11 @@ from scripted import PROMPTS, said
 
 from refinesynth.backends import Backend
 from refinesynth.backends.backend import OutputMode
-from refinesynth.client.opening import open_model
+from refinesynth.client.model_factory import open_model
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.roles.answers import GROUNDED_SCRIPT, RULING, SCRIPT, TURNS, WORDS
-from refinesynth.roles.asking import Actor, Calls, InvalidAnswer
-from refinesynth.roles.forms import AnswerForm, object_form
+from refinesynth.roles.actor import Actor, CallLimit, InvalidAnswer
+from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.schemas import GROUNDED_SCRIPT, RULING, SCRIPT, TURNS, WORDS
 
 MODES = ("native", "tool", "prompted", "text")
 RULED = said(dm("You hold the key."))
@@ -255,7 +255,7 @@ class TestReading:
         def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
             return ModelResponse(parts=[TextPart(text)], finish_reason="length")
 
-        calls = Calls()
+        calls = CallLimit()
         with pytest.raises(InvalidAnswer, match="it was cut off"):
             await Actor(FunctionModel(answer), PROMPTS, answers=3, calls=calls).ask(FORMS["native"], "?")
         assert calls.made == 1

@@ -20,9 +20,9 @@ from scripted import PROMPTS
 
 from refinesynth.actions.calls import call_of, tools_of
 from refinesynth.chat import render_tool_task, render_tool_turns
-from refinesynth.prompts.blocks import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.roles import InvalidAnswer, ToolPlayer
-from refinesynth.settings.mistakes import Asked
+from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 TURNS = (player("open window"), dm("There is no window.", "place"), player("open box"), dm("The box is open."))
@@ -107,7 +107,7 @@ async def test_a_function_that_there_is_not_is_a_mistake_and_no_fault() -> None:
 
 async def test_private_notes_stand_in_the_last_answer_and_nowhere_else() -> None:
     model = Answering(calls(TAKE.name))
-    await model.act(mistake=Asked(MistakeKind.PLACE), violations=["Say something new."])
+    await model.act(mistake=MistakeRequest(MistakeKind.PLACE), violations=["Say something new."])
     *before, last = model.seen[0][0]
     (part,) = last.parts
     assert isinstance(part, ToolReturnPart)

@@ -10,13 +10,13 @@ from samples import dm, player
 from words_corpus import HOUSE
 
 from refinesynth import rules, testing
-from refinesynth.prompts.library import shipped_examples
+from refinesynth.prompts.prompt_library import shipped_examples
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene
-from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
+from refinesynth.rules.information_leak import KnowsOnlyWhatWasSeen
 from refinesynth.trajectory import Draft, DraftTurn, MistakeKind, Script, Sight
 from refinesynth.world import ground_actions, world_of
-from refinesynth.world.hidden import hidden_names
+from refinesynth.world.hidden_places import hidden_names
 
 FEWER = settings(max_examples=max(8, settings().max_examples // 8))
 KEY = "take red key from drawer"

@@ -9,7 +9,7 @@ from words_corpus import HOUSE
 from refinesynth import rules
 from refinesynth.rules import RealRefinement
 from refinesynth.rules.repairs import Repair, count_refinements, refinements, repairs
-from refinesynth.run.figures import EpisodeFigures
+from refinesynth.run.trajectory_stats import EpisodeStats
 from refinesynth.trajectory import (
     Draft,
     DraftTurn,
@@ -215,7 +215,7 @@ def test_counts_that_are_none_are_no_refinements(odd: dict[str, object]) -> None
 def test_the_counts_of_an_earlier_version_are_read() -> None:
     old = {"answered": 5, "unrelated": 2, "again": 1, "late": 1, "given_up": 3}
     assert Refinements.model_validate(old) == Refinements(answered=2, abandoned=3, unanswered=2, again=1, late=1)
-    figures = EpisodeFigures.model_validate({"refinements": 5, "unrelated": 2, "longer": {"by giving the plan up": 3}})
+    figures = EpisodeStats.model_validate({"refinements": 5, "unrelated": 2, "longer": {"by giving the plan up": 3}})
     assert (figures.refinements, figures.abandoned, figures.unanswered, figures.longer) == (5, 3, 2, {})
 
 

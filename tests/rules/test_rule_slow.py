@@ -10,8 +10,8 @@ import pytest
 from samples import POT
 
 from refinesynth import rules
-from refinesynth.rules import BaseRule, Violation, failing
-from refinesynth.rules.failing import running
+from refinesynth.rules import BaseRule, Violation, rule_errors
+from refinesynth.rules.rule_errors import running
 from refinesynth.trajectory import Draft
 
 DRAFT = Draft(script=POT)
@@ -31,7 +31,7 @@ def test_it_is_named_in_a_warning_and_while_it_runs(
     rule: rules.Rule, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = iter(range(10, 1000, 2))
-    monkeypatch.setattr(failing, "perf_counter", lambda: next(clock) if found else 0.0)
+    monkeypatch.setattr(rule_errors, "perf_counter", lambda: next(clock) if found else 0.0)
     found.clear()
     with caplog.at_level(logging.WARNING, "refinesynth.rules"):
         rules.verify(DRAFT, rule)

@@ -11,10 +11,10 @@ from samples import dm, player
 from words_corpus import HOUSE, Case
 
 from refinesynth import rules, testing
-from refinesynth.episode.ruled import EXCUSES
+from refinesynth.episode.ruled_action import EXCUSES
 from refinesynth.rules import judge_words
-from refinesynth.rules.names import MAX_TEXT, Names, words_of
-from refinesynth.rules.words import is_english, sentences
+from refinesynth.rules.name_search import MAX_TEXT, Names, words_of
+from refinesynth.rules.observation_words import is_english, sentences
 from refinesynth.trajectory import Draft, Script
 from refinesynth.world import Ruling, ground_actions, replay, world_of
 

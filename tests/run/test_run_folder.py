@@ -19,8 +19,8 @@ from samples import paid
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import Journal
 from refinesynth.run import (
+    CompletedEpisode,
     EpisodeLine,
-    Finished,
     RunConfig,
     RunFolder,
     RunStats,
@@ -30,8 +30,8 @@ from refinesynth.run import (
     next_run_folder,
     stable_repr,
 )
-from refinesynth.run.lines import LineWriter, cut, last_line, last_line_end, read_lines, size_of
-from refinesynth.run.status import RunStatus, Spread
+from refinesynth.run.jsonl import LineWriter, cut, last_line, last_line_end, read_lines, size_of
+from refinesynth.run.status import Distribution, RunStatus
 from refinesynth.trajectory import Persona
 
 
@@ -50,7 +50,7 @@ async def test_status_tells_of_the_trajectories_in_the_files_alone(tmp_path: Pat
     """Of what waits, nothing is written yet."""
     figures = RunStatus.of(await write(tmp_path, True, False, True, waiting=(5, 4))).variety.figures
     assert (figures.trajectories, figures.mistakes.total(), figures.refinements, figures.unanswered) == (2, 2, 2, 0)
-    assert Spread.of(figures.turns) == Spread(4, 4.0, 4)
+    assert Distribution.of(figures.turns) == Distribution(4, 4.0, 4)
 
 
 async def test_totals_count_each_refusal_and_each_violation(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_damaged_line_is_said() -> None:
     with pytest.raises(StorageError, match="RunStats"):
         RunStats.from_json(b"[")
     with pytest.raises(StorageError, match="has lost episode 3"):
-        Finished.read(finished(3).written(trajectories_end=0, rejected_end=0))
+        CompletedEpisode.read(finished(3).written(trajectories_end=0, rejected_end=0))
 
 
 def test_a_folder_with_nothing_but_a_configuration_is_an_empty_run(tmp_path: Path) -> None:

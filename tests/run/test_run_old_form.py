@@ -15,7 +15,7 @@ from run_records import CONFIG, FEWER, contents, outcome, scratch, trajectory, w
 
 from refinesynth.errors import StorageError
 from refinesynth.outcome import EpisodeOutcome
-from refinesynth.run import EpisodeLine, Finished, RunFolder, RunWriter
+from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunWriter
 from refinesynth.run.status import RunStatus
 from refinesynth.trajectory import Persona
 
@@ -102,9 +102,9 @@ async def test_a_folder_from_before_is_continued(accepted: list[bool], more: lis
                     await folder.append(folder.read_waiting(index))
                 else:
                     good = accepted[index] if index < len(accepted) else True
-                    await folder.append(Finished.of(outcome(index, accepted=good)))
+                    await folder.append(CompletedEpisode.of(outcome(index, accepted=good)))
             for index, good in enumerate(more, start=next_ + 2):
-                await folder.append(Finished.of(outcome(index, accepted=good)))
+                await folder.append(CompletedEpisode.of(outcome(index, accepted=good)))
             folder.close()
         for name in ("trajectories", "rejected"):
             assert contents(old)[name] == contents(new)[name]
@@ -125,15 +125,15 @@ several = st.builds(_several, st.integers(0, 10**6), st.integers(0, 4), st.boole
 
 @given(several)
 def test_what_waits_comes_back_as_it_was_however_many_trajectories_it_has(made: EpisodeOutcome) -> None:
-    finished = Finished.of(made)
+    finished = CompletedEpisode.of(made)
     assert finished.line.trajectories == len(made.trajectories)
-    assert Finished.read(finished.waiting()) == finished
+    assert CompletedEpisode.read(finished.waiting()) == finished
     assert EpisodeLine.from_json(finished.line.to_json()) == finished.line
 
 
 @given(several)
 def test_curating_that_touches_nothing_changes_nothing(made: EpisodeOutcome) -> None:
-    finished = Finished.of(made)
+    finished = CompletedEpisode.of(made)
     seen: list[EpisodeOutcome] = []
 
     def look(found: EpisodeOutcome) -> EpisodeOutcome:
@@ -146,17 +146,17 @@ def test_curating_that_touches_nothing_changes_nothing(made: EpisodeOutcome) -> 
 
 @given(several)
 def test_an_episode_whose_last_trajectory_is_refused_counts_as_refused(made: EpisodeOutcome) -> None:
-    finished = Finished.of(made)
+    finished = CompletedEpisode.of(made)
     none = finished.curated(lambda found: found.model_copy(update={"trajectories": (), "reason": "seen before"}))
     assert none.trajectories == ()
     assert not none.line.accepted
     assert none.line.persona == finished.line.persona
     assert none.rejected == finished.rejected
-    assert Finished.read(none.waiting()) == none
+    assert CompletedEpisode.read(none.waiting()) == none
 
 
 def test_a_count_that_the_records_do_not_have_is_damage() -> None:
-    finished = Finished.of(_several(3, 2, refused=False))
+    finished = CompletedEpisode.of(_several(3, 2, refused=False))
     entry = finished.waiting()
     for count, held in ((3, entry.held), (2, (entry.held or b"").split(b"\n")[0]), (0, entry.held)):
         line = finished.line.model_copy(update={"trajectories": count, "accepted": count > 0})
@@ -164,14 +164,16 @@ def test_a_count_that_the_records_do_not_have_is_damage() -> None:
             index=entry.index, id=entry.id, persona=entry.persona, accepted=True, line=line.to_json(), held=held
         )
         with pytest.raises(StorageError, match="damaged"):
-            Finished.read(damaged)
+            CompletedEpisode.read(damaged)
     with pytest.raises(StorageError, match="damaged"):
         EpisodeLine.from_json(finished.line.to_json().replace(b'"trajectories":2', b'"trajectories":0'))
 
 
 async def test_lines_alone_still_tell_how_many_episodes_they_are_of(tmp_path: Path) -> None:
     folder = RunWriter.claim(tmp_path, CONFIG)
-    await folder.append(Finished.of(_several(0, 3)), Finished.of(_several(1, 0)), Finished.of(_several(2, 1)))
+    await folder.append(
+        CompletedEpisode.of(_several(0, 3)), CompletedEpisode.of(_several(1, 0)), CompletedEpisode.of(_several(2, 1))
+    )
     folder.close()
     for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"):
         (tmp_path / name).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
 from refinesynth.files.output_folder import next_aside
 from refinesynth.journal import Journal
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
-from refinesynth.run.lines import LineWriter, cut
+from refinesynth.run.jsonl import LineWriter, cut
 
 FILES = ("trajectories.jsonl", "rejected.jsonl")
 

@@ -8,10 +8,10 @@ import pytest
 
 from refinesynth import rules
 from refinesynth.chat import parse_player, render_task
-from refinesynth.prompts.blocks import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import create_app, running
-from refinesynth.text.jsontext import read_json
+from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Draft, Script
 
 PERSONA = "a lighthouse keeper who repairs clocks"

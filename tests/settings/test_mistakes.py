@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from samples import dm, player
 
-from refinesynth.settings.mistakes import MOST, Asked, Mistakes, at_least, natural, prompted, spread
+from refinesynth.settings.mistakes import MOST, MistakeRequest, Mistakes, at_least, natural, prompted, spread
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
 from refinesynth.trajectory.positions import lopsided, mistakes_by_tenth, summed
 
@@ -98,7 +98,7 @@ def test_kinds_are_balanced_over_a_run() -> None:
 
 def test_a_natural_mistake_of_one_kind_makes_the_others_come_first() -> None:
     for episode in range(6):
-        assert at_least(3).ask(played([None, P, None, None]), episode=episode) in {Asked(L), Asked(G)}
+        assert at_least(3).ask(played([None, P, None, None]), episode=episode) in {MistakeRequest(L), MistakeRequest(G)}
 
 
 def test_a_kind_that_does_not_come_about_gives_way_to_the_others() -> None:

@@ -3,7 +3,7 @@
 from refinesynth import rules
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import at_least
-from refinesynth.settings.presets import paper
+from refinesynth.settings.setting_presets import paper
 from refinesynth.trajectory import Liberty
 
 

@@ -9,7 +9,7 @@ import pytest
 from s3_server import serving
 
 from refinesynth.files.output_folder import CACHE
-from refinesynth.stores import output
+from refinesynth.stores import run_output
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +49,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "EVERY", 0.05)
-    monkeypatch.setattr(output, "_AGAIN", 0.05)
-    monkeypatch.setattr(output, "LEASE", 1.0)
-    monkeypatch.setattr(output, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(run_output, "EVERY", 0.05)
+    monkeypatch.setattr(run_output, "_AGAIN", 0.05)
+    monkeypatch.setattr(run_output, "LEASE", 1.0)
+    monkeypatch.setattr(run_output, "_LOOK_EVERY", 0.05)
     assert not os.environ.get("AWS_PROFILE")

@@ -16,8 +16,8 @@ from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
-from refinesynth.stores import fetch, output, work_folder
-from refinesynth.stores.output import TakenOver
+from refinesynth.stores import fetch, run_output, work_folder
+from refinesynth.stores.run_output import TakenOver
 from refinesynth.stores.segment import Segment
 from refinesynth.stores.store import RunStore
 from refinesynth.synthesis import SynthesisResult, synthesize
@@ -130,7 +130,7 @@ async def test_a_store_that_stays_away_ends_in_an_error_and_the_same_call_adds_t
 
     with monkeypatch.context() as away:
         away.setattr(RunStore, "add", add)
-        away.setattr(output, "AT_THE_END", 0.1)
+        away.setattr(run_output, "AT_THE_END", 0.1)
         with pytest.raises(StorageError, match=r"4 episodes and .* completions are not in 's3.*the same command"):
             await made(bucket, 4)
     result = await made(bucket, 4, call := Counted())
@@ -157,7 +157,7 @@ async def test_a_server_that_is_away_at_the_beginning_is_said_before_anything_is
 async def test_a_second_writer_is_refused_and_the_first_goes_on(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "LEASE", 60.0)
+    monkeypatch.setattr(run_output, "LEASE", 60.0)
     second = Counted()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made, bucket, 6, Counted(0.02))
@@ -174,7 +174,7 @@ async def test_a_second_writer_is_refused_and_the_first_goes_on(
 async def test_of_two_that_both_write_the_first_to_add_the_next_segment_goes_on(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "LEASE", 0.0)
+    monkeypatch.setattr(run_output, "LEASE", 0.0)
     real, failed, hold = RunStore.add, list[BaseException](), anyio.Event()
     writer, results = "", list[SynthesisResult]()
 
@@ -240,7 +240,7 @@ async def test_a_segment_that_came_through_unanswered_is_known_again(
 async def test_while_the_store_lags_too_long_nothing_new_is_begun(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "BEHIND", 0.2)
+    monkeypatch.setattr(run_output, "BEHIND", 0.2)
     real, call, down = RunStore.add, Counted(0.01), False
     seen, results = list[int](), list[SynthesisResult]()
 

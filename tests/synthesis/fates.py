@@ -14,7 +14,7 @@ from refinesynth.errors import RunStopped
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
-from refinesynth.run import Finished, RunConfig, RunWriter
+from refinesynth.run import CompletedEpisode, RunConfig, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.pool import Curate, Pool
 from refinesynth.synthesis.progress import Progress
@@ -109,8 +109,8 @@ class Fates:
     """Index to whether it was accepted."""
     in_flight: int = 0
 
-    async def play(self, index: int, persona: Persona) -> Finished:
-        return Finished.of(await self.act(index, persona))
+    async def play(self, index: int, persona: Persona) -> CompletedEpisode:
+        return CompletedEpisode.of(await self.act(index, persona))
 
     async def act(self, index: int, persona: Persona) -> EpisodeOutcome:
         fate = self.fates[index % len(self.fates)]

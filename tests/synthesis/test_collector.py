@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from refinesynth.synthesis import collector
-from refinesynth.synthesis.collector import calm_collector
+from refinesynth.synthesis import gc_tuning
+from refinesynth.synthesis.gc_tuning import calm_collector
 
 
 class Ring:
@@ -27,7 +27,7 @@ def _thresholds() -> Generator[None]:
 @pytest.mark.usefixtures("_thresholds")
 def test_old_garbage_is_found_however_much_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("YOUNG", "MIDDLE", "OLD"):
-        monkeypatch.setattr(collector, name, {"YOUNG": 1_000}.get(name, 2))
+        monkeypatch.setattr(gc_tuning, name, {"YOUNG": 1_000}.get(name, 2))
     imported = [Ring() for _ in range(100_000)]
     gc.collect()  # now they count as old
     calm_collector()

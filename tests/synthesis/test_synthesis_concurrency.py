@@ -12,11 +12,11 @@ from virtual_time import in_virtual_time
 
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.limiter.rates import TokenBuckets
-from refinesynth.files import memory
+from refinesynth.client.limiter.rate_limits import TokenBuckets
+from refinesynth.files import machine_memory
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.concurrency import FEWEST, MOST, EpisodeLimit, most_of
-from refinesynth.synthesis.progress import Bound
+from refinesynth.synthesis.progress import LimitingFactor
 
 MANY = 200
 """What stands for the bound by memory here."""
@@ -45,7 +45,7 @@ def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = 
                     episodes.start_soon(episode, second)
                 seen.append(playing)
                 await anyio.sleep(1)
-            assert room.bound(playing) in {Bound.SERVER, Bound.MEMORY}
+            assert room.bound(playing) in {LimitingFactor.SERVER, LimitingFactor.MEMORY}
             episodes.cancel_scope.cancel()
         return seen
 
@@ -83,7 +83,7 @@ def test_servers_that_do_not_answer_and_those_without_a_limit_give_no_room() -> 
 
 
 def test_a_rate_limit_is_told_from_the_server() -> None:
-    async def wait() -> tuple[Bound, Bound, Bound]:
+    async def wait() -> tuple[LimitingFactor, LimitingFactor, LimitingFactor]:
         limiter, slow = RateLimiter("m", limit=Unmoved(2)), TokenBuckets(requests_per_minute=1)
         room, scope = EpisodeLimit(MOST, FEWEST, lambda: [limiter]), anyio.CancelScope()
 
@@ -91,7 +91,7 @@ def test_a_rate_limit_is_told_from_the_server() -> None:
             async with limiter.permit(buckets=buckets):
                 await anyio.sleep_forever()
 
-        found = list[Bound]()
+        found = list[LimitingFactor]()
         with scope:
             async with anyio.create_task_group() as group:
                 for buckets in (slow, slow, None, None):
@@ -101,7 +101,7 @@ def test_a_rate_limit_is_told_from_the_server() -> None:
                 scope.cancel()
         return found[0], found[1], found[3]
 
-    assert in_virtual_time(wait) == (Bound.SERVER, Bound.RATE, Bound.SERVER)
+    assert in_virtual_time(wait) == (LimitingFactor.SERVER, LimitingFactor.RATE, LimitingFactor.SERVER)
 
 
 @pytest.mark.parametrize(("mebibytes", "most"), [(None, MOST), (1_000_000, MOST), (1_024, 512), (64, 32), (1, FEWEST)])
@@ -114,8 +114,8 @@ def test_memory_bounds_it(monkeypatch: pytest.MonkeyPatch, mebibytes: int | None
 
 def test_the_memory_of_a_container_is_what_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("4096\n")
-    monkeypatch.setattr(memory, "_LIMITS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
-    assert memory.memory_of_machine() == 4_096
+    monkeypatch.setattr(machine_memory, "_LIMITS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
+    assert machine_memory.memory_of_machine() == 4_096
 
 
 @dataclass(frozen=True)
@@ -144,4 +144,6 @@ async def test_a_run_begins_no_more_than_there_is_room_for_and_says_what_bounds_
     before = room.episodes()
     await run(tmp_path / "run", stage, n=90, concurrency=room, count=120, on_progress=check)
     assert max(progress.in_flight for progress in seen) == 24
-    assert {Bound.SERVER, Bound.MEMORY, Bound.MISSING} <= {progress.bound for progress in seen}
+    assert {LimitingFactor.SERVER, LimitingFactor.MEMORY, LimitingFactor.MISSING} <= {
+        progress.bound for progress in seen
+    }

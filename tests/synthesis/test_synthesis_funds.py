@@ -13,7 +13,7 @@ from run_records import FEWER, contents, scratch
 
 from refinesynth.errors import BudgetSpent
 from refinesynth.personas import open_personas
-from refinesynth.run import Finished, RunWriter
+from refinesynth.run import CompletedEpisode, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.pool import Pool
 from refinesynth.trajectory import Persona
@@ -35,7 +35,7 @@ class CostTracker:
     def may_start(self, in_flight: int) -> bool:
         return not self.refused and in_flight < self.at_once
 
-    async def play(self, index: int, persona: Persona) -> Finished:
+    async def play(self, index: int, persona: Persona) -> CompletedEpisode:
         self.most = max(self.most, self.stage.in_flight + 1)
         if len(self.paid) >= self.episodes:
             self.refused = True

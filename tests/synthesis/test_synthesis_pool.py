@@ -16,7 +16,7 @@ from run_records import FEWER, contents, kept, scratch
 
 from refinesynth.errors import InputError, RunFolderError, RunStopped, StorageError
 from refinesynth.personas import open_personas
-from refinesynth.run import Finished, RunFolder, RunWriter
+from refinesynth.run import CompletedEpisode, RunFolder, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.pool import Pool, window
 from refinesynth.synthesis.progress import Progress
@@ -114,7 +114,7 @@ async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path)
     stage = Fates([Fate()])
     let_go = anyio.Event()
 
-    async def play(index: int, persona: Persona) -> Finished:
+    async def play(index: int, persona: Persona) -> CompletedEpisode:
         if index == last_of_window:
             # The first may end only now: were the window any smaller, this would wait for ever.
             let_go.set()

@@ -15,7 +15,7 @@ from refinesynth.chat import to_messages
 from refinesynth.errors import ConfigurationError, RunFolderError
 from refinesynth.journal import Paid
 from refinesynth.outcome import EpisodeOutcome
-from refinesynth.run import EpisodeLine, Finished, RunFolder, RunWriter
+from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunWriter
 from refinesynth.synthesis import Records, SynthesisResult
 from refinesynth.trajectory import Persona, Trajectory, Usage
 
@@ -30,11 +30,11 @@ async def written(path: Path, *fates: Fate, n: int = 3, waiting: tuple[Fate, ...
         for completion in completions(ended):
             await folder.memory(ended.id, index).keep(completion)
         if index < len(fates):
-            await folder.append(Finished.of(ended))
+            await folder.append(CompletedEpisode.of(ended))
         else:
             # One place is left open, so that they have something to wait for.
             line = EpisodeLine.of(ended).model_copy(update={"index": index + 1})
-            await folder.keep_waiting(replace(Finished.of(ended), line=line))
+            await folder.keep_waiting(replace(CompletedEpisode.of(ended), line=line))
     folder.close()
     return RunFolder.open(path)
 
@@ -182,7 +182,7 @@ async def test_a_dataset_holds_messages_and_the_whole_record(tmp_path: Path, mon
         assert row["mistakes"] == list(trajectory.mistakes())
     # A run that has grown is read anew, whatever datasets has cached of it.
     grown = RunWriter.claim(tmp_path / "run", folder.config)
-    await grown.append(Finished.of(outcome(3, Persona(text="Somebody else"), GOOD)))
+    await grown.append(CompletedEpisode.of(outcome(3, Persona(text="Somebody else"), GOOD)))
     grown.close()
     assert [row["id"] for row in rows(SynthesisResult.open(tmp_path / "run"))] == ["000000", "000002", "000003"]
 

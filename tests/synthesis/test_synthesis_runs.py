@@ -17,7 +17,7 @@ from refinesynth.errors import RunStopped
 from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
-from refinesynth.settings.presets import paper
+from refinesynth.settings.setting_presets import paper
 from refinesynth.synthesis import synthesize
 
 FAULTY = "rehearsal:invalid_json=0.1,missing_keys=0.1,no_success=0.1,too_few_errors=0.1,ambiguous_pattern=0.1,false_alarm=0.05"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.text.figures import compact, counted, dollars, duration, in_bytes, per_time
+from refinesynth.text.number_format import compact, counted, dollars, duration, in_bytes, per_time
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth.testing import texts
-from refinesynth.text.jsontext import (
+from refinesynth.text.json_reader import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_REPAIRED_CHARACTERS,

@@ -8,8 +8,8 @@ import tiny
 
 from refinesynth.cli.train_settings import given as settings_given
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.conversation import Conversation, LossOn
-from refinesynth.train.layers import layered
+from refinesynth.train.labelled_conversation import Conversation, LossOn
+from refinesynth.train.layered_settings import layered
 from refinesynth.train.tokens import Label, Rendered
 
 PLAIN: dict[str, Any] = {"on_rewrite": "refuse", "chat_template_kwargs": {}, "thought_as": "content"}

@@ -11,12 +11,12 @@ import pytest
 from samples import trajectory
 
 from refinesynth.errors import InputError
+from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.formats import FORMATS
-from refinesynth.export.shapes import Masking
 from refinesynth.imports import import_trajectories
 from refinesynth.imports import read_record as read_imported
-from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel
 from refinesynth.train.data import read_conversations, read_record
+from refinesynth.train.labelled_conversation import Conversation, ToolCall, Turn, TurnLabel
 from refinesynth.trajectory import PlayerTurn
 
 FUNCTION: dict[str, Any] = {

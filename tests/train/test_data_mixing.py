@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
-from refinesynth.train.conversation import Conversation, TurnLabel
 from refinesynth.train.data import read_conversations, split
-from refinesynth.train.data.reading import kind_of, labels, take_share, weighed
+from refinesynth.train.data.conversation_reader import kind_of, labels, take_share, weighed
+from refinesynth.train.labelled_conversation import Conversation, TurnLabel
 
 
 def said(number: int, **fields: Any) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from samples import accepted, provenance
 
 from refinesynth import testing
 from refinesynth.errors import InputError
+from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.formats import FORMATS
-from refinesynth.export.shapes import Masking
-from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.data import read_conversations, read_record, split
+from refinesynth.train.labelled_conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.trajectory import Draft, Trajectory
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, Turn
 from refinesynth.train.data import split
+from refinesynth.train.labelled_conversation import Conversation, Turn
 
 
 def one(number: int, group: str, environment: str = "", task: str | None = None) -> Conversation:

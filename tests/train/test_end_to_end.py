@@ -12,9 +12,9 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 import refinesynth as rs
 from refinesynth.train import Trainer
-from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import read_conversations, split
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
+from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
 

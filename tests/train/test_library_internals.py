@@ -6,14 +6,14 @@ from pathlib import Path
 TRAIN = Path(__file__).parents[2] / "refinesynth" / "train"
 ALLOWED = {
     # No public name of a model's attention: test_engine_layout.
-    "layout.py": {"_attn_implementation", "_supports_flash_attn"},
+    "batch_layout.py": {"_attn_implementation", "_supports_flash_attn"},
     # No public way to have other settings in a second training of a process: test_engine_ranks; nor of the layers that
     # code that comes with a model names.
     "parallel.py": {"_reset_state", "_no_split_modules"},
     # What `save_pretrained` leaves out has no public name.
     "save_check.py": {"_keys_to_ignore_on_save"},
     # No public name of the weights that are always loaded in fp32: test_engine_weights.
-    "saving.py": {"_get_dtype_plan"},
+    "model_writer.py": {"_get_dtype_plan"},
 }
 LIBRARIES = {"torch", "transformers", "accelerate", "peft", "deepspeed"}
 OWN = {"_replace", "_micro_batches", "_asdict"}

@@ -8,7 +8,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.train.conversation import Conversation
+from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.prepare import fit, prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label

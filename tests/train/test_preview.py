@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny
 
-from refinesynth.train.preview import preview
+from refinesynth.train.loss_mask_preview import preview
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
 

@@ -19,9 +19,9 @@ from refinesynth.actions.calls import tools_of
 from refinesynth.errors import InputError
 from refinesynth.export import write_export
 from refinesynth.testing import valid_drafts
-from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.data import read_conversations
-from refinesynth.train.data.shapes import of_trajectory, read_record
+from refinesynth.train.data.record_forms import of_trajectory, read_record
+from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Draft

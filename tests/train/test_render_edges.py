@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, TemplateError
 from refinesynth.train.tokens import Label, Rendered
 

@@ -8,7 +8,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.train.conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, TemplateError
 from refinesynth.train.tokens import Label, Rendered
 

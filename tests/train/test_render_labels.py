@@ -12,8 +12,8 @@ from samples import accepted
 
 from refinesynth import testing
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, LossOn, TurnLabel
 from refinesynth.train.data import read_record
+from refinesynth.train.labelled_conversation import Conversation, LossOn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Draft

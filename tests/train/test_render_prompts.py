@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.render.template import REACT_TEMPLATE
 

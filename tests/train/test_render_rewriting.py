@@ -4,7 +4,7 @@ turn."""
 import pytest
 import tiny
 
-from refinesynth.train.conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label
 

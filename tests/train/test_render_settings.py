@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from prompted import PLAIN, configured, spoken, tokenizer_of
 
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, Turn, TurnLabel
-from refinesynth.train.preview import preview
+from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.loss_mask_preview import preview
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label
 

@@ -10,7 +10,7 @@ import tiny
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import write_tokens
-from refinesynth.train.conversation import Conversation, LossOn
+from refinesynth.train.labelled_conversation import Conversation, LossOn
 from refinesynth.train.prepare import prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.train.conversation import TurnLabel
+from refinesynth.train.labelled_conversation import TurnLabel
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 

@@ -15,9 +15,9 @@ from train_values import a_config
 
 from refinesynth.cli.train_settings import given as given_by_hand
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train import layers as layers_module
+from refinesynth.train import layered_settings as layers_module
 from refinesynth.train.config import LoraConfig, TrainConfig, interval
-from refinesynth.train.layers import DEFAULT, RECIPES, explained_yaml, layered, published, to_yaml
+from refinesynth.train.layered_settings import DEFAULT, RECIPES, explained_yaml, layered, published, to_yaml
 
 NAMES = {"data": ["runs/first"], "model": "m/base", "output": "models/first"}
 

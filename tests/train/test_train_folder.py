@@ -11,10 +11,10 @@ import pytest
 from train_values import LLAMA_8B, a_config, a_plan, a_result, sizes
 
 from refinesynth.errors import InputError, StorageError
-from refinesynth.train import folder
+from refinesynth.train import training_folder
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.folder import check_output, finished, note_plan, note_result, open_output
-from refinesynth.train.layers import layered, to_yaml
+from refinesynth.train.layered_settings import layered, to_yaml
+from refinesynth.train.training_folder import check_output, finished, note_plan, note_result, open_output
 
 BEGINNING = {".refinesynth-training", "train.yaml", "plan.json"}
 """Files of a training that has not made a step."""
@@ -106,7 +106,7 @@ def test_other_ranks_find_a_training_that_is_being_begun(output: Path, monkeypat
         assert check_output(asked) is None
         seen.append({path.name for path in output.iterdir()})
 
-    monkeypatch.setattr(folder, "note_plan", looked)
+    monkeypatch.setattr(training_folder, "note_plan", looked)
     open_output(asked, a_plan(asked))
     assert seen == [{".refinesynth-training"}]
 
@@ -258,7 +258,7 @@ def test_a_folder_in_which_another_training_is_at_work_is_left_alone(output: Pat
 def test_a_folder_of_a_process_that_was_killed_is_free(output: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from refinesynth.files.output_folder import FolderLock; "
-        "from refinesynth.train.folder import MARKER; path = Path(sys.argv[1]); path.mkdir(parents=True); "
+        "from refinesynth.train.training_folder import MARKER; path = Path(sys.argv[1]); path.mkdir(parents=True); "
         "held = FolderLock(path, MARKER).acquire(); print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(output)], stdout=subprocess.PIPE) as other:

@@ -7,10 +7,10 @@ import pytest
 from train_values import a_config, a_plan
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train import layers
+from refinesynth.train import layered_settings
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.folder import check_output, open_output
-from refinesynth.train.layers import explained_yaml, layered, to_yaml
+from refinesynth.train.layered_settings import explained_yaml, layered, to_yaml
+from refinesynth.train.training_folder import check_output, open_output
 
 
 def refusal(**fields: Any) -> str:
@@ -52,7 +52,7 @@ def test_an_unknown_field_is_refused_with_the_one_that_is_meant(fields: dict[str
 
 
 def test_other_names_are_those_of_settings_that_there_are() -> None:
-    assert set(layers.OTHER_NAMES.values()) <= TrainConfig.model_fields.keys()
+    assert set(layered_settings.OTHER_NAMES.values()) <= TrainConfig.model_fields.keys()
 
 
 def test_trackers_are_one_or_several() -> None:

@@ -13,7 +13,7 @@ import tiny
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import open_binary
 from refinesynth.train import Trainer
-from refinesynth.train.data import files
+from refinesynth.train.data import record_files
 from refinesynth.train.tokens import Label
 
 pytestmark = pytest.mark.train
@@ -81,7 +81,7 @@ def test_what_is_not_read_to_its_end_is_closed(data: Path, model: Path, monkeypa
         opened.append(open_binary(path, compression))
         return opened[-1]
 
-    monkeypatch.setattr(files, "open_binary", kept)
+    monkeypatch.setattr(record_files, "open_binary", kept)
     assert len(trainer(data, model).preview(2)) == 2
     assert [each.closed for each in opened] == [True]
 

@@ -16,7 +16,7 @@ import thinking_templates
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from refinesynth.train.conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 
 CORPUS = (
     "Thought: the goal names the mug, so I look for it first.\nAction: go to table 1",

@@ -28,11 +28,11 @@ from refinesynth.episode.plays import find
 from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
-from refinesynth.run.blocks import blocks_of
+from refinesynth.run.block_journals import blocks_of
 from refinesynth.settings.curation import Curation
 from refinesynth.synthesis import Progress
-from refinesynth.synthesis.workers.block import Block, BlockSettings, ToPlay, play_block
-from refinesynth.synthesis.workers.blocks import share_of_limits
+from refinesynth.synthesis.workers.block_driver import share_of_limits
+from refinesynth.synthesis.workers.block_task import Block, BlockSettings, ToPlay, play_block
 from refinesynth.synthesis.workers.mailbox import Mailbox, Report, _Actor  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Draft, Persona
 
@@ -162,7 +162,7 @@ async def die(**_: object) -> object:
 
 
 async def test_tasks_that_always_die_are_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.synthesis.workers.blocks._LIVES", 2)
+    monkeypatch.setattr("refinesynth.synthesis.workers.block_driver._LIVES", 2)
     with pytest.raises(RunStopped, match="2 workers died one after the other, the last one so: "):
         await synthesize(n=2, workers=2, call=die, output=tmp_path / "run")
 

@@ -13,8 +13,8 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.errors import BudgetSpent
 from refinesynth.journal import Journal
-from refinesynth.run.blocks import collect
-from refinesynth.synthesis.workers.shares import Share, Shares
+from refinesynth.run.block_journals import collect
+from refinesynth.synthesis.workers.budget_shares import Share, Shares
 
 
 async def test_all_who_wait_for_a_share_are_served() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 from refinesynth import rules
-from refinesynth.rules.words import judge_words
+from refinesynth.rules.observation_words import judge_words
 from refinesynth.trajectory import Draft, MistakeKind, Script
 from refinesynth.world import Ruling, World, ground_actions, mentions, replay
 

@@ -12,7 +12,7 @@ from test_shipped_rulebooks import NAMES, world
 from refinesynth.rehearsal.scene import draw_scene, random_label
 from refinesynth.world import World, ground_actions, replay
 from refinesynth.world.expression import Expression, compile_expression
-from refinesynth.world.template import VisibleNames
+from refinesynth.world.text_template import VisibleNames
 
 VISIBLE = VisibleNames(("a", "c"))
 NUMBERS = [

@@ -11,7 +11,7 @@ from refinesynth import rules
 from refinesynth.environments import GroundedEnvironment
 from refinesynth.trajectory import Draft, Draw, DungeonMasterTurn, PlayerTurn, Requirement, Script
 from refinesynth.world import RulebookError, World, check_solvability, replay
-from refinesynth.world.chance import as_written, drawn, outcomes
+from refinesynth.world.random_starts import as_written, drawn, outcomes
 
 ROOMS = ("hall", "attic", "cellar")
 GO = action_of("go to {room}", setting("/at", "{room}"), needs=("state.at != room",), room=ROOMS)

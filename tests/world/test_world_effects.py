@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.world import RulebookError
 from refinesynth.world.effects import compile_effect
-from refinesynth.world.errors import Inapplicable
+from refinesynth.world.rulebook_errors import Inapplicable
 
 STATE: JsonValue = {
     "at": "hall",

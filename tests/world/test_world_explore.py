@@ -25,9 +25,9 @@ from refinesynth.world import World, ground_actions
 from refinesynth.world import effects as effects_made
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
 from refinesynth.world.expression import Expression, fits, json_bytes
-from refinesynth.world.ground import Item, WorkLimit, WorkLimitExceeded, overlap, some_ground_actions
-from refinesynth.world.search import Planner
-from refinesynth.world.template import Values
+from refinesynth.world.ground_actions import Item, WorkLimit, WorkLimitExceeded, overlap, some_ground_actions
+from refinesynth.world.planner import Planner
+from refinesynth.world.text_template import Values
 
 NAMES = ("a", "b")
 NUMBERED = ["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"]

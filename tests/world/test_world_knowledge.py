@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from world_scripts import action_of, script_of, setting
 
+from refinesynth.rules.observation_words import judge_words
 from refinesynth.rules.repairs import NoRepeatedMistake, repairs
-from refinesynth.rules.words import judge_words
 from refinesynth.trajectory import (
     ActionSpec,
     ConditionalText,
@@ -20,7 +20,7 @@ from refinesynth.trajectory import (
     Requirement,
 )
 from refinesynth.world import RulebookError, World, replay
-from refinesynth.world.search import mistakes_possible
+from refinesynth.world.planner import mistakes_possible
 
 KNOWS = Knowledge(path="/you/knows", texts=("4711", "map"))
 

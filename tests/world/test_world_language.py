@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
-from refinesynth.episode.ruled import Ruled
+from refinesynth.episode.ruled_action import Ruled
 from refinesynth.rules import Replays
-from refinesynth.rules.words import judge_words
+from refinesynth.rules.observation_words import judge_words
 from refinesynth.trajectory import (
     ActionSpec,
     ConditionalText,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
-from refinesynth.world.errors import Inapplicable
-from refinesynth.world.pointer import change, drop, pointer_text, put, resolve, same
-from refinesynth.world.template import MAX_VALUE_CHARACTERS, parse_pointer, parse_template, value_as_words
+from refinesynth.world.json_pointer import change, drop, pointer_text, put, resolve, same
+from refinesynth.world.rulebook_errors import Inapplicable
+from refinesynth.world.text_template import MAX_VALUE_CHARACTERS, parse_pointer, parse_template, value_as_words
 
 keys = st.sampled_from(["a", "b", "0", "1", "~", "/", "", "a/b", "~1"])
 leaves = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "x"])

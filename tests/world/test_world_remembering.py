@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
 from refinesynth.world.expression import compile_expression
-from refinesynth.world.template import Visible, VisibleNames, parse_pointer, parse_template
+from refinesynth.world.text_template import Visible, VisibleNames, parse_pointer, parse_template
 
 NONE: frozenset[str] = frozenset()
 

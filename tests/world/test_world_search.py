@@ -11,9 +11,9 @@ from world_scripts import action_of, script_of, setting
 from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import World, ground_actions, plan
-from refinesynth.world.ground import Facts, WorkLimit, ground
+from refinesynth.world.ground_actions import Facts, WorkLimit, ground
 from refinesynth.world.heuristic import UNREACHED, Heuristic
-from refinesynth.world.search import Planner, actions_left, mistakes_possible, pruned
+from refinesynth.world.planner import Planner, actions_left, mistakes_possible, pruned
 from refinesynth.world.solvability import check_solvability
 
 

@@ -7,10 +7,10 @@ from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, MistakeKind, Requirement, Script, Sight
-from refinesynth.world import Solvability, World, check_solvability, hidden, plan, replay
+from refinesynth.world import Solvability, World, check_solvability, hidden_places, plan, replay
 from refinesynth.world import solvability as checking
 from refinesynth.world.explore import Explorer
-from refinesynth.world.hidden import hidden_names, shown_anywhere
+from refinesynth.world.hidden_places import hidden_names, shown_anywhere
 
 ROOMS = ("hall", "attic", "cellar")
 GO = action_of("go to {room}", setting("/at", "{room}"), needs=("state.at != room",), room=ROOMS)
@@ -277,7 +277,7 @@ def test_where_a_sight_could_look_at_too_many_places_nothing_is_called_unseen(mo
     script = _rooms("/rooms/{state:/second}/things", "/rooms/{state:/second}/things")
     script = script.model_copy(update={"environment": {**script.environment, "rooms": [{"things": []}] * 3}})
     assert shown_anywhere(World(script)) == set()
-    monkeypatch.setattr(hidden, "MAX_READ", 2)
+    monkeypatch.setattr(hidden_places, "MAX_READ", 2)
     assert shown_anywhere(World(script)) == {"key", "spoon"}
 
 

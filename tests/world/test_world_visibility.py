@@ -12,7 +12,7 @@ from world_scripts import action_of, script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import RulebookError, World, plan
-from refinesynth.world.hidden import hidden_names
+from refinesynth.world.hidden_places import hidden_names
 from refinesynth.world.visibility import MAX_READINGS, MAX_SEEN
 
 ROOMS, THINGS = ("kitchen", "hall"), ("milk", "egg", "umbrella")

@@ -14,8 +14,8 @@ import orjson
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of
 from refinesynth.client import litellm_sdk
-from refinesynth.client.batch.api import BROKEN, Answer, Body, Ended, Outcome, missing, results
-from refinesynth.client.batch.record import Batch
+from refinesynth.client.batch.api import BROKEN, Answer, Body, EndedBatch, Outcome, missing, results
+from refinesynth.client.batch.batch_record import Batch
 from refinesynth.client.http.reply import refused, status_meant
 from refinesynth.errors import ConfigurationError
 
@@ -83,11 +83,11 @@ class AnthropicBatches:
                 found.append(one.id)
         return found[::-1]
 
-    async def look(self, batch: str) -> Ended | None:
+    async def look(self, batch: str) -> EndedBatch | None:
         now = await self._client.messages.batches.retrieve(batch)
-        return Ended(now.processing_status, (batch,)) if now.processing_status == "ended" else None
+        return EndedBatch(now.processing_status, (batch,)) if now.processing_status == "ended" else None
 
-    async def outcomes(self, ended: Ended, key: str) -> dict[str, Outcome]:
+    async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:
         (batch,) = ended.files
         # As bytes: the SDK would split lines at characters that may stand in JSON.
         async with self._client.messages.batches.with_streaming_response.results(batch) as answer:
@@ -125,6 +125,6 @@ def _outcome(result: Any) -> Outcome:
         case {"type": "errored", "error": {"error": {"type": str(kind)}} as page}:
             return refused(status_meant(kind) or BROKEN, orjson.dumps(page), {})
         case {"type": str(kind)}:
-            return missing(Ended(kind))
+            return missing(EndedBatch(kind))
         case _:
-            return missing(Ended("ended"))
+            return missing(EndedBatch("ended"))

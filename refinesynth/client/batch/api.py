@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import orjson
 
-from refinesynth.client.batch.record import Batch
+from refinesynth.client.batch.batch_record import Batch
 from refinesynth.client.http.reply import HttpError
 
 NOT_IN_TIME, BUSY, REJECTED, BROKEN = 504, 429, 400, 500
@@ -21,7 +21,7 @@ Answer: TypeAlias = Callable[[Body], Awaitable[Outcome]]
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedBatch:
     """A batch that is no longer processed."""
 
     status: str
@@ -56,11 +56,11 @@ class BatchApi(Protocol):
         """Return the ids of batches that may be this one, if it was sent."""
         ...
 
-    async def look(self, batch: str) -> Ended | None:
+    async def look(self, batch: str) -> EndedBatch | None:
         """Return the end of a batch; None while it is processed."""
         ...
 
-    async def outcomes(self, ended: Ended, key: str) -> dict[str, Outcome]:
+    async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:
         """Return the outcomes of the requests that were sent with this key, by their ids, as far as its files have
         them.
         """
@@ -69,7 +69,7 @@ class BatchApi(Protocol):
     async def aclose(self) -> None: ...
 
 
-def missing(ended: Ended) -> HttpError:
+def missing(ended: EndedBatch) -> HttpError:
     """Return the error of a request without an outcome in an ended batch."""
     if ended.status == "expired":
         return HttpError(NOT_IN_TIME, "the batch has expired before it came to this request")

@@ -11,11 +11,11 @@ import orjson
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, split
-from refinesynth.client.batch.api import BROKEN, NOT_IN_TIME, Answer, Body, Ended, Outcome, results
-from refinesynth.client.batch.record import Batch
-from refinesynth.client.http.choosing import base_url_of
-from refinesynth.client.http.dialects import body_of
+from refinesynth.client.batch.api import BROKEN, NOT_IN_TIME, Answer, Body, EndedBatch, Outcome, results
+from refinesynth.client.batch.batch_record import Batch
+from refinesynth.client.http.provider_params import body_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
+from refinesynth.client.http.transport import base_url_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -67,14 +67,14 @@ class OpenAIBatches:
                 break
         return []
 
-    async def look(self, batch: str) -> Ended | None:
+    async def look(self, batch: str) -> EndedBatch | None:
         now = await self._client.batches.retrieve(batch)
         if now.status not in _ENDED:
             return None
         errors = [f"{error.code}: {error.message}" for error in (now.errors and now.errors.data) or ()]
-        return Ended(now.status, tuple(filter(None, (now.output_file_id, now.error_file_id))), "; ".join(errors))
+        return EndedBatch(now.status, tuple(filter(None, (now.output_file_id, now.error_file_id))), "; ".join(errors))
 
-    async def outcomes(self, ended: Ended, key: str) -> dict[str, Outcome]:  # noqa: ARG002 - all have it
+    async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:  # noqa: ARG002 - all have it
         found: dict[str, Outcome] = {}
         for file in ended.files:
             content = (await self._client.files.content(file)).content

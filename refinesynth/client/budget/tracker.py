@@ -38,7 +38,7 @@ _LONGER = 1.25
 
 
 @dataclass(slots=True)
-class Count:
+class UsageCounter:
     """Sums, updated in place for every completion."""
 
     requests: int = 0
@@ -183,7 +183,7 @@ class BudgetTracker:
         """
         self.budget = budget or Budget()
         self._before = spent or Cost()
-        self._paid = Count()
+        self._paid = UsageCounter()
         self.limits: list[BudgetLimit] = []
         """US dollars first."""
         self._estimates: dict[object, Estimates] = {}

@@ -11,7 +11,7 @@ from typing import Any, cast
 import orjson
 
 from refinesynth.backends.backend import NO_REASON
-from refinesynth.text.jsontext import scrub
+from refinesynth.text.json_reader import scrub
 
 _READ = 20_000
 """Characters of an error page that are kept: as many as its classification examines."""

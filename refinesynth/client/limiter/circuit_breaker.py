@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from random import uniform
 
-from refinesynth.client.classify_error import Fault, FaultKind
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
 
 _FAULTS = 5
 """Faults in a row, without any answer, that open the breaker."""
 _EPISODES = 3
 """Different episodes among them, so one prompt that crashes the server does not open it."""
-DOWN = frozenset({FaultKind.UNREACHED, FaultKind.SERVER, FaultKind.TIMEOUT})
+DOWN = frozenset({ErrorCategory.UNREACHED, ErrorCategory.SERVER, ErrorCategory.TIMEOUT})
 """Faults of a backend that is down; with any other one, it has answered."""
 
 
@@ -36,10 +36,10 @@ class CircuitBreaker:
         self._longest_wait = longest_wait
         self._outage = outage
         self._jitter = jitter
-        self._row: list[FaultKind] = []
+        self._row: list[ErrorCategory] = []
         """Last faults without an answer in between."""
         self._episodes: set[float] = set()
-        self.fault: Fault | None = None
+        self.fault: ClassifiedError | None = None
         """Last fault, if the backend has not answered since."""
         self.met = False
         """True if the backend has ever answered."""
@@ -76,7 +76,13 @@ class CircuitBreaker:
         return was_down
 
     def failed(
-        self, fault: Fault, *, episode: float, now: float, trial: bool = False, not_before: float = float("-inf")
+        self,
+        fault: ClassifiedError,
+        *,
+        episode: float,
+        now: float,
+        trial: bool = False,
+        not_before: float = float("-inf"),
     ) -> bool:
         """Report a fault of `DOWN`; return True if that begins an outage. No trial goes before `not_before`."""
         began = self.down_since is None
@@ -100,4 +106,4 @@ class CircuitBreaker:
         if not (self.met and self._opens) or len(self._row) < _FAULTS:
             return False
         # No prompt makes a server refuse connections.
-        return len(self._episodes) >= _EPISODES or set(self._row) == {FaultKind.UNREACHED}
+        return len(self._episodes) >= _EPISODES or set(self._row) == {ErrorCategory.UNREACHED}

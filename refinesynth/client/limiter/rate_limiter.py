@@ -12,15 +12,15 @@ import anyio
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_variables, server_of, split
-from refinesynth.client.classify_error import Fault, FaultKind
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
 from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
-from refinesynth.client.limiter.rates import RateHeaders, TokenBuckets, read_rate_headers
+from refinesynth.client.limiter.rate_limits import RateHeaders, TokenBuckets, read_rate_headers
 from refinesynth.client.reporting import LOG
 from refinesynth.client.session import Deadline, current_deadline
 from refinesynth.errors import RunStopped
 
-_UNANSWERED = DOWN | {FaultKind.RATE_LIMIT}
+_UNANSWERED = DOWN | {ErrorCategory.RATE_LIMIT}
 """Faults that count against the server's capacity; with any other, it took the request."""
 
 
@@ -65,7 +65,7 @@ class Permit:
         """
         self.limiter.note_answer(self, output_tokens, seconds, billed, read_rate_headers(headers))
 
-    def failed(self, fault: Fault, *, headers: Mapping[str, str] | None = None) -> None:
+    def failed(self, fault: ClassifiedError, *, headers: Mapping[str, str] | None = None) -> None:
         """Report a fault."""
         self.limiter.note_fault(self, fault, read_rate_headers(headers))
 
@@ -202,7 +202,7 @@ class RateLimiter:
             met=self._breaker.met,
         )
 
-    def excuses(self, fault: Fault) -> bool:
+    def excuses(self, fault: ClassifiedError) -> bool:
         """Return True if a fault is part of an outage, so the request spends no retry on it."""
         return self.down and fault.kind in DOWN
 
@@ -255,7 +255,7 @@ class RateLimiter:
         self._learn(permit, rate_headers, now)
         self._up()
 
-    def note_fault(self, permit: Permit, fault: Fault, rate_headers: RateHeaders) -> None:
+    def note_fault(self, permit: Permit, fault: ClassifiedError, rate_headers: RateHeaders) -> None:
         now = self._now()
         permit.buckets.settle(now, permit.charged, billed=0.0)
         self._learn(permit, rate_headers, now, after=fault.after)
@@ -263,7 +263,7 @@ class RateLimiter:
             self._limit.failed(permit.number)
         if fault.kind not in DOWN:
             # A web page is no model's answer.
-            if fault.kind is not FaultKind.DEFECT and fault.page is None:
+            if fault.kind is not ErrorCategory.DEFECT and fault.page is None:
                 self._up()
         elif self._breaker.failed(
             fault, episode=permit.priority, now=now, trial=permit.trial, not_before=permit.held_until
@@ -355,7 +355,7 @@ class RateLimiter:
         while self._held and self._held[0] <= now:
             heappop(self._held)
 
-    def _went_down(self, fault: Fault) -> None:
+    def _went_down(self, fault: ClassifiedError) -> None:
         then = "the run waits" if self._breaker.waits else "others are asked"
         LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for permit in self._queue:

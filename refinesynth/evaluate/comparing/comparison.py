@@ -7,12 +7,22 @@ from pathlib import Path
 import numpy as np
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.cells import NOTHING, Bounds, Cell, Comparison, Number, Pair, Passes, Share, Table
+from refinesynth.evaluate.comparing.eval_logs import THIRDS, LoggedEvaluation, read_evaluation
 from refinesynth.evaluate.comparing.published import HELD_OUT, HELD_OUT_TASK, INSTANCES, WEIGHTS, main_table
-from refinesynth.evaluate.comparing.reading import THIRDS, Played, read_evaluation
 from refinesynth.evaluate.comparing.statistics import Floats, Parts, change, estimate, pass_hat, sign_test, spread
+from refinesynth.evaluate.comparing.table_values import (
+    NOTHING,
+    Bounds,
+    Cell,
+    Comparison,
+    Number,
+    Pair,
+    Passes,
+    Share,
+    Table,
+)
 
-Evaluations = Mapping[str, Sequence[Played]]
+Evaluations = Mapping[str, Sequence[LoggedEvaluation]]
 """Name to the tasks of that evaluation."""
 Rows = Iterator[tuple[Cell, ...]]
 _CORE = ("success", "progress")
@@ -45,12 +55,12 @@ def _main(evaluations: Evaluations, whole: Evaluations, *, paper: bool) -> Table
     return replace(table, notes=[*table.notes, *notes])
 
 
-def _other_instances(one: Played) -> str:
+def _other_instances(one: LoggedEvaluation) -> str:
     """`babyai 5 of 112` if the number differs from the paper's."""
     return "" if len(one.ids) == INSTANCES[one.task] else f"{one.task} {len(one.ids)} of {INSTANCES[one.task]}"
 
 
-def _by_task(evaluations: Evaluations) -> Iterator[tuple[str, Played]]:
+def _by_task(evaluations: Evaluations) -> Iterator[tuple[str, LoggedEvaluation]]:
     for task in dict.fromkeys(one.task for tasks in evaluations.values() for one in tasks):
         yield from ((name, one) for name, tasks in evaluations.items() for one in tasks if one.task == task)
 
@@ -142,7 +152,7 @@ def _differences(evaluations: Evaluations) -> Table:
     return Table("differences", title, (*_BY, "measure", "pairs", "difference", "p"), 3, rows, [note])
 
 
-def _against(mine: Sequence[Played], name: str, theirs: Sequence[Played]) -> Rows:
+def _against(mine: Sequence[LoggedEvaluation], name: str, theirs: Sequence[LoggedEvaluation]) -> Rows:
     other = {one.task: one for one in theirs}
     pairs = {one.task: (one, other[one.task]) for one in mine if one.task in other and one.shares(other[one.task])}
     for task, (one, two) in pairs.items():
@@ -176,7 +186,7 @@ def _epochs(evaluations: Evaluations) -> Table:
 
 
 def _perturbations(evaluations: Evaluations) -> Table:
-    groups: dict[tuple[str, str], list[Played]] = {}
+    groups: dict[tuple[str, str], list[LoggedEvaluation]] = {}
     for name, one in _by_task(evaluations):
         groups.setdefault((one.task.removesuffix(one.perturb).strip(), name), []).append(one)
     rows: list[tuple[Cell, ...]] = []
@@ -224,7 +234,7 @@ def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
     return Comparison(models, tables(played, paper=paper), warnings)
 
 
-def _remarks(tasks: Sequence[Played], *, paper: bool) -> Iterator[str]:
+def _remarks(tasks: Sequence[LoggedEvaluation], *, paper: bool) -> Iterator[str]:
     if len(models := sorted({one.model for one in tasks})) > 1:
         yield f"several models in one folder: {', '.join(models)}"
     for one in tasks:
@@ -234,7 +244,9 @@ def _remarks(tasks: Sequence[Played], *, paper: bool) -> Iterator[str]:
                 yield f"{one.task}: {name} is {value}; published scores are with {usual[0]}"
 
 
-def _unlike(first: str, mine: Sequence[Played], second: str, theirs: Sequence[Played]) -> Iterator[str]:
+def _unlike(
+    first: str, mine: Sequence[LoggedEvaluation], second: str, theirs: Sequence[LoggedEvaluation]
+) -> Iterator[str]:
     others, tasks = {one.task: one for one in theirs}, {one.task for one in mine}
     for task in sorted(tasks ^ others.keys()):
         yield f"{task}: only in {first if task in tasks else second}, so not compared"

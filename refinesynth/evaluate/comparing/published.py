@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from refinesynth.evaluate.comparing.cells import NOTHING, Cell, Pair, Table
+from refinesynth.evaluate.comparing.table_values import NOTHING, Cell, Pair, Table
 
 _FACTS: Final[Any] = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 

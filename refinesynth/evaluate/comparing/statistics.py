@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from refinesynth.evaluate.comparing.cells import Chance, Change, Estimate, Spread
+from refinesynth.evaluate.comparing.table_values import Chance, Change, Estimate, MeanAndDeviation
 
 Floats = NDArray[np.float64]
 Parts = Sequence[tuple[float, Floats]]
@@ -78,10 +78,10 @@ def sign_test(parts: Parts) -> Chance:
     return Chance((extreme + 1) / (_FLIPPED + 1), "sign flips, drawn")
 
 
-def spread(values: Sequence[float] | Floats) -> Spread:
+def spread(values: Sequence[float] | Floats) -> MeanAndDeviation:
     many = np.asarray(values, dtype=np.float64)
     sample = float(many.std(ddof=1)) if len(many) > 1 else None
-    return Spread(float(many.mean()), float(many.std()), sample)
+    return MeanAndDeviation(float(many.mean()), float(many.std()), sample)
 
 
 def pass_hat(succeeded: Floats, k: int) -> float | None:

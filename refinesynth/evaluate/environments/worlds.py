@@ -28,9 +28,9 @@ from refinesynth.evaluate.environments.environment import (
 )
 from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import check_solvability
-from refinesynth.world.chance import as_written
-from refinesynth.world.errors import RulebookError
-from refinesynth.world.ground import some_ground_actions
+from refinesynth.world.ground_actions import some_ground_actions
+from refinesynth.world.random_starts import as_written
+from refinesynth.world.rulebook_errors import RulebookError
 
 _POSITIONS = ("early", "middle", "late")
 """Thirds of a play."""

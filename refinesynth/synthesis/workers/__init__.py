@@ -3,6 +3,6 @@
 The driver feeds personas, commits outcomes and completions, and holds the budget.
 """
 
-from refinesynth.synthesis.workers.blocks import Blocks
+from refinesynth.synthesis.workers.block_driver import Blocks
 
 __all__ = ["Blocks"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refinesynth.journal import Paid
-from refinesynth.run import Finished
+from refinesynth.run import CompletedEpisode
 from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.cluster import ray
 
@@ -25,7 +25,7 @@ class Report:
     lacks: bytes = b"{}"
     """Features that servers lack, as `Lacks.to_json` gives them."""
     paid: list[Paid] = field(default_factory=list[Paid])
-    finished: list[Finished] = field(default_factory=list[Finished])
+    finished: list[CompletedEpisode] = field(default_factory=list[CompletedEpisode])
     said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
     """Level and facts of each logged event."""
 

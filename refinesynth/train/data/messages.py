@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from refinesynth.chat import action_label, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.text.jsontext import MAX_DEPTH, depth, load_json, write_json
-from refinesynth.train.conversation import THOUGHTS, FlaggedMessage, ToolCall
+from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json, write_json
+from refinesynth.train.labelled_conversation import THOUGHTS, FlaggedMessage, ToolCall
 
 _CALLS = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _ANSWERS = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)

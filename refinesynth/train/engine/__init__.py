@@ -4,6 +4,6 @@ launch(config, events=...)      on this rank (under torchrun), or as `config.pro
 plan(config)                    plan only: loads no weights, writes nothing
 """
 
-from refinesynth.train.engine.launching import launch, plan
+from refinesynth.train.engine.launcher import launch, plan
 
 __all__ = ["launch", "plan"]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refinesynth.train.conversation import TurnLabel
+from refinesynth.train.labelled_conversation import TurnLabel
 from refinesynth.train.tokens import Label, Rendered
 
 

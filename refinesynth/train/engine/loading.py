@@ -19,9 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.files.gguf import is_gguf
-from refinesynth.train.adapter import TOKENIZER, Adapter, base_revision, refuse_adapter, underlying
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
-from refinesynth.train.conversation import Conversation
 from refinesynth.train.engine.adapters import (
     frozen_bytes,
     hold_exactly,
@@ -32,11 +30,13 @@ from refinesynth.train.engine.adapters import (
     with_adapters,
 )
 from refinesynth.train.engine.distributed import Distributed, all_gather_objects
-from refinesynth.train.engine.head import base_model
-from refinesynth.train.engine.routing import coefficient
-from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
-from refinesynth.train.engine.unused import freeze, unused_by_text
+from refinesynth.train.engine.frozen_modules import freeze, unused_by_text
+from refinesynth.train.engine.lm_head import base_model
+from refinesynth.train.engine.model_from_scratch import made_from_scratch, make_config, make_tokenizer
+from refinesynth.train.engine.moe_aux_loss import coefficient
+from refinesynth.train.existing_adapter import TOKENIZER, Adapter, base_revision, refuse_adapter, underlying
 from refinesynth.train.hub import bare, located
+from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
 from refinesynth.train.render.template import check_tokens, read_template

@@ -22,21 +22,21 @@ from transformers import PreTrainedTokenizerBase
 from refinesynth.errors import TrainingError
 from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.conversation import TurnLabel
 from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
+from refinesynth.train.engine.batch_layout import Layout
 from refinesynth.train.engine.distributed import all_gather_objects
-from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
-from refinesynth.train.engine.layout import Layout
+from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, base_model, token_losses
+from refinesynth.train.engine.model_writer import ModelWriter
+from refinesynth.train.engine.moe_aux_loss import Balanced
 from refinesynth.train.engine.parallel import fit_to, make_optimizer, make_schedule, start_trackers
-from refinesynth.train.engine.resuming import Checkpoints, Progress
-from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.save_check import Trained
-from refinesynth.train.engine.saving import ModelWriter
 from refinesynth.train.engine.schedule import Schedule, Step, best_fit, padded
+from refinesynth.train.engine.training_state import Checkpoints, Progress
 from refinesynth.train.events import Events
-from refinesynth.train.folder import CHECKPOINTS
+from refinesynth.train.labelled_conversation import TurnLabel
 from refinesynth.train.tokens import TokenStore
+from refinesynth.train.training_folder import CHECKPOINTS
 
 _NAMED: Final = 10
 _LOSSES: Final = {

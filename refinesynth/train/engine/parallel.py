@@ -30,11 +30,11 @@ from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.engine.distributed import Distributed
-from refinesynth.train.engine.head import base_model
+from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.engine.loading import can_be_broadcast
-from refinesynth.train.folder import TENSORBOARD
 from refinesynth.train.plan import ComputeSettings
 from refinesynth.train.ranks import is_launched
+from refinesynth.train.training_folder import TENSORBOARD
 
 _BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
 

@@ -8,11 +8,11 @@ from typing import Any, Final, Literal, cast
 
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel
+from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.encoding import Controls
-from refinesynth.train.render.labelling import Labeller, LabelTask
-from refinesynth.train.render.locating import Locator
+from refinesynth.train.render.message_locator import Locator
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
+from refinesynth.train.render.token_labels import Labeller, LabelTask
 from refinesynth.train.tokens import Rendered
 
 VARIABLES: Final[Mapping[str, tuple[bool, ...]]] = {

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import THOUGHTS
+from refinesynth.train.labelled_conversation import THOUGHTS
 
 _FOLDER: Final = Path(__file__).with_name("templates")
 NAMED: Final[Mapping[str, tuple[str, ...]]] = {

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from refinesynth.train.conversation import ToolCall
+from refinesynth.train.labelled_conversation import ToolCall
 from refinesynth.train.render.encoding import Controls
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, TemplateError, Tools
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from refinesynth.errors import RefinesynthError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine.running import run_training
+from refinesynth.train.engine.rank_training import run_training
 
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.2}
 CASES: dict[str, dict[str, Any]] = {

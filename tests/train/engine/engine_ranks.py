@@ -21,8 +21,8 @@ from accelerate.utils import DistributedType
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from refinesynth.errors import TrainingError
+from refinesynth.train.engine.frozen_modules import freeze, unused_by_text
 from refinesynth.train.engine.parallel import deepspeed_json
-from refinesynth.train.engine.unused import freeze, unused_by_text
 
 WAYS: dict[str, dict[str, Any]] = {
     # The first way: it forms the process group.

@@ -22,7 +22,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_grou
 from transformers import AutoTokenizer
 
 from refinesynth.errors import InputError, RefinesynthError
-from refinesynth.train.engine import loop, parallel, running
+from refinesynth.train.engine import loop, parallel, rank_training
 from refinesynth.train.engine.distributed import Distributed, all_gather_objects
 from refinesynth.train.engine.loading import read_once
 
@@ -80,7 +80,7 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
         **settings,
     )
     told: dict[str, Any] = {"bytes": [], "gathered": 0}
-    stop_at, gather, make = running.stop_at, fsdp.foreach_all_gather, parallel.make_accelerator
+    stop_at, gather, make = rank_training.stop_at, fsdp.foreach_all_gather, parallel.make_accelerator
 
     def loaded(model: torch.nn.Module, store: Any) -> None:
         places = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in model.parameters()}
@@ -91,21 +91,21 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
         told["gathered"] += 1
         return gather(*args, **kwargs)
 
-    running.stop_at, fsdp.foreach_all_gather = loaded, gathered
-    running.make_accelerator = (
+    rank_training.stop_at, fsdp.foreach_all_gather = loaded, gathered
+    rank_training.make_accelerator = (
         (lambda *args, **how: [as_if_on_gpus(), make(*args, **how)][1]) if split == "fsdp" else make
     )
-    running.destroy_process_group = lambda: None
+    rank_training.destroy_process_group = lambda: None
     held_out = toys.store(5, seed=9) if asked.held_out else None
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer") if model == "scratch" else None
     ready = toys.ready(asked, toys.store(11, seed=3), held_out, parallel=split, tokenizer=tokenizer)
     try:
-        result = running.run_training(asked, events=toys.NullEvents(), ready=ready)
+        result = rank_training.run_training(asked, events=toys.NullEvents(), ready=ready)
         told |= {"steps": result.steps, "resumed": result.resumed_from, "best": result.best_step}
     except RefinesynthError as exc:
         told["error"] = str(exc)
     finally:
-        running.stop_at, fsdp.foreach_all_gather = stop_at, gather
+        rank_training.stop_at, fsdp.foreach_all_gather = stop_at, gather
     return told
 
 

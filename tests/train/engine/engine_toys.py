@@ -14,17 +14,17 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import PrefixChange
 
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.conversation import LossOn, TurnLabel
 from refinesynth.train.engine.batch import pack_batch
+from refinesynth.train.engine.batch_layout import Layout, choose_layout
 from refinesynth.train.engine.distributed import Distributed
-from refinesynth.train.engine.head import token_losses
-from refinesynth.train.engine.layout import Layout, choose_layout
+from refinesynth.train.engine.lm_head import token_losses
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.loop import Loop, Task
 from refinesynth.train.engine.parallel import make_accelerator
-from refinesynth.train.engine.running import PreparedTraining
+from refinesynth.train.engine.rank_training import PreparedTraining
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents
+from refinesynth.train.labelled_conversation import LossOn, TurnLabel
 from refinesynth.train.plan import ComputeSettings, Devices, Sizes, make_plan
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 

@@ -18,7 +18,7 @@ from test_engine_weights import a_base, a_training
 from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train import adapter as adapters
+from refinesynth.train import existing_adapter as adapters
 from refinesynth.train import hub
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
 from refinesynth.train.plan import ComputeSettings, estimate_memory

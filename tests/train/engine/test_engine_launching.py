@@ -16,8 +16,8 @@ import tiny
 from refinesynth.errors import ConfigurationError, InputError, TrainingError
 from refinesynth.train import ranks
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine import launching, running
-from refinesynth.train.engine.launching import launch
+from refinesynth.train.engine import launcher, rank_training
+from refinesynth.train.engine.launcher import launch
 from refinesynth.train.events import TrainResult
 
 pytestmark = pytest.mark.train
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.train
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Run this in the place of every rank."""
     script = textwrap.dedent(code)
-    monkeypatch.setattr(launching, "command", lambda settings: [sys.executable, "-c", script, str(settings)])
+    monkeypatch.setattr(launcher, "command", lambda settings: [sys.executable, "-c", script, str(settings)])
 
 
 def two(tmp_path: Path) -> TrainConfig:
@@ -37,7 +37,7 @@ def two(tmp_path: Path) -> TrainConfig:
 def _not_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     # Nothing of what toys are given by name is there.
-    monkeypatch.setattr(launching, "check_inputs", lambda _config, _sources: None)
+    monkeypatch.setattr(launcher, "check_inputs", lambda _config, _sources: None)
 
 
 def test_the_ranks_are_given_all_settings_and_their_result_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -82,7 +82,7 @@ def test_ranks_that_end_without_a_word_are_an_error(tmp_path: Path, monkeypatch:
 
 
 def test_a_rank_that_waits_in_vain_for_one_that_failed_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(launching, "_LAST_WORDS", 0.2)
+    monkeypatch.setattr(launcher, "_LAST_WORDS", 0.2)
     stand_in(monkeypatch, "import os, time; os.environ['RANK'] == '1' and os._exit(7); time.sleep(600)")
     with pytest.raises(TrainingError, match="exit code 7"):
         launch(two(tmp_path))
@@ -185,7 +185,7 @@ def test_another_rank_is_heard_where_the_first_says_nothing(tmp_path: Path, monk
 
 def test_a_rank_and_a_single_process_train_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[TrainConfig] = []
-    monkeypatch.setattr(running, "run_training", lambda config, events, sources: seen.append(config))
+    monkeypatch.setattr(rank_training, "run_training", lambda config, events, sources: seen.append(config))
     launch(toys.config(tmp_path))
     monkeypatch.setenv("RANK", "0")
     launch(two(tmp_path))

@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import InputError
 from refinesynth.train.engine import attention
-from refinesynth.train.engine import layout as layouts
+from refinesynth.train.engine import batch_layout as layouts
 from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, segment_attention
 from refinesynth.train.engine.batch import pack_batch
-from refinesynth.train.engine.head import token_losses
-from refinesynth.train.engine.layout import choose_layout
+from refinesynth.train.engine.batch_layout import choose_layout
+from refinesynth.train.engine.lm_head import token_losses
 
 pytestmark = pytest.mark.train
 

@@ -8,11 +8,11 @@ import torch
 from engine_toys import Label, Rendered, TurnLabel
 from torch import Tensor
 
-from refinesynth.train.conversation import LossOn
 from refinesynth.train.engine.attention import SEGMENTS
 from refinesynth.train.engine.batch import TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
-from refinesynth.train.engine.head import token_losses
-from refinesynth.train.engine.layout import choose_layout
+from refinesynth.train.engine.batch_layout import choose_layout
+from refinesynth.train.engine.lm_head import token_losses
+from refinesynth.train.labelled_conversation import LossOn
 
 pytestmark = pytest.mark.train
 

@@ -15,7 +15,7 @@ from refinesynth.train.engine import parallel
 from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.loop import EmbeddingNoise
 from refinesynth.train.engine.parallel import check_loop, make_optimizer
-from refinesynth.train.engine.running import _Training
+from refinesynth.train.engine.rank_training import _Training
 
 pytestmark = pytest.mark.train
 

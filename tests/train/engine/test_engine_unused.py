@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from refinesynth.train.config import LoraConfig
+from refinesynth.train.engine.frozen_modules import freeze, unused_by_text, without_gradient
 from refinesynth.train.engine.loading import describe_model, load_model
-from refinesynth.train.engine.unused import freeze, unused_by_text, without_gradient
 
 pytestmark = pytest.mark.train
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train import Trainer, hub
 from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.saving import in_dtype, written_dtype
+from refinesynth.train.engine.model_writer import in_dtype, written_dtype
 
 pytestmark = [
     pytest.mark.train,

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import Trainer
-from refinesynth.train.engine import saving
+from refinesynth.train.engine import model_writer
 from refinesynth.train.events import TrainResult
 
 pytestmark = pytest.mark.train
@@ -131,9 +131,9 @@ def test_a_tokenizer_that_does_not_keep_its_template_is_not_saved_in_silence(tmp
             self.chat_template = kept
 
     tokenizer = tiny.tokenizer()
-    assert saving.save_tokenizer(tokenizer, tmp_path / "sound") == []
+    assert model_writer.save_tokenizer(tokenizer, tmp_path / "sound") == []
     tokenizer.__class__ = Forgetful
-    (difference,) = saving.save_tokenizer(tokenizer, tmp_path / "other")
+    (difference,) = model_writer.save_tokenizer(tokenizer, tmp_path / "other")
     assert difference.startswith("the tokenizer (Forgetful) is read back with another chat template")
 
 

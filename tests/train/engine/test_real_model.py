@@ -31,8 +31,8 @@ import gguf
 from gguf_files import gguf_name, unpermuted
 from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, GenerateConfig
 
-from refinesynth.evaluate.evaluating import evaluate
-from refinesynth.evaluate.models import open_model
+from refinesynth.evaluate.evaluation_run import evaluate
+from refinesynth.evaluate.inspect_models import open_model
 from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = [

@@ -1,0 +1,77 @@
+"""`refinesynth merge`, `filter` and `sample`: runs put together, and parts of a run, as a new run."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+import anyio
+import typer
+
+from refinesynth.cli.fetch import run_here
+from refinesynth.cli.options import chain
+from refinesynth.cli.terminal import notes
+from refinesynth.errors import InputError
+from refinesynth.rules import verify
+from refinesynth.run import RunFolder
+from refinesynth.run.merging import Keep, merge_runs
+from refinesynth.text.number_format import counted
+
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", parser=run_here, help="Folders or URLs of runs, in their order.")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
+Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new run.")]
+_NAMED = 8
+
+Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")]
+
+
+def merge(runs: Runs, *, output: Output, fresh: Fresh = False) -> None:
+    """Put runs together: of other seeds, other personas, other models. What is there twice is written once."""
+    _write(runs, output, fresh=fresh)
+
+
+def filter_(
+    run: Run,
+    *,
+    output: Output,
+    rules: Annotated[str, typer.Option("--rules", metavar="CHAIN", help="Keep what these accept.")],
+    fresh: Fresh = False,
+) -> None:
+    """Keep the trajectories of a run that a chain of rules accepts."""
+    accepting = chain("--rules", rules)
+    _write([run], output, fresh=fresh, keep=lambda one: verify(one.draft(), accepting).accepted, rules=repr(accepting))
+
+
+def sample(
+    run: Run,
+    *,
+    output: Output,
+    number: Annotated[int, typer.Option("-n", "--number", min=1, help="How many trajectories.")],
+    seed: Annotated[int, typer.Option("--seed", help="Which ones.")] = 0,
+    fresh: Fresh = False,
+) -> None:
+    """Draw trajectories of a run at random, each as likely as any other."""
+    ids = [one.id for one in RunFolder.open(run).trajectories()]
+    if number > len(ids):
+        raise InputError(f"-n {number:,} is more than the {len(ids):,} trajectories of {str(run)!r}")
+    chosen = frozenset(Random(seed).sample(ids, number))
+    _write([run], output, fresh=fresh, keep=lambda one: one.id in chosen)
+
+
+def _write(
+    runs: Sequence[Path], output: Path, *, fresh: bool, keep: Keep | None = None, rules: str | None = None
+) -> None:
+    merged = anyio.run(partial(merge_runs, runs, output, keep=keep, rules=rules, fresh=fresh))
+    said = f"{merged.path}: {counted(merged.trajectories, 'trajectory', 'trajectories')}"
+    if merged.duplicates:
+        said += f"; {merged.duplicates:,} that were there already are not written again"
+    if merged.renamed:
+        said += f"; {counted(merged.renamed, 'episode')} had the id of another one, and got a number behind it"
+    if merged.missing:
+        said += (
+            f"; not among them: shard {', '.join(merged.missing[:_NAMED])}{'...' if merged.missing[_NAMED:] else ''}"
+        )
+    notes().print(said, soft_wrap=True)

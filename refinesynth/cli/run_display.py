@@ -1,0 +1,238 @@
+"""A run from start to report: synthesis under a display, and the end on a signal."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from refinesynth.cli.display import LOG_EVERY, Display
+from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.interrupt import Interrupt, interruptible
+from refinesynth.cli.log_notes import remarks
+from refinesynth.cli.run_report import advice, contamination, funnel, how_to_continue, next_commands
+from refinesynth.cli.status import as_json
+from refinesynth.cli.terminal import notes, output, print_json
+from refinesynth.errors import (
+    BackendError,
+    ConfigurationError,
+    RefinesynthError,
+    RuleFailed,
+    RunFolderError,
+    StorageError,
+)
+from refinesynth.files.output_folder import next_aside
+from refinesynth.files.urls import is_url
+from refinesynth.personas import shipped
+from refinesynth.run import RunFolder
+from refinesynth.run.status import RunStatus
+from refinesynth.settings import RunSettings
+from refinesynth.stores import work_folder
+from refinesynth.synthesis import SynthesisResult, synthesize
+from refinesynth.synthesis.concurrency import most_of
+from refinesynth.synthesis.gc_tuning import calm_collector
+from refinesynth.text.number_format import counted
+from refinesynth.text.printable import one_line
+
+if TYPE_CHECKING:
+    from refinesynth.backends import Backend
+    from refinesynth.client.http.transport import TransportChoice
+
+_Result = TypeVar("_Result")
+
+
+def run_and_report(
+    asked: Mapping[str, Any], place: Path | str, arguments: Sequence[str], *, json: bool = False
+) -> ExitCode:
+    """Run into `place`, a folder or a URL, print the report and return the exit code.
+
+    The report goes to standard output (`json` as one object), everything else to standard error. `arguments` are those of
+    the command line, for the command that continues the run. Raises what `synthesize` raises, after the report.
+    """
+    n = RunSettings.of({name: asked.get(name) for name in ("n", "shard")}).wanted()
+    display = Display(notes())
+    display.say(_announcement(asked, place))
+    folder = work_folder(str(place)) if is_url(place) else Path(place)
+    there = None if asked.get("fresh") else _accepted_in(folder)
+    if there is not None and there < n:
+        display.say(f"goes on with the run that is there: {there:,} of {n:,} accepted so far")
+    elif asked.get("fresh") and not is_url(place) and _accepted_in(folder) is not None:
+        display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
+    if there is None or there < n:
+        import_backends(asked)
+        with suppress(RefinesynthError):  # which `synthesize` raises again
+            for line in _limits(asked, place):
+                display.say(line)
+    try:
+        result, code = displayed(partial(synthesize, **asked, output=place), display)
+    except (BackendError, RuleFailed, StorageError):
+        _report_unfinished(folder, "stopped", arguments, json=json)
+        raise
+    if result is None:
+        _report_unfinished(folder, "interrupted", arguments, json=json)
+        return code
+    if there is not None and there >= n:
+        display.say(f"nothing was left to do: {there:,} of {n:,} were accepted before")
+    _report(result, result.shortfall, arguments, json=json)
+    if is_url(place):
+        display.say(f"all of it is in {place}")
+    return ExitCode.OK if result.reached else ExitCode.FELL_SHORT
+
+
+def _accepted_in(folder: Path) -> int | None:
+    try:
+        return RunFolder.open(folder).totals().accepted
+    except RefinesynthError:
+        # What is wrong with it is said when it is opened for writing.
+        return None
+
+
+def import_backends(asked: Mapping[str, Any]) -> None:
+    """Import what the backends need before signals are handled; raises ConfigurationError for unknown ones."""
+    for name in ("refinesynth.episode", "refinesynth.client.session"):
+        import_module(name)
+    if any(chosen.path == "litellm" for chosen in _chosen(asked)):
+        from refinesynth.client.litellm_sdk import litellm
+
+        litellm()
+
+
+def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
+    """Result of `work` and the exit code, with progress and remarks displayed; None if a signal came first."""
+    calm_collector()
+    with interruptible() as interrupt:
+        display.open()
+        try:
+            result = anyio.run(_shown, work, display, interrupt)
+        finally:
+            display.close()
+    return result, interrupt.exit_code or ExitCode.INTERRUPTED
+
+
+async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:
+    if interrupt.received is not None:
+        return None
+    result: _Result | None = None
+    failure: BaseException | None = None
+    with remarks(display.say), interrupt.insisting():
+        async with anyio.create_task_group() as tasks:
+            interrupt.cancels(tasks.cancel_scope)
+            tasks.start_soon(_tick, display)
+            try:
+                result = await work(on_progress=display.update)
+            except Exception as error:  # noqa: BLE001
+                # Raised below: out of a task group it would come wrapped in a group.
+                failure = error
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return result
+
+
+async def _tick(display: Display) -> None:
+    while True:
+        await anyio.sleep(LOG_EVERY)
+        display.tick()
+
+
+def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
+    personas, scripts = asked.get("personas"), asked.get("scripts")
+    source = "the personas that come with refinesynth" if personas is None else str(personas)
+    source = source if scripts is None else f"the scripts of {scripts}"
+    backend: str | Mapping[str, str | Backend | Sequence[str | Backend]] = asked.get("backend", "rehearsal")
+    given = {"default": backend} if isinstance(backend, str) else backend
+    labels = {role: _label(each) for role, each in given.items()}
+    one = labels.keys() == {"default"}
+    models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
+    offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
+    part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
+    most = most_of(asked.get("concurrency") or "auto")
+    batches = f", in batches of up to {most} requests (--concurrency)" if asked.get("batch") else ""
+    return one_line(
+        f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}{batches}, into {folder}"
+    )
+
+
+def _label(backend: "str | Backend | Sequence[str | Backend]") -> str:
+    if isinstance(backend, str):
+        return backend
+    return " and ".join(map(_label, backend)) if isinstance(backend, Sequence) else backend.label
+
+
+def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
+    """Default bounds of answers in a sentence, and prompts that do not fit their model's context."""
+    from refinesynth.client.default_limits import bound_of
+    from refinesynth.episode.prompt_preview import misfits
+    from refinesynth.synthesis.request import Request
+
+    request = Request.of({**asked, "output": place})
+    settings = request.episodes()
+    backends, _ = request.backends(settings)
+    bounds = {
+        role.value.replace("_", " "): bound
+        for role in sorted(request.bounded(backends))
+        if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].each[0])) is not None
+    }
+    each = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
+    said = [f"an answer has at most {each}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
+    found = anyio.run(partial(misfits, shipped()[0], settings=settings, backends=backends))
+    return [*said, *(f"! {warning}" for warning in found)]
+
+
+def _paths(asked: Mapping[str, Any]) -> str:
+    """Transport of each backend and the reason for it, in brackets; empty for the rehearsal."""
+    with suppress(ConfigurationError):
+        found = dict.fromkeys(f"{path}: {why}" for path, why in _chosen(asked) if path != "built in")
+        return f" ({', '.join(found)})" if found else ""
+    return ""
+
+
+def _chosen(asked: Mapping[str, Any]) -> list["TransportChoice"]:
+    from refinesynth.backends import resolve_roles
+    from refinesynth.client.http.transport import path_of
+
+    backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
+    return [path_of(one, in_flight=most_of(asked.get("concurrency") or "auto")) for one in backends]
+
+
+def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:
+    # A reader that has gone changes no exit code: the run is done, and its files are there.
+    with suppress(BrokenPipeError):
+        console = output()
+        if json:
+            print_json(as_json(RunStatus.of(RunFolder.open(result.path))))
+            return
+        console.print()
+        console.print(funnel(result))
+        console.print()
+        if shortfall is not None:
+            console.print(f"{shortfall}", style="yellow", soft_wrap=True)
+        if result.contaminated:
+            console.print(contamination(result.contaminated), style="yellow", soft_wrap=True)
+        if result.stopped_early is not None:
+            console.print(advice(result, arguments), soft_wrap=True)
+        # What was refused is among the things to try already.
+        refused = 0 if result.stopped_early else result.scripts_refused + result.drafts_refused
+        commands = next_commands(result.path, accepted=len(result), refused=refused)
+        console.print(f"The run is in {one_line(str(result.path))}.{' Next:' if commands else ''}", soft_wrap=True)
+        for command in commands:
+            console.print(f"  {one_line(command)}", style="bold", soft_wrap=True)
+
+
+def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json: bool) -> None:
+    try:
+        result = SynthesisResult.open(folder)
+    except RunFolderError:
+        # What stopped a run speaks for itself; its folder may be gone.
+        if how == "interrupted":
+            notes().print(f"{how} before anything was written", soft_wrap=True)
+        return
+    except StorageError:
+        return
+    _report(result, None, arguments, json=json)
+    console = notes()
+    console.print(f"{how}: everything finished so far is in {one_line(str(folder))}. To continue:", soft_wrap=True)
+    console.print(f"  {one_line(how_to_continue(arguments, folder))}", style="bold", soft_wrap=True)

@@ -1,0 +1,139 @@
+"""Records of runs, read line by line."""
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import orjson
+from pydantic import ValidationError
+
+from refinesynth.errors import InputError, RunFolderError
+from refinesynth.journal import JournalReader
+from refinesynth.outcome import Refused
+from refinesynth.run.run_folder import JOURNAL
+from refinesynth.trajectory import Trajectory, explain
+
+ACCEPTED = "trajectories.jsonl"
+
+REFUSED = "rejected.jsonl"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a file, not parsed yet."""
+
+    path: Path
+    number: int
+    data: bytes
+
+    def read(self) -> Trajectory | Refused:
+        """Parse the record, whose keys show its kind; raises InputError if it is none."""
+        try:
+            return _record(self.data)
+        except ValueError as error:
+            problem = explain(error) if isinstance(error, ValidationError) else error
+            raise InputError(f"line {self.number} of {self.path} cannot be read: {problem}") from error
+
+
+def is_run(source: Path) -> bool:
+    """True for a run folder, false for a file; raises RunFolderError for anything else."""
+    if not source.exists():
+        raise RunFolderError(f"there is no {str(source)!r}; give the folder of a run, or a JSONL file that a run wrote")
+    if not source.is_dir():
+        return False
+    if not any((source / name).is_file() for name in (ACCEPTED, REFUSED, "config.json")):
+        raise RunFolderError(f"{str(source)!r} is not the folder of a run: it holds no {ACCEPTED}")
+    return True
+
+
+def file_of(source: Path, *, refused: bool = False) -> Path:
+    """The file of accepted or refused records in a run folder, or `source` itself; raises RunFolderError for neither."""
+    return source / (REFUSED if refused else ACCEPTED) if is_run(source) else source
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """Yield the lines of a file that are not blank; a missing file has none.
+
+    In a run folder, only lines that the journal counts: others are being written, or were when the process was killed.
+
+    Raises:
+        StorageError: The journal cannot be read.
+    """
+    if not path.exists():
+        return
+    end = _counted(path)
+    with path.open("rb") as file:
+        at = 0
+        for number, data in enumerate(file, start=1):
+            at += len(data)
+            if end is not None and at > end:
+                return
+            if data.strip():
+                yield Line(path, number, data)
+
+
+def _counted(path: Path) -> int | None:
+    """Bytes of a run's file that the journal counts; None without a journal."""
+    journal = path.with_name(JOURNAL)
+    if path.name not in {ACCEPTED, REFUSED} or not journal.is_file():
+        return None
+    with JournalReader.read(journal) as reader:
+        counted = reader.committed
+    return counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
+
+
+def _record(data: bytes) -> Trajectory | Refused:
+    value: object = orjson.loads(data)
+    if not isinstance(value, dict):
+        raise ValueError("this is JSON, but not an object")
+    keys = cast("dict[str, object]", value).keys()
+    if {"episode", "stage"} <= keys:
+        return Refused.model_validate(value)
+    if {"script", "turns"} <= keys:
+        return Trajectory.model_validate(value)
+    raise ValueError(f"an object with the keys {sorted(keys)[:8]} is neither a trajectory nor a refused draft")
+
+
+_NAMED = 5
+
+_DIGITS = 6
+
+
+def key(record: Trajectory | Refused) -> str:
+    """The id of the record's episode."""
+    return record.id if isinstance(record, Trajectory) else record.episode
+
+
+def by_id(lines: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
+    """Records of one episode, by its id, its number, or a prefix of its id; raises InputError for none or several."""
+    start = f"{wanted.zfill(_DIGITS)}-" if wanted.isdecimal() else wanted
+    # Ids are plain text, which JSON does not escape: a line without the text holds no such id and need not be parsed.
+    needles = {text.encode(errors="replace") for text in (f'"{wanted}"', f'"{start}')}
+    found: dict[str, list[Trajectory | Refused]] = {}
+    for line in lines:
+        if not any(needle in line.data for needle in needles):
+            continue
+        with suppress(InputError):
+            record = line.read()
+            if key(record) == wanted or key(record).startswith(start):
+                found.setdefault(key(record), []).append(record)
+    if wanted in found:
+        return found[wanted]
+    if not found:
+        raise InputError(f"no id is or begins with {wanted!r}; `--list` lists them")
+    if len(found) > 1:
+        more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+        raise InputError(f"{wanted!r} is the beginning of {len(found):,} ids: {', '.join([*found][:_NAMED])}{more}")
+    return next(iter(found.values()))
+
+
+def at_random(lines: Iterable[Line]) -> Line | None:
+    """One line, uniformly, in one pass; None if there is none."""
+    chosen: Line | None = None
+    for seen, line in enumerate(lines):
+        if random.randrange(seen + 1) == 0:
+            chosen = line
+    return chosen

@@ -1,0 +1,136 @@
+"""Report of a run: the funnel from personas to trajectories, its cost, and what to try after an early stop."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from refinesynth.cli import cost_shares as shares
+from refinesynth.cli.display import reasons
+from refinesynth.cli.terminal import styled
+from refinesynth.cli.trajectory_text import why_refused
+from refinesynth.run import RunStats
+from refinesynth.run.trajectory_stats import in_order
+from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.text.number_format import counted, dollars
+from refinesynth.text.printable import one_line
+
+_BESIDE = 60
+"""Longest command beside which reasons are aligned."""
+
+
+def funnel(result: SynthesisResult) -> RenderableType:
+    """Personas started, scripts and drafts refused by rule with their cost, and accepted trajectories; then the totals.
+
+    Rules that refuse scripts are in the order of the chain, the others by number of refusals.
+    """
+    spending, done = result.spending, result.finished
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(justify="right", no_wrap=True)
+    table.add_row("personas started", f"{result.episodes + result.pending:,}")
+    if result.bad_personas:
+        table.add_row("rows without a persona", f"{result.bad_personas:,}")
+
+    def refusals(rules: Iterable[str]) -> None:
+        # A script or draft that two rules refused counts for both.
+        for rule in rules:
+            wasted = shares.amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
+            row = (f"  refused by {one_line(rule, most=40)}", f"{done.by_rule[rule]:,}", wasted)
+            table.add_row(*(styled(cell, "dim") for cell in row))
+
+    stages = [rule for rule in in_order(result.config.script_rules) if rule in done.by_rule]
+    others = sorted(done.by_rule.keys() - set(stages), key=lambda rule: (-done.by_rule[rule], rule))
+    table.add_row("scripts refused", f"{done.scripts_refused:,}", _passed(done))
+    refusals(stages)
+    table.add_row("drafts refused", f"{done.drafts_refused:,}")
+    refusals(others)
+    each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
+    table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(each, "dim"))
+    if kept := done.accepted - len(result):
+        # Finished out of turn, or beyond the n-th: in the journal, and not in the files yet.
+        table.add_row(styled("kept for later", "dim"), styled(f"{kept:,}", "dim"))
+    usage = result.usage
+    cost = "cost unknown" if result.cost_usd is None else f"cost {dollars(result.cost_usd)}"
+    took = (
+        f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
+        f"{usage.output_tokens:,} out, {cost}"
+    )
+    went = [part(spending) for part in (shares.estimated, shares.by_outcome, shares.by_role, shares.by_model)]
+    why = reasons(done.commonest_reason, done.last_reason, failed=done.failed)
+    return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))
+
+
+def contamination(count: int) -> str:
+    """Warning about overlaps of kept trajectories with evaluation sets."""
+    return (
+        f"{counted(count, 'trajectory', 'trajectories')} of these {'holds' if count == 1 else 'hold'} a part of an evaluation set; "
+        f"events.jsonl says which (contaminated), and --contaminated refuse leaves such out."
+    )
+
+
+def _passed(done: RunStats) -> str:
+    if not done.scripts_refused or not done.figures.written:
+        return ""
+    return f"{done.figures.passed / done.figures.written:.0%} of {done.figures.written:,} passed"
+
+
+def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
+    run = shlex.quote(str(path))
+    commands: list[str] = []
+    if accepted:
+        commands += [
+            f"refinesynth show {run} --random",
+            f"refinesynth verify {run}",
+            f"refinesynth export {run} --format openai -o {shlex.quote(str(path.with_name(path.name + '.jsonl')))}",
+        ]
+    if refused:
+        commands.append(f"refinesynth show {run} --refused")
+    return commands
+
+
+def how_to_continue(arguments: Sequence[str], path: Path) -> str:
+    """The same command with the run's folder."""
+    repeated = [argument for argument in arguments if argument != "--fresh"]
+    named = any(argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in repeated)
+    return shlex.join(["refinesynth", *repeated, *([] if named else ["-o", str(path)])])
+
+
+def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
+    """Advice for a run that stopped early: the rule that refused most, an example, and what to try."""
+    most = result.by_rule.most_common(1)
+    rule, count = most[0] if most else (None, 0)
+    example = next((item for item in result.rejected if rule is None or rule in item.rejecting), None)
+    parts: list[RenderableType] = []
+    if rule is not None:
+        refused = result.scripts_refused + result.drafts_refused
+        parts.append(
+            f"{one_line(rule, most=40)} refused {count:,} of {refused:,} scripts and drafts that were refused."
+        )
+    run = shlex.quote(str(result.path))
+    tries: list[tuple[str, str]] = []
+    if example is not None:
+        parts += [
+            f"For example {example.stage} {example.attempt} of {one_line(example.episode)}:",
+            *why_refused(example, rule),
+        ]
+        tries += [
+            (f"refinesynth show {run} {shlex.quote(example.episode)} --refused", "this one in full"),
+            (f"refinesynth show {run} --refused", "the others"),
+            (
+                f"refinesynth verify {run} --rules 'agentrefine()'",
+                "what other rules would say, for free; then run with --rules",
+            ),
+        ]
+    tries.append(("--backend NAME", "another model, in a new folder; --backend player=NAME for one role alone"))
+    tries.append((f"{how_to_continue(arguments, result.path)} --early-stop 0", "to go on to the end all the same"))
+    width = max(len(what) for what, _ in tries if len(what) <= _BESIDE)
+    listed = [
+        Text.assemble("  ", styled(one_line(what).ljust(width), "bold"), "  ", styled(why, "dim"))
+        for what, why in tries
+    ]
+    return Group(*parts, "", "What to try:", *listed)

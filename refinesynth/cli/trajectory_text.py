@@ -1,0 +1,253 @@
+"""A trajectory or a refused draft, laid out for a terminal. Signs repeat what colours say.
+
+`✗` is a mistake or a refusal, `✓` a refinement, `>` an action, `!` a warning.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import orjson
+from pydantic import JsonValue
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from refinesynth.cli.terminal import labelled, styled
+from refinesynth.errors import InputError
+from refinesynth.outcome import Refused
+from refinesynth.rules import Severity, Violation, rejects
+from refinesynth.rules.repairs import Abandoned, Mark, Mistake, Refinement, marks, refinements
+from refinesynth.text.json_reader import write_json
+from refinesynth.text.number_format import counted, dollars
+from refinesynth.text.printable import one_line, printable
+from refinesynth.trajectory import (
+    ActionSpec,
+    Draft,
+    DraftTurn,
+    DungeonMasterTurn,
+    MalformedTurn,
+    PlayerTurn,
+    Provenance,
+    Script,
+    Trajectory,
+)
+
+_GLANCE = 200
+"""Characters of a turn at a glance; violations get twice as many."""
+_BEFORE = 2
+"""Turns shown at a glance."""
+
+_MANY_VALUES = 12
+"""Allowed values of a parameter that are listed."""
+
+
+def laid_out(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
+    """The whole record; `full` adds what only the DungeonMaster knows: environment, thoughts, patterns."""
+    return _accepted(record, full=full) if isinstance(record, Trajectory) else _refused(record, full=full)
+
+
+def in_one_line(record: Trajectory | Refused) -> str:
+    if isinstance(record, Trajectory):
+        counts = f"{counted(len(record.turns), 'turn')}, {counted(len(record.mistakes()), 'mistake')}"
+        return one_line(f"{record.id}  {counts}: {record.script.goal}")
+    turns = f", {counted(len(record.draft.turns), 'turn')}" if record.draft is not None else ""
+    rules = ", ".join(dict.fromkeys(f"{found.rule} ({found.code})" for found in record.violations))
+    why = rules or record.text or "no violation"
+    return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {why}")
+
+
+def as_line(record: Trajectory | Refused) -> str:
+    return printable(record.to_json().decode())
+
+
+def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
+    """The record as indented JSON; `paper` writes script and turns in the paper's keys."""
+    if not paper:
+        return printable(_indented(record.model_dump(mode="json")))
+    evidence = record.draft() if isinstance(record, Trajectory) else record.evidence()
+    if evidence is None:
+        raise InputError(f"this answer could not be read, so it has no script and no turns: {in_one_line(record)}")
+    value: dict[str, JsonValue] = {
+        "Script": evidence.script.to_paper(),
+        "Trajectory": [
+            turn.raw if isinstance(turn, MalformedTurn) else turn.to_paper(number)
+            for number, turn in enumerate(evidence.turns, start=1)
+        ],
+    }
+    return printable(_indented(value))
+
+
+def _indented(value: object) -> str:
+    return write_json(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
+    found, mistakes = refinements(trajectory), len(trajectory.mistakes())
+    others = {"abandoned": found.abandoned, "unanswered": found.unanswered}
+    title = Text.assemble(
+        styled(one_line(trajectory.id), "bold"),
+        "  accepted · ",
+        f"{counted(len(trajectory.turns), 'turn')} · {counted(mistakes, 'mistake')} · {found.answered:,} answered",
+        *(f" · {count:,} {fate}" for fate, count in others.items() if count),
+    )
+    return Group(
+        title,
+        "",
+        _script(trajectory.script, trajectory.persona.text, full=full),
+        "",
+        _turns(trajectory.draft(), {}, full=full),
+        "",
+        _provenance(trajectory.provenance),
+    )
+
+
+def _refused(item: Refused, *, full: bool) -> RenderableType:
+    title = Text.assemble(styled(one_line(item.episode), "bold"), f"  refused · {item.stage}, attempt {item.attempt}")
+    parts: list[RenderableType] = [title, ""]
+    evidence = item.evidence()
+    if evidence is None:
+        parts += [_labelled([("persona", item.persona.text), ("answer", item.text or "could not be read")]), ""]
+        parts += map(_violation, item.violations)
+    else:
+        parts += [_script(evidence.script, item.persona.text, full=full), ""]
+        parts.append(_turns(evidence, _by_turn(item.violations, len(evidence.turns)), full=full))
+    if item.draft is not None and item.draft.text_error is not None:
+        parts += ["", styled(f"the text after these turns could not be read: {item.draft.text_error}", "red")]
+    return Group(*parts)
+
+
+def why_refused(item: Refused, rule: str | None) -> list[Text]:
+    """The last turns before the violation of `rule`, shortened."""
+    found = next((one for one in item.violations if one.rule == rule and rejects(one)), None)
+    evidence = item.evidence()
+    turns = () if evidence is None else evidence.turns
+    end = len(turns) if found is None else min(found.turn + 1, len(turns))
+    lines = [styled(f"goal  {one_line(evidence.script.goal, most=_GLANCE)}", "dim")] if evidence is not None else []
+    for at in range(max(0, end - _BEFORE), end):
+        who, *said = (one_line(str(line), most=_GLANCE) for line in _turn(turns[at], None, full=False))
+        lines += [styled(f"{at + 1:>4}  {who if first == 0 else '':<6} {text}") for first, text in enumerate(said)]
+    if found is not None:
+        lines.append(styled(one_line(f"✗ {found.rule} ({found.code}): {found.message}", most=2 * _GLANCE), "red"))
+    elif item.text:
+        lines.append(styled(one_line(f"✗ {item.text}", most=2 * _GLANCE), "red"))
+    return lines
+
+
+def _script(script: Script, persona: str, *, full: bool) -> Table:
+    rows: list[tuple[str, str]] = [("persona", persona)]
+    if script.introduction.strip():
+        rows.append(("place", script.introduction.strip()))
+    rows.append(("goal", script.goal))
+    rows += [("done when" if at == 0 else "", text) for at, text in enumerate(script.completion_conditions)]
+    common = _common_values(script.actions)
+    rows += [
+        ("actions" if at == 0 else "", _action(action, common, full=full)) for at, action in enumerate(script.actions)
+    ]
+    rows += [("values" if at == 0 else "", _values(name, common[name], full=full)) for at, name in enumerate(common)]
+    if full:
+        rows.append(("world", _indented(script.environment)))
+    return _labelled(rows)
+
+
+def _common_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
+    """Placeholders with the same values in all actions, which are listed once."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for action in actions:
+        for name, values in action.parameters.items():
+            found.setdefault(name, set()).add(values)
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
+def _action(action: ActionSpec, common: Mapping[str, tuple[str, ...]], *, full: bool) -> str:
+    lines = [f"{action.name}: {action.description}" if action.description else action.name]
+    lines += [
+        f"  {_values(name, values, full=full)}" for name, values in action.parameters.items() if name not in common
+    ]
+    return "\n".join([*lines, f"  matches {action.pattern}"] if full else lines)
+
+
+def _values(name: str, values: Sequence[str], *, full: bool) -> str:
+    listed = values if full else values[:_MANY_VALUES]
+    more = f" and {len(values) - len(listed)} more" if len(values) > len(listed) else ""
+    return f"{{{name}}} = {', '.join(listed) + more if values else 'anything'}"
+
+
+def _turns(draft: Draft, found: Mapping[int, Sequence[Violation]], *, full: bool) -> Table:
+    marked, turns = marks(draft), draft.turns
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", width=3, style="dim")
+    table.add_column(width=6, style="dim")
+    table.add_column(overflow="fold", ratio=1)
+    for at, turn in enumerate(turns):
+        mark = marked.get(at)
+        who, *lines = _turn(turn, mark, full=full)
+        for first, line in enumerate(lines):
+            table.add_row(str(at + 1) if first == 0 else "", who if first == 0 else "", line)
+        for violation in found.get(at, ()):
+            table.add_row("", "", _violation(violation))
+    for violation in found.get(len(turns), ()):
+        table.add_row("", "", _violation(violation))
+    return table
+
+
+def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | str]:
+    if isinstance(turn, PlayerTurn):
+        style = "red" if isinstance(mark, Mistake) else "green" if isinstance(mark, Refinement) else ""
+        yield "player" if turn.by is None else "repair"
+        yield styled(turn.thought)
+        yield styled(f"> {turn.action}", f"bold {style}".strip())
+        if isinstance(mark, Mistake):
+            yield styled(f"✗ mistake ({mark.kind.value}): kept as context, never trained on", style)
+        elif isinstance(mark, Refinement):
+            yield styled(f"✓ refinement of {_numbers(mark.of)}", style)
+        elif isinstance(mark, Abandoned):
+            yield styled(f"✓ goes on without {_numbers(mark.of)}", "green")
+        elif mark is not None:
+            yield styled(f"! {_numbers(mark.of)} stays unanswered", "yellow")
+    elif isinstance(turn, DungeonMasterTurn):
+        yield "dm"
+        if full:
+            yield styled(f"({turn.thought})", "dim italic")
+        yield styled(turn.observation, "cyan")
+    else:
+        yield "?"
+        yield styled(f"✗ malformed turn: {turn.problem}", "red")
+        yield styled(turn.raw, "dim")
+
+
+def _numbers(turns: Sequence[int]) -> str:
+    numbers = [str(at + 1) for at in turns]
+    return f"turn {numbers[0]}" if len(numbers) == 1 else f"turns {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def _violation(violation: Violation) -> Text:
+    if violation.severity is Severity.WARN:
+        return styled(f"! {violation.rule} ({violation.code}) warns: {violation.message}", "yellow")
+    return styled(f"✗ {violation.rule} ({violation.code}): {violation.message}", "red")
+
+
+def _by_turn(violations: Sequence[Violation], turns: int) -> dict[int, list[Violation]]:
+    placed: dict[int, list[Violation]] = {}
+    for violation in violations:
+        placed.setdefault(min(violation.turn, turns), []).append(violation)
+    return placed
+
+
+def _provenance(provenance: Provenance) -> Table:
+    roles: dict[str, list[str]] = {}
+    for role, model in provenance.models.items():
+        roles.setdefault(model, []).append(role.replace("_", " "))
+    by = "; ".join(f"{model} ({', '.join(played)})" for model, played in roles.items())
+    usage = provenance.usage
+    cost = "" if provenance.cost_usd is None else f", {dollars(provenance.cost_usd)}"
+    took = (
+        f"{counted(provenance.script_attempts, 'script')}, {counted(provenance.attempts, 'draft')}, "
+        f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens{cost}"
+    )
+    form = ", player by tool calls" if provenance.player_form == "tools" else ""
+    models = f", {by}" if by else ""
+    made = f"{provenance.play} play{form}{models}, seed {provenance.seed}, refinesynth {provenance.package_version}"
+    return _labelled([("made by", made), ("took", took), ("rules", provenance.rules)], style="dim")
+
+
+def _labelled(rows: Sequence[tuple[str, str]], *, style: str = "") -> Table:
+    return labelled(((label, styled(text, style)) for label, text in rows), width=10)

@@ -1,0 +1,292 @@
+"""Collection of a run's requests into batches, their sending, and the delivery of the answers.
+
+A request is identified by its episode, role, step and digest, as in the journal, where its batch is committed before it
+is sent. After a crash the same request waits for the batch that has it.
+"""
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import anyio
+import anyio.abc
+import orjson
+from pydantic_ai.models import check_allow_model_requests
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import split
+from refinesynth.backends.role import Role
+from refinesynth.client.background_tasks import background_tasks
+from refinesynth.client.batch.api import BatchApi, Body, EndedBatch, Outcome, missing
+from refinesynth.client.batch.batch_record import Batch, BatchRecord
+from refinesynth.client.classify_error import FailureAction, classify_error
+from refinesynth.client.http.transport import why_not_direct
+from refinesynth.client.reporting import LOG, report
+from refinesynth.client.session import current_account, stopped_clock
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
+from refinesynth.extras import check_installed
+
+QUIET = 2.0
+"""Seconds without another request after which the collected ones are sent."""
+LONGEST = 30.0
+"""Longest wait of the first request for others, in seconds."""
+POLL = (1.0, 60.0)
+"""First and longest seconds between two looks at a batch; they grow by a third each time."""
+_MOST = 10_000
+"""Requests of one batch: OpenAI takes 50,000, Anthropic 100,000."""
+_MOST_BYTES = 150_000_000
+"""Bytes of the bodies of one batch: OpenAI takes a file of 200 MB, Anthropic a request of 256 MB."""
+DAY = 26 * 3600.0
+"""Timeout of a request in seconds: providers give a batch up after 24 hours."""
+
+BATCHED = frozenset({Role.SCRIPT_WRITER, Role.NARRATOR})
+"""Roles with a few requests per episode; a turn of a conversation would wait for hours each time."""
+
+_Result = TypeVar("_Result")
+
+
+def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
+    """Refuse batches for backends that cannot use them."""
+    asked = {role: backend for role, backend in backends.items() if role in BATCHED}
+    if not asked:
+        raise ConfigurationError(
+            "batch is for the script_writer and the narrator, and this run asks neither; leave it out"
+        )
+    for role, backend in ((role, one) for role, several in asked.items() for one in several.each):
+        provider = split(backend.model)[0]
+        if provider not in {"openai", "anthropic"}:
+            raise ConfigurationError(
+                f"batch asks OpenAI and Anthropic alone so far, and the {role} is "
+                f"{backend.label}: leave batch out, or give that role a model of theirs"
+            )
+        if provider == "anthropic":
+            check_installed("anthropic", "anthropic")
+        elif (why_not := why_not_direct(backend)) is not None:
+            raise ConfigurationError(f"the {role}, {backend.label}, cannot be asked in batches: {why_not}")
+
+
+@dataclass
+class Batches:
+    """Batches of a run: their record, and their tasks."""
+
+    record: BatchRecord = field(default_factory=BatchRecord)
+    _tasks: anyio.abc.TaskGroup | None = field(default=None, init=False)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Send and follow batches while the context lasts; unfinished ones continue at the provider."""
+        async with background_tasks() as self._tasks:
+            yield
+
+    def start(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Start a background task; it must handle its own errors."""
+        if self._tasks is None:
+            raise RuntimeError("batches are sent by a run alone")
+        self._tasks.start_soon(work, *args)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    body: Body
+    done: anyio.Event = field(default_factory=anyio.Event)
+    outcome: Outcome = field(default_factory=lambda: RuntimeError("its batch is not known any more"))
+
+    def end(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.done.set()
+
+
+class BatchedCompletion:
+    """Completion function whose requests travel in batches.
+
+    Guarantees: a request in a batch is in no other one as long as that may still answer it, also after a crash between
+    any two steps. Faults of a request or of a whole batch are raised as for a single request.
+
+    Not promised: to find a batch whose sending was interrupted, if the provider lists it later than a retry takes.
+    """
+
+    def __init__(self, backend: Backend, batches: Batches) -> None:
+        self._backend = backend
+        self._batches = batches
+        self._record = batches.record
+        self._api = _api_of(backend)
+        self._waiting: dict[str, _Waiting] = {}
+        """Waiting requests by id, sent or not."""
+        self._queue: list[str] = []
+        """Requests that are not sent."""
+        self._arrived = 0.0
+        self._collecting = False
+        self._followed: set[int] = set()
+        self._ready: dict[str, Outcome] = {}
+        """Answers to requests that were not made yet since the process began."""
+
+    async def aclose(self) -> None:
+        """Close the connections; batches continue at the provider."""
+        await self._api.aclose()
+
+    async def __call__(self, **request: Any) -> object:
+        """Return one completion, hours later."""
+        check_allow_model_requests()
+        return await self._api.ask(request, partial(self._outcome, _id_of_current_request()))
+
+    async def _outcome(self, name: str, body: Body) -> Outcome:
+        if name in self._ready:
+            return self._ready.pop(name)
+        waiting = self._waiting[name] = _Waiting(body)
+        number = self._record.batch_of(name)
+        if number is None:
+            self._enqueue(name)
+        elif number not in self._followed:
+            self._followed.add(number)
+            self._batches.start(self._follow, number)
+        try:
+            with stopped_clock():
+                await waiting.done.wait()
+        finally:
+            del self._waiting[name]
+        return waiting.outcome
+
+    def _enqueue(self, name: str) -> None:
+        self._queue.append(name)
+        self._arrived = anyio.current_time()
+        if not self._collecting:
+            self._collecting = True
+            self._batches.start(self._collect)
+
+    async def _collect(self) -> None:
+        at_last = anyio.current_time() + LONGEST
+        while len(self._queue) < _MOST:
+            left = min(self._arrived + QUIET, at_last) - anyio.current_time()
+            if left <= 0:
+                break
+            await anyio.sleep(left)
+        bodies = self._dequeue()
+        self._collecting = bool(self._queue)
+        if self._queue:
+            self._batches.start(self._collect)
+        if bodies:
+            await self._send(bodies)
+
+    def _dequeue(self) -> dict[str, Body]:
+        bodies = dict[str, Body]()
+        taken = size = 0
+        for name in self._queue[:_MOST]:
+            if name in self._waiting:  # else it was cancelled meanwhile, and is not asked for
+                body = self._waiting[name].body
+                size += len(orjson.dumps(body))
+                if bodies and size > _MOST_BYTES:
+                    break
+                bodies[name] = body
+            taken += 1
+        del self._queue[:taken]
+        return bodies
+
+    async def _send(self, bodies: dict[str, Body]) -> None:
+        key, number = secrets.token_hex(16), -1
+        try:
+            number = await self._record.begin(key, list(bodies))
+            self._followed.add(number)
+            batch = await self._api.send(bodies, key=key)
+            await self._record.change(number, self._record[number].model_copy(update={"id": batch}))
+        except Exception as error:  # noqa: BLE001 - sorted by who asked
+            # It may have been sent all the same: whoever asks again looks for it first.
+            self._followed.discard(number)
+            self._fail(bodies, error)
+            return
+        self._say("batch_sent", number, f"{len(bodies):,} sent to {self._backend.label}")
+        await self._follow(number)
+
+    async def _follow(self, number: int) -> None:
+        """Deliver the answers of a batch when it has ended; queue the requests of an unsent batch again."""
+        batch = self._record[number]
+        try:
+            found = batch.id or await self._find(batch)
+            if found is None:
+                await self._record.change(number, batch.model_copy(update={"requests": ()}))
+                # Who asked while that was committed is in the queue already.
+                for name in (self._waiting.keys() & set(batch.requests)) - set(self._queue):
+                    self._enqueue(name)
+                return
+            if batch.id is None:
+                await self._record.change(number, batch.model_copy(update={"id": found}))
+            ended = await self._end_of(found)
+            outcomes = await self._patiently(lambda: self._api.outcomes(ended, batch.key))
+        except Exception as error:  # noqa: BLE001 - sorted by who asked
+            self._fail(batch.requests, error)
+            return
+        finally:
+            self._followed.discard(number)
+        self._record.read(number)
+        answered = sum(isinstance(outcomes.get(name), dict) for name in batch.requests)
+        self._say("batch_ended", number, f"{answered:,} of {len(batch.requests):,} answered")
+        for name in batch.requests:
+            outcome = outcomes.get(name) or missing(ended)
+            if name in self._waiting:
+                self._waiting[name].end(outcome)
+            elif isinstance(outcome, dict):
+                self._ready[name] = outcome
+
+    async def _find(self, batch: Batch) -> str | None:
+        for one in await self._patiently(lambda: self._api.candidates(batch)):
+            if self._api.keyed or (one not in self._record.ids and await self._holds(one, batch)):
+                return one
+        return None
+
+    async def _holds(self, candidate: str, batch: Batch) -> bool:
+        ended = await self._end_of(candidate)
+        return bool(await self._patiently(lambda: self._api.outcomes(ended, batch.key)))
+
+    async def _end_of(self, batch: str) -> EndedBatch:
+        pause, most = POLL
+        while (ended := await self._patiently(lambda: self._api.look(batch))) is None:
+            await anyio.sleep(pause)
+            pause = min(most, pause * 4 / 3)
+        return ended
+
+    async def _patiently(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Return the result of `ask`, which may be called again."""
+        gives_up_at = anyio.current_time() + self._backend.outage
+        while True:
+            try:
+                return await ask()
+            except Exception as error:
+                fault = classify_error(error, self._backend)
+                if fault.step is not FailureAction.RETRY:
+                    raise
+            if anyio.current_time() > gives_up_at:
+                raise RunStopped(f"{fault.message}; it stays down, try again later.")
+            LOG.warning("%s; the batch is asked for again", fault.message)
+            await anyio.sleep(min(max(POLL[0], fault.after or 0.0), self._backend.longest_wait))
+
+    def _fail(self, names: Iterable[str], error: Exception) -> None:
+        for name in names:
+            if name in self._waiting:
+                self._waiting[name].end(error)
+
+    def _say(self, event: str, number: int, what: str) -> None:
+        text = f"batch {number + 1}, requests: {what}"
+        report(event, self._backend, text, level=logging.INFO, batch=self._record[number].id)
+
+
+def _api_of(backend: Backend) -> BatchApi:
+    if split(backend.model)[0] == "anthropic":
+        from refinesynth.client.batch.anthropic_api import AnthropicBatches
+
+        return AnthropicBatches(backend)
+    from refinesynth.client.batch.openai_api import OpenAIBatches
+
+    return OpenAIBatches(backend)
+
+
+def _id_of_current_request() -> str:
+    account = current_account()
+    session, role = account.session, account.role
+    if not session.id:
+        raise EpisodeAbandoned("a batch takes requests of episodes only, and this one belongs to none")
+    known = f"{session.id}/{role}/{session.step(role)}/".encode() + account.digest
+    return blake2b(known, digest_size=16).hexdigest()

@@ -1,0 +1,355 @@
+"""Answers: an unchecked chat completion of a server becomes the parts of a pydantic-ai response."""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any, cast
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends.backend import NO_REASON
+from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
+from refinesynth.client.redaction import redact
+from refinesynth.client.token_usage import ESTIMATED, billed, member
+from refinesynth.client.tool_calls import settle
+from refinesynth.errors import StorageError
+from refinesynth.journal.journal_values import Paid
+from refinesynth.text.json_reader import MAX_CHARACTERS, BrokenOff, read_json, scrub
+from refinesynth.text.thinking import split_thinking
+
+_LONGEST = MAX_CHARACTERS + 1
+_LONGEST_NAME = 200
+
+_WHOLE, _FILTERED, _LONG, _WINDOW = "whole", "filtered", "at its limit", "at the end of the context window"
+_ENDINGS: Mapping[str, str] = {
+    reason: ending
+    for ending, reasons in {
+        _WHOLE: "stop tool_calls tool_call toolcalls tool_use function_call function_calls eos eos_token eosfound end_turn"
+        " stop_sequence stop_token stop_string stop_str stopstringfound end_of_turn end_of_text end_of_sequence endoftext"
+        " end done finish finished complete completed normal success",
+        _FILTERED: "content_filter content_filtered content_policy sensitive refusal guardrail_intervened safety image_safety"
+        " recitation language blocklist prohibited_content spii error_toxic moderation",
+        _LONG: "length max_tokens max_length max_output_tokens max_completion_tokens max_new_tokens token_limit compaction"
+        " continuation maxpredictedtokensreached",
+        _WINDOW: "model_context_window_exceeded context_length_exceeded contextlengthreached model_length error_limit",
+    }.items()
+    for reason in reasons.split()
+}
+"""Finish reasons of vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenAI, Anthropic, Bedrock, Gemini, Cohere,
+Mistral, Z.ai, Baidu, Titan and watsonx. With any other, such as `abort`, an answer was broken off."""
+
+
+_TAIL = 2_000
+"""Last characters of an answer that are looked at for repetition."""
+_REPEATED = 0.1
+"""Compressed share of a text below which it repeats itself; English has 0.4 to 0.5, indented JSON 0.2 to 0.3."""
+_STEP = 256
+"""Contexts are multiples of this; so are most limits of an answer."""
+
+
+def _repeats(text: str) -> bool:
+    tail = text[-_TAIL:].encode(errors="replace")
+    return len(tail) >= _TAIL // 4 and len(zlib.compress(tail)) < _REPEATED * len(tail)
+
+
+def _fills(whole: int, answer: int, max_tokens: int | None) -> bool:
+    """Return True if an answer that was cut off has filled the server's context and not reached a limit of its own."""
+    if max_tokens is not None:
+        return answer + 1 < max_tokens and whole >= _STEP
+    return -whole % _STEP <= 1 and answer % _STEP != 0
+
+
+def _ending(reason: str | None) -> str | None:
+    if reason is None:
+        return _WHOLE
+    plain = reason.strip().casefold().replace("-", "_").replace(" ", "_")
+    return _ENDINGS.get(plain.rpartition(".")[2].removeprefix("finish_reason_"))
+
+
+def _words(value: object) -> str | None:
+    """Return text that any file can hold, also from a list of text parts; None for anything else."""
+    if isinstance(value, str):
+        # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
+        return scrub(value[:_LONGEST])
+    if isinstance(value, list | tuple):
+        texts = [_words(member(part, "text")) for part in cast("Sequence[object]", value)]
+        return "".join(filter(None, texts))[:_LONGEST] or None
+    if isinstance(value, dict):
+        # Some servers parse the JSON that they were asked for.
+        return json.dumps(value)[:_LONGEST]
+    return None
+
+
+def _name(value: object) -> str | None:
+    words = _words(value)
+    return None if words is None else words[:_LONGEST_NAME]
+
+
+_Words = Annotated[str | None, BeforeValidator(_words)]
+_Name = Annotated[str | None, BeforeValidator(_name)]
+
+
+class _Wire(BaseModel):
+    # The attributes of litellm's objects are read as the keys of a dict would be, without dumping them first.
+    model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
+
+
+class _Function(_Wire):
+    name: str
+    arguments: _Words = None
+
+
+class _Call(_Wire):
+    id: _Name = None
+    function: _Function
+
+
+class _Specific(_Wire):
+    # Where litellm puts what only some providers send.
+    refusal: _Words = None
+    native_finish_reason: _Name = None
+
+
+class _Message(_Wire):
+    content: _Words = None
+    reasoning_content: _Words = None
+    reasoning: _Words = None
+    thinking: _Words = None
+    refusal: _Words = None
+    provider_specific_fields: _Specific | None = None
+    tool_calls: tuple[_Call, ...] | None = None
+
+
+class _Choice(_Wire):
+    message: _Message
+    finish_reason: _Name = None
+    provider_specific_fields: _Specific | None = None
+
+
+class _Completion(_Wire):
+    id: _Name = None
+    model: _Name = None
+    choices: tuple[_Choice, ...] = Field(max_length=64)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A completion, as far as it could be read."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[tuple[str, str, str | None], ...] = ()
+    """Tool name, arguments as JSON text, call id."""
+    finish_reason: str | None = None
+    refusal: str | None = None
+    usage: RequestUsage = field(default_factory=RequestUsage)
+    model: str | None = None
+    id: str | None = None
+    mark: str | None = None
+    """End mark of thoughts that the server left in the text; not kept in the journal."""
+
+    def to_json(self) -> bytes:
+        """Return the answer without its usage, for the journal."""
+        kept = {"text": self.text, "thinking": self.thinking, "calls": self.calls, "finish_reason": self.finish_reason}
+        named = {"refusal": self.refusal, "model": self.model, "id": self.id}
+        return orjson.dumps({name: value for name, value in (kept | named).items() if value})
+
+    @classmethod
+    def from_paid(cls, paid: Paid) -> "Answer":
+        """Read what `to_json` wrote, with its usage."""
+        try:
+            return replace(_kept().validate_json(paid.answer), usage=usage_of(paid))
+        except ValidationError as error:
+            raise StorageError(
+                f"the journal's answer {paid.step} of {paid.role} in episode {paid.episode} is damaged; "
+                f"put the original journal back, or start over (--fresh keeps the old folder)"
+            ) from error
+
+    def check(self, *, max_tokens: int | None) -> None:
+        """Refuse an unusable answer.
+
+        Raises:
+            AnswerFault: Cut off, empty or too long: worth another try. Refused or filtered: give up the episode.
+        """
+        ending = _ending(self.finish_reason)
+        if ending == _FILTERED or self.refusal:
+            why = f" ({self.refusal[:200]})" if self.refusal else ""
+            raise UnusableAnswer(
+                FailureAction.ABANDON, ErrorCategory.POLICY, f"refuses to answer by its content policy{why}"
+            )
+        if ending == _LONG:
+            raise _useless(self._why_cut(max_tokens))
+        if ending == _WINDOW:
+            raise _useless("cut its answer off at the end of its context window; serve a longer one")
+        if self.finish_reason == NO_REASON:
+            raise _useless("gave no finish_reason, so its answer may be cut off; it has to give one")
+        if ending != _WHOLE:
+            raise _broken(f"broke off its answer (finish_reason {self.finish_reason!r})")
+        if not self.text.strip() and not self.calls:
+            thought = ", only thoughts (its reasoning)" if self.thinking.strip() else ""
+            raise _useless(f"gave an empty answer{thought}")
+        if max(len(self.text), *(len(arguments) for _, arguments, _ in self.calls), 0) > MAX_CHARACTERS:
+            raise _useless(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
+
+    def _why_cut(self, max_tokens: int | None) -> str:
+        """Return what cut the answer off, with the advice for that cause."""
+        limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
+        if _repeats(self.text or self.thinking):
+            return f"repeated itself until it was cut off at {limit}; more tokens do not help: set another temperature or model"
+        prompt, answer = self.usage.input_tokens, self.usage.output_tokens
+        if ESTIMATED not in self.usage.details and answer and _fills(prompt + answer, answer, max_tokens):
+            return (
+                f"cut its answer off after {answer:,} tokens: with the prompt's {prompt:,} they fill a context of {prompt + answer:,} "
+                "tokens; serve a longer one (llama.cpp shares -c among its -np slots)"
+            )
+        return f"cut its answer off at {limit}; raise max_tokens"
+
+    def settled(self, parameters: ModelRequestParameters) -> tuple["Answer", str | None]:
+        """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any."""
+        tools = {
+            tool.name: tool.parameters_json_schema.get("properties", {})
+            for tool in (*parameters.function_tools, *parameters.output_tools)
+        }
+        if not tools:
+            return self, None
+        calls, text, artefact, clear = settle(self.calls, self.text, tools)
+        if not clear:
+            raise ParserFault(
+                FailureAction.RETRY,
+                ErrorCategory.CONTENT,
+                f"gave a call that is none of its tools ({artefact}), as a server's "
+                "tool parser leaves it; check the server's tool parser",
+            )
+        return (self if artefact is None else replace(self, calls=calls, text=text)), artefact
+
+    def parts(self, parameters: ModelRequestParameters) -> list[ModelResponsePart]:
+        """Return pydantic-ai's parts, with JSON repaired where expected and possible.
+
+        Other JSON stays as it is, so the validation error goes back to the model.
+        """
+        parts: list[ModelResponsePart] = []
+        if self.thinking:
+            parts.append(ThinkingPart(content=self.thinking))
+        schemas = {
+            tool.name: tool.parameters_json_schema for tool in (*parameters.function_tools, *parameters.output_tools)
+        }
+        for name, arguments, call_id in self.calls:
+            part = ToolCallPart(tool_name=name, args=repaired(arguments, schemas.get(name, {})))
+            # pydantic-ai makes an id up where the server sent none.
+            parts.append(replace(part, tool_call_id=call_id) if call_id else part)
+        if self.text.strip():
+            parts.append(self._text_part(parameters))
+        return parts
+
+    def _text_part(self, parameters: ModelRequestParameters) -> ModelResponsePart:
+        if parameters.output_object is not None:
+            return TextPart(content=repaired(self.text, parameters.output_object.json_schema))
+        tools = parameters.output_tools
+        if self.calls or len(tools) != 1 or parameters.function_tools or parameters.allow_text_output:
+            return TextPart(content=self.text)
+        # Asked to call the one tool there is, weaker models write its arguments down as text instead.
+        arguments = repaired(self.text, tools[0].parameters_json_schema)
+        return ToolCallPart(tool_name=tools[0].name, args=arguments) if _is_json(arguments) else TextPart(self.text)
+
+
+class ParserFault(UnusableAnswer):
+    """A call that a server's tool parser has made unreadable."""
+
+
+def _useless(message: str) -> UnusableAnswer:
+    return UnusableAnswer(FailureAction.RETRY, ErrorCategory.CONTENT, message)
+
+
+def _broken(message: str) -> UnusableAnswer:
+    return UnusableAnswer(FailureAction.RETRY, ErrorCategory.SERVER, message)
+
+
+@cache
+def _kept() -> TypeAdapter[Answer]:
+    return TypeAdapter(Answer)
+
+
+def usage_of(paid: Paid) -> RequestUsage:
+    """Return the usage of a paid completion."""
+    return RequestUsage(
+        input_tokens=paid.input_tokens,
+        cache_read_tokens=paid.cached_tokens,
+        cache_write_tokens=paid.cache_write_tokens,
+        output_tokens=paid.output_tokens,
+    )
+
+
+def read_answer(raw: object) -> Answer:
+    """Read an OpenAI chat completion, given as a dict or as an object with its attributes.
+
+    Lone surrogates become U+FFFD. Missing and impossible counts of tokens are 0.
+
+    Raises:
+        AnswerFault: It is no chat completion, or has no choice.
+    """
+    try:
+        completion = _Completion.model_validate(raw)
+    except (ValidationError, RecursionError) as error:
+        where = ".".join(str(at) for at in error.errors()[0]["loc"]) if isinstance(error, ValidationError) else "depth"
+        raise _broken(f"sent something that is no completion (at {where!r})") from None
+    if not completion.choices:
+        raise _broken("sent a completion without choices")
+    choice = completion.choices[0]
+    calls = choice.message.tool_calls or ()
+    reason, native = choice.finish_reason, choice.provider_specific_fields
+    if native is not None and native.native_finish_reason is not None and _ending(reason) == _WHOLE:
+        # litellm takes reasons that it does not know for a stop.
+        reason = native.native_finish_reason
+    thinking = choice.message.reasoning_content or choice.message.reasoning or choice.message.thinking or ""
+    thought = split_thinking(choice.message.content or "")
+    if thought.thinking not in thinking:
+        thinking = "\n\n".join(filter(None, (thinking, thought.thinking)))
+    specific = choice.message.provider_specific_fields
+    refusal = choice.message.refusal or (specific.refusal if specific else None)
+    return Answer(
+        text=thought.text,
+        thinking=thinking,
+        calls=tuple((call.function.name, call.function.arguments or "{}", call.id) for call in calls),
+        finish_reason=reason,
+        # Some servers refuse with what they were sent, and this is kept.
+        refusal=redact(refusal) if refusal else None,
+        usage=billed(raw),
+        model=completion.model,
+        id=completion.id,
+        mark=thought.form,
+    )
+
+
+def repaired(text: str, schema: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return the JSON of a model's text in strict form; the text itself if it is strict or beyond repair.
+
+    JSON without an end is closed only if it then lacks something that `schema` requires: the validation error names it,
+    and missing content is not taken for an answer.
+    """
+    if _is_json(text):
+        return text
+    value: Any
+    try:
+        try:
+            value = read_json(text)
+        except BrokenOff:
+            value = read_json(text, close=True)
+            if not isinstance(value, dict) or {*schema.get("required", ())} <= value.keys():
+                return text
+    except ValueError:
+        return text
+    return orjson.dumps(value).decode()
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict | list)
+    except orjson.JSONDecodeError:
+        return False

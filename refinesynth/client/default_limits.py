@@ -1,0 +1,154 @@
+"""Limits of answers: the default `max_tokens` of a role, and the slots and the context that a server states."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+
+from refinesynth.backends.backend import Backend, Mixed
+from refinesynth.backends.providers import key_of, split
+from refinesynth.backends.replayed import replayed_folder
+from refinesynth.backends.role import Role
+from refinesynth.client.budget.price_table import entry_of
+from refinesynth.client.http.transport import base_url_of
+from refinesynth.client.request_arguments import profile_of, thinking_is_off
+
+NEEDED: Mapping[Role, int] = {
+    Role.SCRIPT_WRITER: 2_500,
+    Role.DUNGEON_MASTER: 768,
+    Role.PLAYER: 512,
+    Role.REPAIRER: 512,
+    Role.NARRATOR: 3_500,
+    Role.JUDGE: 512,
+}
+"""Tokens that hold nearly every good answer of a role; thoughts of reasoning models come on top."""
+_BOUNDED = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
+"""Roles with a default bound. Scripts and whole plays may take what the context leaves: servers such as vLLM refuse a
+bound beyond that."""
+_THINKS = re.compile(r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b", re.IGNORECASE)
+"""Names of models that think, beyond those that pydantic-ai's profiles know."""
+_ASKED = ("openai", "hosted_vllm")
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+_PATIENCE = 2.0
+"""Seconds for both questions to a server on this machine."""
+_AGAIN = 2.0
+"""Seconds until a server that loads its model is asked again."""
+_LARGEST = 2**20
+"""Bytes of an answer that are read."""
+_ABSURD = 10**9
+"""Slots and tokens that no server has."""
+
+
+def bound_of(role: Role, backend: Backend) -> int | None:
+    """Return the most tokens of an answer: the backend's `max_tokens`, else the role's default.
+
+    None without a bound: for other roles, models that think, built-in backends, and where `extra` decides.
+    """
+    if backend.max_tokens is not None or role not in _BOUNDED:
+        return backend.max_tokens
+    built_in = backend.rehearses or replayed_folder(backend) is not None
+    decided = {"max_tokens", "max_completion_tokens"} & backend.extra.keys()
+    return None if built_in or decided or _thinks(backend) else NEEDED[role]
+
+
+def _thinks(backend: Backend) -> bool:
+    if thinking_is_off(backend):
+        return False
+    known = profile_of(backend).get("supports_thinking", False) or _THINKS.search(backend.model) is not None
+    return known or bool({"reasoning_effort", "thinking"} & backend.extra.keys())
+
+
+def misfit(role: Role, backend: Backend, *, prompt: int, context: int | None) -> str | None:
+    """Return a warning if a prompt of so many tokens and the answer do not fit a context; None if they do or it is
+    unknown.
+    """
+    answer = bound_of(role, backend) or NEEDED[role]
+    if context is None or prompt + answer <= context:
+        return None
+    return (
+        f"{role.value.replace('_', ' ')}: a prompt of about {prompt:,} tokens and an answer of up to {answer:,} do not fit the "
+        f"{context:,} tokens of {backend.label}'s context; serve a longer one, or lower max_tokens"
+    )
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """Facts of a server, each None if unknown."""
+
+    slots: int | None = None
+    """Requests that it works on at once."""
+    context: int | None = None
+    """Tokens of prompt and answer together."""
+
+
+async def facts_of(backend: Backend) -> ServerFacts:
+    """Return the facts of a backend: a server on this machine is asked (llama.cpp's `/props`, `max_model_len` in
+    `/v1/models`), of others litellm's table is read. Never raises over what a server says.
+    """
+    entry = entry_of(backend.model) or {}
+    listed = entry.get("max_input_tokens") or entry.get("max_tokens")
+    known = ServerFacts(context=listed if isinstance(listed, int) and backend.base_url is None else None)
+    return known if _server(backend) is None else await _stated(backend)
+
+
+async def _stated(backend: Backend, *, patience: float = 0.0) -> ServerFacts:
+    """Return the facts that a server states; one that loads its model is asked again for `patience` seconds."""
+    # Imported here: it takes a while, and only servers on this machine are asked.
+    import aiohttp
+
+    base = base_url_of(backend).rstrip("/")
+    headers = {"Authorization": f"Bearer {key}"} if (key := key_of(backend)) else {}
+    found = list[Any]()
+    try:
+        timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+        async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+            for url in (f"{base.removesuffix('/v1')}/props", f"{base}/models"):
+                async with session.get(url) as answer:
+                    body = await answer.content.read(_LARGEST)
+                    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower() and patience > 0:
+                        break
+                    found.append(json.loads(body) if answer.ok else None)
+            else:
+                return _facts(found)
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError):
+        return ServerFacts()
+    await anyio.sleep(_AGAIN)
+    return await _stated(backend, patience=patience - _AGAIN)
+
+
+def _facts(found: list[Any]) -> ServerFacts:
+    match found:
+        case [{"total_slots": int(slots), "default_generation_settings": {"n_ctx": int(context)}}, _]:
+            known = slots, context
+        case [_, {"data": [{"max_model_len": int(context)}, *_]}]:
+            known = None, context
+        case _:
+            known = None, None
+    return ServerFacts(*(number if number is not None and 0 < number < _ABSURD else None for number in known))
+
+
+async def within_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
+    """Return the backends, those without `max_in_flight` bounded by the slots that their server states."""
+    slots: dict[str, int] = {}
+    for one in [one for backend in backends.values() for one in backend.each]:
+        if (server := _server(one)) is not None and server not in slots:
+            slots[server] = (await _stated(one, patience=one.outage)).slots or 0
+
+    def bounded(backend: Backend) -> Backend:
+        most = backend.max_in_flight or slots.get(_server(backend) or "") or None
+        return backend.model_copy(update={"max_in_flight": most})
+
+    return {role: Mixed.of([bounded(one) for one in backend.each]) for role, backend in backends.items()}
+
+
+def _server(backend: Backend) -> str | None:
+    """Return the base URL of a server on this machine that speaks OpenAI's protocol; None for others."""
+    if split(backend.model)[0] not in _ASKED:
+        return None
+    url = base_url_of(backend)
+    return url if urlsplit(url).hostname in _HERE else None

@@ -1,0 +1,213 @@
+"""The direct HTTP client: the completion function of a backend, over connections that stay open while an event loop
+runs.
+"""
+
+import asyncio
+import os
+import ssl
+import weakref
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any, Self, cast
+
+import aiohttp
+import certifi
+import orjson
+from pydantic_ai.models import check_allow_model_requests
+from yarl import URL
+
+from refinesynth._version import __version__
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.client.http.provider_params import body_of
+from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
+from refinesynth.client.http.transport import base_url_of, proxy_of, why_not_direct
+from refinesynth.errors import ConfigurationError
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Longest answer that is read, unpacked; about ten times the longest that a model can give."""
+
+_CONNECTIONS = 4096
+"""Most connections; only needed ones are opened."""
+_IDLE = 4.0
+"""Seconds that an unused connection is kept: less than the five after which uvicorn, and so vLLM, drops it."""
+_CONNECTING = 30.0
+"""Seconds to connect; the caller limits the time of the whole request."""
+_RESOLVED = 60
+"""Seconds that an address is remembered."""
+_SUCCESSES = range(200, 300)
+_ENDPOINT = "chat/completions"
+_NO_KEY = "none"
+"""Key for servers that need none, as litellm sends it."""
+
+
+class DirectCompletion:
+    """Replacement of `litellm.acompletion` for one model, with little work per call.
+
+    Guarantees: the body is litellm's; `answers.read_answer` reads the same from the answer; faults are classified
+    alike. Answers are read up to a bound. Redirects are not followed. No key is in its `repr` nor in its errors.
+
+    Not promised: streaming, and a time limit, which the caller sets. `api_base` and `api_key` of a request are ignored:
+    both are settled when the backend is opened.
+
+    Connections belong to the running event loop. `aclose`, the end of the loop or the last reference closes them; a
+    later call, in any loop, opens new ones.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        """Prepare requests; imports nothing of litellm.
+
+        Raises:
+            ConfigurationError: The backend cannot be used directly.
+        """
+        if (why_not := why_not_direct(backend)) is not None:
+            raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
+        self._provider, self.model = split(backend.model)
+        address = base_url_of(backend).rstrip("/")
+        self.url = URL(address if address.endswith(_ENDPOINT) else f"{address}/{_ENDPOINT}")
+        key = key_of(backend)
+        if self._provider == "hosted_vllm" and server_of(backend) is None:
+            # A server that a provider's own variable names may be given that provider's own key.
+            key = key or os.environ.get("HOSTED_VLLM_API_KEY")
+        proxy = proxy_of(address)
+        self.proxy = None if proxy is None else URL(proxy)
+        """From the environment; None without a proxy."""
+        self.tls = _trusted() if self.url.scheme == "https" else None
+        """Trusts the authorities in the file of SSL_CERT_FILE, else certifi's; None for plain HTTP."""
+        self._headers = {
+            "Authorization": f"Bearer {key or _NO_KEY}",
+            "Content-Type": "application/json",
+            "User-Agent": f"refinesynth/{__version__}",
+        }
+        self._options: dict[str, Any] = {"allow_redirects": False}
+        if self.proxy is not None:
+            self._options |= {"proxy": self.proxy.with_user(None), "proxy_headers": _word_for(self.proxy)}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._forgotten: weakref.finalize[..., Self] | None = None
+
+    def __repr__(self) -> str:
+        # Without the headers, where the key is.
+        return f"{type(self).__name__}({self.model!r}, {str(self.url)!r})"
+
+    async def __call__(self, **request: object) -> Reply:
+        """Return one completion.
+
+        Raises:
+            UnsupportedParamsError: The provider does not take one of the arguments.
+            HttpError: The answer is an error, no JSON object, or too long.
+            aiohttp.ClientError: The server cannot be reached, or breaks the connection off.
+            OSError: Likewise.
+        """
+        check_allow_model_requests()
+        body = body_of(request, provider=self._provider, model=self.model)
+        headers = cast("Mapping[str, str] | None", request.get("extra_headers"))
+        status, received, said = await self._post(orjson.dumps(body), headers)
+        if status not in _SUCCESSES:
+            raise refused(status, said, received)
+        return read_reply(said, received)
+
+    async def _post(self, body: bytes, headers: Mapping[str, str] | None) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers with lower-case names, and body of the answer."""
+        session = self._session
+        if session is None or self._loop is not asyncio.get_running_loop():
+            session = await self._begin()
+        try:
+            async with session.post(self.url, data=body, headers=headers, **self._options) as answer:
+                received = {name.lower(): value for name, value in answer.headers.items()}
+                return answer.status, received, await _read(answer, received)
+        except aiohttp.ClientResponseError as error:
+            # Its `repr` has the request's headers.
+            why = error.message
+        except (aiohttp.ClientError, OSError) as error:
+            _forget_frames(error)
+            raise
+        raise HttpError(200, f"its answer is no HTTP: {why}")
+
+    async def aclose(self) -> None:
+        """Close the open connections; a later call opens new ones."""
+        self._session = None
+        kept = None if self._forgotten is None else self._forgotten.detach()
+        if kept is not None and self._loop is asyncio.get_running_loop():
+            _, _, (_, guard), _ = kept
+            await guard.aclose()
+
+    async def _begin(self) -> aiohttp.ClientSession:
+        self._loop = asyncio.get_running_loop()
+        connector = aiohttp.TCPConnector(
+            limit=_CONNECTIONS, keepalive_timeout=_IDLE, ttl_dns_cache=_RESOLVED, ssl=self.tls or True
+        )
+        session = aiohttp.ClientSession(
+            connector=connector,
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECTING),
+        )
+        if self._forgotten is not None:
+            self._forgotten.detach()
+        self._session = session
+        guard = _open_until_closed(session)
+        # Held from outside of this object: as part of the same garbage the session would be found open.
+        self._forgotten = weakref.finalize(self, _close_soon, self._loop, guard)
+        self._forgotten.atexit = False
+        await anext(guard)
+        return session
+
+
+async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[None]:
+    """Close a session when this generator is closed: an ending event loop closes all of its generators."""
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) -> None:
+    """Close a generator in its loop, from any thread that collects garbage; a loop that ended has closed it."""
+
+    async def close() -> None:
+        await guard.aclose()
+
+    if not loop.is_closed():
+        asyncio.run_coroutine_threadsafe(close(), loop)
+
+
+async def _read(answer: aiohttp.ClientResponse, headers: Mapping[str, str]) -> bytes:
+    if answer.content_length is not None and "content-encoding" not in headers:
+        if answer.content_length > MAX_BYTES:
+            raise _too_long(headers)
+        return await answer.read()
+    body = bytearray()
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > MAX_BYTES:
+            raise _too_long(headers)
+    return bytes(body)
+
+
+def _too_long(headers: Mapping[str, str]) -> HttpError:
+    return HttpError(200, f"its body is no completion: it is longer than {MAX_BYTES:,} bytes", headers)
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Remove an error's tracebacks: the locals of aiohttp's frames hold the headers, and with them the key."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        at.__traceback__ = None
+        at = at.__cause__ or at.__context__
+
+
+def _word_for(proxy: URL) -> dict[str, str]:
+    """Return the name and password for a proxy, from which aiohttp makes a Proxy-Authorization."""
+    if proxy.user is None:
+        return {}
+    word = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
+    return {"Authorization": f"Basic {word}"}
+
+
+def _trusted() -> ssl.SSLContext:
+    named = os.environ.get("SSL_CERT_FILE")
+    return ssl.create_default_context(cafile=named if named and Path(named).exists() else certifi.where())

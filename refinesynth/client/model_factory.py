@@ -1,0 +1,165 @@
+"""Opening of models for backends."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from refinesynth.backends.backend import Backend, Completion
+from refinesynth.backends.names import rehearsal_faults
+from refinesynth.backends.providers import key_of, key_variables, split
+from refinesynth.backends.replayed import replayed_folder
+from refinesynth.backends.role import Role
+from refinesynth.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from refinesynth.client.batch.batching import Batches
+    from refinesynth.client.limiter.rate_limiter import RateLimiter
+    from refinesynth.client.model import LiteLLMModel
+    from refinesynth.client.request_watchdog import RequestsInFlight
+    from refinesynth.client.unsupported_features import UnsupportedFeatures
+
+
+def open_model(
+    backend: Backend,
+    *,
+    call: Completion | None = None,
+    limiter: "RateLimiter | None" = None,
+    calls: "RequestsInFlight | None" = None,
+    lacks: "UnsupportedFeatures | None" = None,
+    batches: "Batches | None" = None,
+) -> "LiteLLMModel":
+    """Return the pydantic-ai model of a backend; `limiter`, `calls` and `lacks` are shared with other models.
+
+    `call` replaces the backend's own completion function; `batches` sends requests in provider batches, each within a
+    day. litellm, whose import takes seconds, is imported only for backends that use it: not for the rehearsal nor
+    `path=direct`. `path=auto` is litellm here; in a run, `routed` resolves it.
+
+    Raises:
+        ConfigurationError: The backend needs a key and no variable holds one, or its `path` is impossible.
+    """
+    from refinesynth.client.budget.price_table import price_of
+    from refinesynth.client.model import LiteLLMModel
+
+    accepts_seed, price = True, price_of(backend, listings=call is None, batch=batches is not None)
+    if batches is not None:
+        from refinesynth.client.batch.batching import DAY, BatchedCompletion
+        from refinesynth.client.limiter.rate_limiter import limiter_of
+
+        _require_key(backend)
+        call = BatchedCompletion(backend, batches)
+        accepts_seed, limiter = split(backend.model)[0] == "openai", limiter_of(backend, batched=True)
+        backend = backend.model_copy(update={"timeout": DAY})
+    elif call is None and backend.rehearses:
+        call = _rehearsal(backend)
+    elif call is None:
+        _require_key(backend)
+        if backend.path == "direct":
+            from refinesynth.client.http.direct_client import DirectCompletion
+
+            call = DirectCompletion(backend)
+        else:
+            from refinesynth.client import litellm_sdk
+
+            call = litellm_sdk.completion
+            accepts_seed = litellm_sdk.accepts(backend.model, "seed")
+    return LiteLLMModel(
+        backend, call=call, price=price, accepts_seed=accepts_seed, limiter=limiter, calls=calls, lacks=lacks
+    )
+
+
+def _rehearsal(backend: Backend) -> Completion:
+    """Return the rehearsal in this process; its scenes of an episode live as long as the episode's session."""
+    from refinesynth.client.session import Session, current_account
+    from refinesynth.rehearsal import Rehearsal
+    from refinesynth.rehearsal.replayed_history import Scenes, among, scenes
+
+    rehearsal = Rehearsal(faults=rehearsal_faults(backend.model))
+    remembered: WeakKeyDictionary[Session, Scenes] = WeakKeyDictionary()
+
+    async def call(**request: Any) -> dict[str, Any]:
+        session = current_account().session
+        if not session.id:
+            return await rehearsal(**request)
+        if session not in remembered:
+            remembered[session] = scenes()
+        with among(remembered[session]):
+            return await rehearsal(**request)
+
+    return call
+
+
+def open_models(
+    backends: Mapping[Role, Backend],
+    *,
+    call: Completion | None = None,
+    fallback: Backend | None = None,
+    calls: "RequestsInFlight | None" = None,
+    lacks: "UnsupportedFeatures | None" = None,
+    batches: "Batches | None" = None,
+) -> "dict[Role, Model]":
+    """Return a model for every role; for a mixture of backends a `MixedModel`.
+
+    Roles with equal backends share a model with its rate limits; backends on one server with one key share a limiter.
+    With `fallback`, requests go there while their own backend is unusable. Requests in flight are listed in `calls`,
+    lacks of servers in `lacks`. With `batches`, suitable roles send their requests in them.
+
+    Raises:
+        ConfigurationError: A backend needs a key, and no variable holds one.
+    """
+    from refinesynth.client.batch.batching import BATCHED
+    from refinesynth.client.limiter.rate_limiter import endpoint, limiters_of
+    from refinesynth.client.request_watchdog import RequestsInFlight
+    from refinesynth.client.routing import FallbackModel, mixture
+    from refinesynth.client.unsupported_features import UnsupportedFeatures
+
+    calls = RequestsInFlight() if calls is None else calls
+    lacks = UnsupportedFeatures() if lacks is None else lacks
+    second = () if fallback is None else (fallback,)
+    every = [one for backend in backends.values() for one in backend.each]
+    limiters = limiters_of((*every, *second), fallback=fallback)
+
+    def opened(backend: Backend) -> "LiteLLMModel":
+        return open_model(backend, call=call, limiter=limiters[endpoint(backend)], calls=calls, lacks=lacks)
+
+    reserve = None if fallback is None else opened(fallback)
+    found: list[tuple[Backend | None, bool, Model | None]] = [(fallback, False, reserve)]
+    """Backend, True if it is used in batches, and its model."""
+
+    def model_of(role: Role, backend: Backend) -> "Model":
+        if call is None and (folder := replayed_folder(backend)) is not None:
+            from refinesynth.client.replay import open_replay
+
+            return open_replay(folder, role)
+        batched = batches is not None and role in BATCHED
+        model = next((model for known, how, model in found if (known, how) == (backend, batched)), None)
+        if model is None:
+            if batches is not None and batched:
+                # Without the fallback, which would be paid for what a batch may answer yet.
+                model = open_model(backend, calls=calls, lacks=lacks, batches=batches)
+            else:
+                model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
+            found.append((backend, batched, model))
+        return model
+
+    return {role: mixture([model_of(role, one) for one in backend.each]) for role, backend in backends.items()}
+
+
+async def close_models(models: "Iterable[Model]") -> None:
+    """Close the connections of models, cancelling requests in flight."""
+    from refinesynth.client.routing import leaves_of
+
+    for model in leaves_of(models):
+        if (close := getattr(model, "aclose", None)) is not None:
+            await close()
+
+
+def _require_key(backend: Backend) -> None:
+    # Self-hosted servers mostly need no key, and have no variable then; one that does answers 401, which stops the run.
+    if (names := key_variables(backend)) and key_of(backend) is None:
+        named = ", leave api_key_env out where the server needs none" if backend.api_key_env else ""
+        raise ConfigurationError(
+            f"{backend.label} needs a key: set the environment variable {names[0]}{named}, "
+            "or choose another backend (`refinesynth backends` lists them; `rehearsal` needs none)"
+        )

@@ -1,0 +1,289 @@
+"""Arguments of a chat completion from pydantic-ai's messages and parameters; capabilities of models.
+
+The capabilities are pydantic-ai's profiles: litellm's flags claim a native JSON schema for DeepSeek and deny it to
+local models.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters, infer_model_profile
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile, merge_profile
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from refinesynth.backends.backend import Backend, OutputMode
+from refinesynth.backends.providers import PROVIDERS, split
+from refinesynth.client.unsupported_features import UnsupportedFeature
+from refinesynth.text.json_reader import scrub
+
+_PASSED = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_tokens": "max_tokens",
+    "seed": "seed",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "logit_bias": "logit_bias",
+    "stop_sequences": "stop",
+    "extra_headers": "extra_headers",
+    "extra_body": "extra_body",
+}
+"""Settings that are passed on: pydantic-ai's name to litellm's."""
+
+
+def chat_messages(
+    messages: Sequence[ModelMessage], parameters: ModelRequestParameters, *, thinking_field: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the conversation, with the leading system messages joined, since many open models' chat templates take
+    only one.
+
+    `thinking_field` is the key under which a provider wants its thinking back; without it, thinking is left out.
+
+    Raises:
+        UserError: A part, such as an image, has no form in a chat completion.
+    """
+    mapped: list[dict[str, Any]] = []
+    for message in messages:
+        if isinstance(message, ModelRequest):
+            mapped.extend(_said_to_the_model(message))
+        elif answer := _said_by_the_model(message, thinking_field):
+            mapped.append(answer)
+    leading = next((at for at, message in enumerate(mapped) if message["role"] != "system"), len(mapped))
+    system = [*(message["content"] for message in mapped[:leading]), *_instructions(messages, parameters)]
+    rest = mapped[leading:]
+    return [{"role": "system", "content": "\n\n".join(system)}, *rest] if system else rest
+
+
+def tools(parameters: ModelRequestParameters, *, strict: bool) -> list[dict[str, Any]]:
+    """Return the callable tools, output tools included; `strict` if the provider knows the flag."""
+    return [_tool(definition, strict=strict) for definition in parameters.declared_tool_defs.values()]
+
+
+def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, forced: bool) -> str:
+    """Return the tool choice: `required` if no text is allowed and calls can be `forced`."""
+    choice = settings.get("tool_choice")
+    if choice not in (None, "auto", "none", "required"):
+        raise UserError(f"tool_choice={choice!r} cannot be sent; give 'auto', 'none' or 'required'")
+    if choice == "none" and not parameters.output_tools:
+        return "none"
+    wanted = choice == "required" or not parameters.allow_text_output
+    return "required" if wanted and forced else "auto"
+
+
+def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict[str, Any] | None:
+    """Return the schema of the answer in native mode; None in other modes."""
+    if parameters.output_mode == "native" and parameters.output_object is not None:
+        return {"type": "json_schema", "json_schema": _schema(parameters.output_object, strict=strict)}
+    return None
+
+
+def passed_on(settings: ModelSettings) -> dict[str, Any]:
+    """Return the settings that are passed on, under litellm's names."""
+    given = dict(settings)
+    return {ours: given[theirs] for theirs, ours in _PASSED.items() if given.get(theirs) is not None}
+
+
+def _said_to_the_model(message: ModelRequest) -> Iterator[dict[str, Any]]:
+    for part in message.parts:
+        if isinstance(part, SystemPromptPart):
+            yield {"role": "system", "content": scrub(part.content)}
+        elif isinstance(part, UserPromptPart):
+            yield {"role": "user", "content": scrub(_user_text(part.content))}
+        elif isinstance(part, ToolReturnPart):
+            content = scrub(part.model_response_str())
+            yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
+        else:
+            raise _unsayable(part)
+
+
+def _user_text(content: str | Sequence[UserContent]) -> str:
+    if isinstance(content, str):
+        return content
+    texts: list[str] = []
+    for item in content:
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, TextContent):
+            texts.append(item.content)
+        else:
+            raise _unsayable(item)
+    return "\n\n".join(texts)
+
+
+def _said_by_the_model(message: ModelResponse, thinking_field: str | None) -> dict[str, Any] | None:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            texts.append(scrub(part.content))
+        elif isinstance(part, ThinkingPart):
+            thoughts.append(scrub(part.content))
+        elif isinstance(part, ToolCallPart):
+            function = {"name": part.tool_name, "arguments": scrub(part.args_as_json_str())}
+            calls.append({"id": part.tool_call_id, "type": "function", "function": function})
+        else:
+            raise _unsayable(part)
+    if not texts and not calls:
+        # An assistant message with nothing in it is a 400 with most providers.
+        return None
+    answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) if texts else None}
+    if calls:
+        answer["tool_calls"] = calls
+    if thinking_field is not None and thoughts:
+        answer[thinking_field] = "\n\n".join(thoughts)
+    return answer
+
+
+def _unsayable(part: object) -> UserError:
+    return UserError(
+        f"{type(part).__name__} cannot be sent in a chat completion of text and tools; "
+        "if it comes from `Model.request` called directly, pass the messages through `prepare_messages` first"
+    )
+
+
+def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> list[str]:
+    if parameters.instruction_parts is not None:
+        return [scrub(part.content) for part in parameters.instruction_parts]
+    latest = next((message for message in reversed(messages) if isinstance(message, ModelRequest)), None)
+    return [] if latest is None or latest.instructions is None else [scrub(latest.instructions)]
+
+
+def _tool(definition: ToolDefinition, *, strict: bool) -> dict[str, Any]:
+    function: dict[str, Any] = {
+        "name": definition.name,
+        "description": definition.description or "",
+        "parameters": definition.parameters_json_schema,
+    }
+    if strict and definition.strict:
+        function["strict"] = True
+    return {"type": "function", "function": function}
+
+
+def _schema(answer: OutputObjectDefinition, *, strict: bool) -> dict[str, Any]:
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", answer.name or "answer")[:64]
+    schema: dict[str, Any] = {"name": name, "schema": answer.json_schema}
+    if answer.description:
+        schema["description"] = answer.description
+    if strict and answer.strict:
+        schema["strict"] = True
+    return schema
+
+
+_BEFORE_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
+"""OpenAI's models without structured outputs; the profiles leave them to the API, which answers 400."""
+_COMPATIBLE = ModelProfile(
+    supports_json_schema_output=True, supports_json_object_output=True, may_tokenize_special_tokens_in_content=True
+)
+"""Any OpenAI-compatible server, and the rehearsal, so it gets the same requests in-process."""
+
+
+def profile_of(backend: Backend) -> ModelProfile:
+    """Return the profile of a backend's model, with an output mode.
+
+    Unless `backend.output_mode` decides: native JSON schema where the model has it, else a tool call, else prompted
+    JSON.
+    """
+    table = _table(backend)
+    mode = backend.structured
+    if mode is OutputMode.AUTO and table.get("supports_json_schema_output", False):
+        mode = OutputMode.NATIVE
+    elif mode is OutputMode.AUTO:
+        mode = OutputMode.TOOL if table.get("supports_tools", True) else OutputMode.PROMPTED
+    chosen = ModelProfile(default_structured_output_mode=cast("Any", mode.value))
+    if mode is OutputMode.NATIVE:
+        chosen["supports_json_schema_output"] = True
+    if mode is OutputMode.TOOL:
+        chosen["supports_tools"] = True
+    return merge_profile(table, chosen)
+
+
+def _table(backend: Backend) -> ModelProfile:
+    provider, name = split(backend.model)
+    if backend.rehearses or (provider == "openai" and backend.base_url is not None):
+        return merge_profile(DEFAULT_PROFILE, _COMPATIBLE)
+    known = PROVIDERS.get(provider)
+    table = infer_model_profile(f"{known.profile}{name}" if known else f"litellm:{provider}/{name}")
+    if provider == "openai" and (name == "gpt-4" or name.startswith(_BEFORE_SCHEMAS)):
+        return merge_profile(table, ModelProfile(supports_json_schema_output=False))
+    return table
+
+
+def output_mode(
+    backend: Backend, profile: ModelProfile, lacks: frozenset[UnsupportedFeature], *, free_keys: bool = False
+) -> OutputMode:
+    """Return the output mode for a server with these lacks; with `free_keys`, the schema has an object with unnamed
+    keys.
+
+    A mode that the user chose stays.
+    """
+    mode = OutputMode(profile.get("default_structured_output_mode", OutputMode.TOOL))
+    if backend.structured is not OutputMode.AUTO:
+        return mode
+    if free_keys:
+        mode = mode_for_open_schema(backend) or mode
+    if mode is OutputMode.NATIVE and UnsupportedFeature.SCHEMA in lacks:
+        mode = OutputMode.TOOL
+    has_tools = profile.get("supports_tools", True) and UnsupportedFeature.TOOLS not in lacks
+    return mode if has_tools or mode is not OutputMode.TOOL else OutputMode.PROMPTED
+
+
+def mode_for_open_schema(backend: Backend) -> OutputMode | None:
+    """Return the mode for objects with free keys if the usual one cannot express them, else None."""
+    known = PROVIDERS.get(split(backend.model)[0])
+    if backend.structured is not OutputMode.AUTO or known is None or known.open_schema is OutputMode.NATIVE:
+        return None
+    return known.open_schema
+
+
+def is_open(schema: object) -> bool:
+    """Return True if a JSON schema has an object with keys that it does not name."""
+    if not isinstance(schema, dict):
+        return False
+    node = cast("dict[str, Any]", schema)
+    named: dict[str, Any] = node.get("properties") or {}
+    if node.get("type") == "object" and (node.get("additionalProperties") or not named):
+        return True
+    below: list[object] = [*named.values(), *node.get("$defs", {}).values(), node.get("items")]
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        below.extend(node.get(key, ()))
+    return any(is_open(child) for child in below)
+
+
+def thinking_is_off(backend: Backend) -> bool:
+    """Return True if the backend's settings switch a model's thoughts off."""
+    match dict(backend.extra):
+        case {"thinking": {"type": "disabled"}} | {"reasoning_effort": "none" | "disable"}:
+            return True
+        case {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}:
+            return True
+        case _:
+            return False
+
+
+def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
+    """Return True if a tool call can be forced; some models refuse it, some only while they think."""
+    if not profile.get("supports_forced_tool_choice", True):
+        return False
+    return (
+        thinking_is_off(backend)
+        or not profile.get("thinking_enabled_by_default", False)
+        or profile.get("supports_forced_tool_choice_with_thinking", True)
+    )

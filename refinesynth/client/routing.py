@@ -1,0 +1,121 @@
+"""Models made of several: a mixture that takes turns, and a fallback for an unusable model."""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import anyio
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+
+from refinesynth.client.limiter.rate_limiter import RateLimiter
+from refinesynth.client.reporting import LOG
+from refinesynth.errors import BudgetSpent, RunStopped
+
+
+class RoundRobinModel(WrapperModel):
+    """Models that take turns. `in_turn` gives a role one of them; used directly, it is the first."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        super().__init__(models[0])
+        self.models = tuple(models)
+
+
+def mixture(models: Sequence[Model]) -> Model:
+    """Return one model for all of `models`; a single one is returned itself."""
+    every = [one for model in models for one in (model.models if isinstance(model, RoundRobinModel) else (model,))]
+    return RoundRobinModel(every) if len(every) > 1 else every[0]
+
+
+def in_turn(model: Model, number: int) -> Model:
+    """Return the model of the `number`-th play, from 0; a model that is no mixture itself."""
+    return model.models[number % len(model.models)] if isinstance(model, RoundRobinModel) else model
+
+
+_AGAIN = 300.0
+"""Seconds after which a model that stopped for another reason than an outage is tried again."""
+
+
+class FallbackModel(WrapperModel):
+    """Uses `wrapped`; a request that would stop the run goes to `fallback`.
+
+    That is an outage, a rejected key, an exhausted quota or an unknown model. The limiter of `wrapped` should have
+    `outage=0`: it then fails at once while down, except for one trial request at a time, so requests return to it by
+    themselves. A model that is up and refuses is left alone for five minutes.
+
+    A refused or badly answered request (`EpisodeAbandoned`), or one beyond the budget, does not go to `fallback`. The
+    response names the model that answered.
+    """
+
+    def __init__(self, wrapped: Model, fallback: Model) -> None:
+        super().__init__(wrapped)
+        self.fallback = fallback
+        self._left_alone_until = float("-inf")
+        self._away = False
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """Return one answer of either model.
+
+        Raises:
+            EpisodeAbandoned: This request cannot be answered; others can.
+            RunStopped: Both are unusable.
+        """
+        if anyio.current_time() >= self._left_alone_until:
+            try:
+                response = await self.wrapped.request(messages, model_settings, model_request_parameters)
+            except BudgetSpent:
+                raise
+            except RunStopped as stopped:
+                self._leave(str(stopped))
+            else:
+                self._return()
+                return response
+        return await self.fallback.request(messages, self._passed_on(model_settings), model_request_parameters)
+
+    def _passed_on(self, settings: ModelSettings | None) -> ModelSettings | None:
+        own = cast("dict[str, object]", self.wrapped.settings or {})
+        given = cast("dict[str, object]", settings or {})
+        kept = {name: value for name, value in given.items() if name not in own or own[name] != value}
+        return cast("ModelSettings", kept) or None
+
+    def _leave(self, why: str) -> None:
+        limiter = getattr(self.wrapped, "limiter", None)
+        # One that is down sees to its own return.
+        if limiter is None or not limiter.down:
+            self._left_alone_until = anyio.current_time() + _AGAIN
+        if not self._away:
+            self._away = True
+            LOG.warning("%s Requests go to %s meanwhile", why, self.fallback.model_name)
+
+    def _return(self) -> None:
+        if self._away:
+            self._away = False
+            LOG.warning("%s answers again; requests return to it from %s", self.model_name, self.fallback.model_name)
+
+
+def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:
+    """Return the models inside fallbacks and mixtures, each once."""
+    found: dict[int, Model] = {}
+    waiting = [*models]
+    while waiting:
+        model = waiting.pop(0)
+        if isinstance(model, FallbackModel):
+            waiting[:0] = (model.wrapped, model.fallback)
+        elif isinstance(model, RoundRobinModel):
+            waiting[:0] = model.models
+        else:
+            found.setdefault(id(model), model)
+    return tuple(found.values())
+
+
+def limiters_in(models: Iterable[Model]) -> tuple[RateLimiter, ...]:
+    """Return the limiters of models, fallbacks included, each once."""
+    limiters = (getattr(model, "limiter", None) for model in leaves_of(models))
+    found = {id(limiter): limiter for limiter in limiters if isinstance(limiter, RateLimiter)}
+    return tuple(found.values())

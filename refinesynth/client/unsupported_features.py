@@ -1,0 +1,111 @@
+"""Features that a server lacks: detected once for each backend, and left out of all later requests.
+
+A lack counts once a request without the feature is answered: a refusal may also be about the prompt.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import server_of
+from refinesynth.client.reporting import report
+from refinesynth.errors import StorageError
+from refinesynth.journal import Journal, JournalReader
+
+
+class UnsupportedFeature(StrEnum):
+    """Feature that a server may lack, by the name of its argument in a request."""
+
+    SCHEMA = "response_format"
+    """JSON schema of the answer."""
+    TOOLS = "tools"
+    DEMAND = "tool_choice"
+    """Forced tool call; tools can be offered without it."""
+    SEED = "seed"
+    STOP = "stop"
+
+
+_THEN: Mapping[UnsupportedFeature, str] = {
+    UnsupportedFeature.SCHEMA: "structured answers are asked for by a tool call or, where there are none, as JSON in text",
+    UnsupportedFeature.TOOLS: "it is asked for text",
+    UnsupportedFeature.DEMAND: "tool calls are asked for and not demanded",
+    UnsupportedFeature.STOP: "answers may go on behind what is read",
+    UnsupportedFeature.SEED: "requests carry none, so the same run again gives other answers",
+}
+_NOTE = "lacks"
+_FOUND = TypeAdapter(dict[str, frozenset[UnsupportedFeature]])
+
+
+class UnsupportedFeatures:
+    """Known lacks of a run's backends; kept in its journal once that is open."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, frozenset[UnsupportedFeature]] = {}
+        self._journal: Journal | None = None
+
+    def open(self, journal: Journal, elsewhere: Sequence[JournalReader] = ()) -> None:
+        """Take over the lacks that earlier processes of the run found, and keep new ones in `journal`."""
+        self.read((journal, *elsewhere))
+        self._journal = journal
+
+    def read(self, journals: Sequence[JournalReader]) -> None:
+        """Take over the lacks in these journals."""
+        for one in journals:
+            try:
+                known = _FOUND.validate_json(one.note(_NOTE) or b"{}")
+            except ValidationError as error:
+                raise StorageError(f"the journal at {str(one.path)!r} is damaged: its note {_NOTE!r}") from error
+            self._take_over(known)
+
+    def to_json(self) -> bytes:
+        """Return the known lacks, for `learn` in another process."""
+        return _FOUND.dump_json(self._found)
+
+    async def learn(self, known: bytes) -> None:
+        """Take over the lacks that another process has found; committed when this returns."""
+        before = dict(self._found)
+        self._take_over(_FOUND.validate_json(known))
+        if self._journal is not None and self._found != before:
+            await self._journal.keep_note(_NOTE, self.to_json())
+
+    def _take_over(self, known: Mapping[str, frozenset[UnsupportedFeature]]) -> None:
+        for name, lacks in known.items():
+            self._found[name] = self._found.get(name, frozenset()) | lacks
+
+    def of(self, backend: Backend) -> frozenset[UnsupportedFeature]:
+        """Return the known lacks of this backend's server."""
+        return self._found.get(_name(backend), frozenset())
+
+    async def add(self, backend: Backend, lacks: frozenset[UnsupportedFeature]) -> None:
+        """Record lacks of this backend's server and log new ones; committed when this returns."""
+        known = self.of(backend)
+        if lacks <= known:
+            return
+        self._found[_name(backend)] = known | lacks
+        for lack in sorted(lacks - known):
+            text = f"{backend.label} does not take {lack}; {_THEN[lack]}"
+            report("goes_without", backend, text, lacks=lack.value)
+        if self._journal is not None:
+            await self._journal.keep_note(_NOTE, self.to_json())
+
+
+def _name(backend: Backend) -> str:
+    return f"{backend.model} {server_of(backend) or ''}".rstrip()
+
+
+def carried(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
+    """Return the features in a request that a server may lack, each with the name of what an answer proves."""
+    found = {
+        lack: lack.value
+        for lack in (UnsupportedFeature.TOOLS, UnsupportedFeature.SEED, UnsupportedFeature.STOP)
+        if lack.value in request
+    }
+    if request.get(UnsupportedFeature.DEMAND) == "required":
+        found[UnsupportedFeature.DEMAND] = UnsupportedFeature.DEMAND.value
+    form = request.get(UnsupportedFeature.SCHEMA)
+    if isinstance(form, Mapping) and "json_schema" in form:
+        found[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {form['json_schema']['name']}"
+    return found

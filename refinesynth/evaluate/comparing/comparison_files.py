@@ -1,0 +1,118 @@
+"""A comparison as files: compare.md, compare.html, compare.png and compare.json."""
+
+from base64 import b64encode
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+from refinesynth._version import __version__
+from refinesynth.evaluate.comparing.table_values import Comparison, Estimate, Share, Table
+from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
+from refinesynth.text.printable import one_line
+
+_BAR = 0.24
+_TALLEST = 200
+"""Most inches of a picture, which bounds memory."""
+_LONGEST = 40
+_DARK = 60
+"""Per cent above which a cell of a heat map is dark."""
+
+
+def draw(scores: Table) -> bytes:
+    """A PNG with panels for success and progress, tasks from top to bottom; empty if no task is finished."""
+    if not any(isinstance(cell, Estimate) for row in scores.rows for cell in row):
+        return b""
+    tasks, names = (list(dict.fromkeys(str(row[at]) for row in scores.rows)) for at in (0, 1))
+    thick = 1 / (len(names) + 1)
+    figure = _figure(10, 1.2 + _BAR * (len(tasks) / thick + len(names)))
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, measure in zip(panels, ("success", "progress"), strict=True):
+        column = scores.columns.index(measure)
+        for at, name in enumerate(names):
+            found = [
+                (str(row[0]), cell)
+                for row in scores.rows
+                if row[1] == name and isinstance(cell := row[column], Estimate)
+            ]
+            places = [tasks.index(task) + (at - (len(names) - 1) / 2) * thick for task, _ in found]
+            means = [100 * one.mean for _, one in found]
+            low = [100 * (one.mean if one.low is None else one.low) for _, one in found]
+            high = [100 * (one.mean if one.high is None else one.high) for _, one in found]
+            panel.barh(places, means, thick, color=f"C{at % 10}", alpha=0.75, label=f"{at}")
+            for place, mean in zip(places, means, strict=True):
+                panel.text(0.5, place, f"{mean:.1f}", verticalalignment="center", fontsize=7)
+            panel.hlines(places, low, high, color="black", linewidth=1)
+        panel.set(xlim=(0, 100), xlabel=f"{measure} in %, with 95 % interval")
+        panel.grid(axis="x", alpha=0.3)
+    # Names are no formulas, whatever dollar signs are in them.
+    panels[0].set_yticks(range(len(tasks)), [one_line(task, most=_LONGEST) for task in tasks], parse_math=False)
+    panels[0].set_ylim(len(tasks) - 0.5, -0.5)
+    legend = figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left")
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set(text=one_line(name, most=_LONGEST), parse_math=False)
+    return _png(figure)
+
+
+def draw_grid(grid: Table) -> bytes:
+    """A PNG with a heat map for each task and evaluation: kinds of mistakes by their position."""
+    groups = list(dict.fromkeys(row[:2] for row in grid.rows))
+    figure = _figure(6, 0.5 + 2.2 * len(groups))
+    positions = grid.columns[grid.labels :]
+    for panel, group in zip(figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True):
+        rows = [row for row in grid.rows if row[:2] == group]
+        shares = [[cell.value for cell in row[grid.labels :] if isinstance(cell, Share)] for row in rows]
+        values = [[float("nan") if share is None else 100 * share for share in row] for row in shares]
+        panel.imshow(values, vmin=0, vmax=100, cmap="Blues", aspect="auto")
+        panel.set_xticks(range(len(positions)), positions)
+        panel.set_yticks(range(len(rows)), [one_line(str(row[2]), most=_LONGEST) for row in rows], parse_math=False)
+        panel.set_title(one_line(": ".join(map(str, group)), most=2 * _LONGEST), fontsize=9, parse_math=False)
+        for at, row in enumerate(values):
+            for place, value in enumerate(row):
+                if value == value:  # noqa: PLR0124 - nan is an empty cell
+                    color = "white" if value > _DARK else "black"
+                    panel.text(place, at, f"{value:.0f}", ha="center", va="center", fontsize=9, color=color)
+    figure.suptitle(grid.title, fontsize=10)
+    return _png(figure)
+
+
+def _figure(width: float, height: float) -> Any:
+    # Without pyplot, whose global state stays a notebook's own; it draws without a display.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, min(_TALLEST, height)), dpi=120, layout="constrained")
+
+
+def _png(figure: Any) -> bytes:
+    png = BytesIO()
+    figure.savefig(png, format="png", metadata={"Software": None})
+    return png.getvalue()
+
+
+_PAGE: Final = Path(__file__).with_name("page.html.jinja")
+
+
+def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
+    """Write (or replace) the files; no picture if no task is finished, and one of repairs with `recovery`. Raises
+    StorageError.
+    """
+    paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
+    scores = next((table for table in comparison.tables if table.name == "scores"), None)
+    png = b"" if scores is None else draw(scores)
+    write_text_file(paths["md"], comparison.as_markdown(picture=bool(png)))
+    write_text_file(paths["html"], _html(comparison, png))
+    write_json_file(paths["json"], comparison.as_json())
+    if png:
+        paths["png"] = folder / "compare.png"
+        write_file(paths["png"], png)
+    if grid := next((table for table in comparison.tables if table.name == "grid"), None):
+        paths["grid"] = folder / "recovery.png"
+        write_file(paths["grid"], draw_grid(grid))
+    return list(paths.values())
+
+
+def _html(comparison: Comparison, png: bytes) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    page = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True)
+    template = page.from_string(_PAGE.read_text(encoding="utf-8"))
+    return template.render(comparison=comparison, png=b64encode(png).decode(), version=__version__)

@@ -1,0 +1,214 @@
+"""Evaluations read from Inspect's logs; only summaries of samples, to bound memory."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refinesynth.errors import InputError
+from refinesynth.evaluate.comparing.published import INSTANCES
+from refinesynth.evaluate.comparing.statistics import Floats
+from refinesynth.evaluate.comparing.table_values import Bounds
+from refinesynth.evaluate.episode_counts import SCORE, Counts
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog, EvalSampleSummary
+
+_NEEDED = ("success", "progress")
+_SETTINGS = ("compat", "steps", "reflexion", "shots")
+THIRDS = ("early", "middle", "late")
+"""Positions of a mistake, in their order."""
+_RATES = frozenset(Counts().rates)
+"""Measures of single episodes that are computed from the counts over many."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedEvaluation:
+    task: str
+    """Benchmark, its argument and the perturbation: `worlds:runs/held-out`, `alfworld P1`."""
+    benchmark: str
+    perturb: str
+    model: str
+    settings: Mapping[str, str]
+    ids: tuple[str, ...]
+    """Instances with at least one episode, sorted."""
+    of: int
+    measures: Mapping[str, Floats]
+    """Name to an array of shape (instances, epochs); nan for missing episodes."""
+    counts: Counts
+    remarks: tuple[str, ...]
+    """Reasons why its figures are incomplete."""
+    missing: int = 0
+    """Episodes of an unfinished log that have no score."""
+    levels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Instance to its level; those without one are left out."""
+
+    def bounds(self, measure: str) -> Bounds:
+        found = self.measures[measure]
+        of = int(np.count_nonzero(~np.isnan(found))) + self.missing
+        reached = float(np.nansum(found))
+        return Bounds(reached / of, (reached + self.missing) / of)
+
+    def means(self, measure: str) -> Floats:
+        """Mean over epochs for each instance."""
+        return np.nanmean(self.measures[measure], axis=1)
+
+    def cells(self) -> dict[str, dict[str, NDArray[np.bool_]]]:
+        """Group to its cells, as masks of the instances: `kind=place` is the cell `place` of the group `kind`, a level
+        without such marks a cell of the group `level`.
+        """
+        found: dict[str, dict[str, list[str]]] = {}
+        for id_ in self.ids:
+            level = self.levels.get(id_, "")
+            for part in level.split() if "=" in level else filter(None, [level]):
+                group, _, cell = part.rpartition("=")
+                found.setdefault(group or "level", {}).setdefault(cell, []).append(id_)
+        return {
+            group: {cell: np.isin(self.ids, cells[cell]) for cell in sorted(cells, key=_in_order)}
+            for group, cells in found.items()
+        }
+
+    def shares(self, other: "LoggedEvaluation") -> bool:
+        return not set(self.ids).isdisjoint(other.ids)
+
+    def differences(self, other: "LoggedEvaluation", measure: str) -> Floats:
+        """The other's means less these, for the instances that both have, in the order of ids."""
+        mine, theirs = (dict(zip(one.ids, one.means(measure), strict=True)) for one in (self, other))
+        return np.array([theirs[id_] - mine[id_] for id_ in self.ids if id_ in theirs])
+
+
+def _in_order(cell: str) -> tuple[int, str]:
+    """Thirds of a play in their order, others by name."""
+    return (THIRDS.index(cell) if cell in THIRDS else -1), cell
+
+
+class _Log(NamedTuple):
+    finished: bool
+    created: str
+    path: Path
+    header: "EvalLog"
+    samples: "Sequence[EvalSampleSummary]"
+    about: Mapping[str, Any]
+
+
+def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
+    """Tasks in a folder by name, each from its newest finished log, else its newest one; raises InputError."""
+    if not folder.is_dir():
+        raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")
+    logs: dict[tuple[str, str, str], list[_Log]] = {}
+    for path in folder.glob("*.eval"):
+        log = _read(path)
+        benchmark, argument, perturb = (str(log.about.get(name) or "") for name in ("benchmark", "argument", "perturb"))
+        logs.setdefault((benchmark, argument, perturb), []).append(log)
+    if not logs:
+        below = sorted({path.parent.name for path in folder.glob("*/*.eval")})
+        hint = f"; there are some in its folders {', '.join(below)}, of which each can be given" if below else ""
+        raise InputError(f"{str(folder)!r} holds no logs of an evaluation (*.eval){hint}")
+    played = [_played(*key, sorted(found, key=lambda log: log[:3])) for key, found in sorted(logs.items())]
+    if not any(one.ids for one in played):
+        raise InputError(f"the logs in {str(folder)!r} hold no scored episode: {'; '.join(played[0].remarks)}")
+    return played
+
+
+def _read(path: Path) -> _Log:
+    from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries
+
+    from refinesynth.evaluate.task import task_facts
+
+    try:
+        header, samples = read_eval_log(str(path), header_only=True), read_eval_log_sample_summaries(str(path))
+    except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
+        said = f"{type(error).__name__}: {str(error)[:200]}"
+        raise InputError(f"the log {str(path)!r} cannot be read ({said}); move it away, or evaluate again") from error
+    about = task_facts(header.eval.metadata)
+    if not about.get("benchmark"):
+        raise InputError(
+            f"the log {str(path)!r} is of the task {header.eval.task!r}, which is no benchmark of refinesynth; move it "
+            f"to another folder"
+        )
+    return _Log(header.status == "success", header.eval.created, path, header, samples, about)
+
+
+def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -> LoggedEvaluation:
+    log, task = logs[-1], f"{benchmark}{':' if argument else ''}{argument}{' ' if perturb else ''}{perturb}"
+    episodes = {(str(one.id), one.epoch): values for one in log.samples if (values := _values(one)) is not None}
+    settings = {name: log.about.get(name) for name in _SETTINGS} | {"temperature": log.header.plan.config.temperature}
+    settings["form"] = log.about.get("form", "react")
+    ids, epochs = tuple(sorted({id_ for id_, _ in episodes})), sorted({epoch for _, epoch in episodes})
+    return LoggedEvaluation(
+        task=task,
+        benchmark=benchmark,
+        perturb=perturb,
+        model=log.header.eval.model,
+        settings={name: str(value) for name, value in {**settings, "epochs": len(epochs)}.items() if value is not None},
+        ids=ids,
+        of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_number(log.about.get("instances")) or 0)),
+        measures=_measures(episodes, ids, epochs),
+        counts=sum((_counts(one) for one in log.samples if _values(one) is not None), Counts()),
+        remarks=tuple(_remarks(logs)),
+        levels=dict(_levels(log)),
+        missing=0 if log.finished else max(_asked(log), len(log.samples)) - len(episodes),
+    )
+
+
+def _levels(log: _Log) -> Iterator[tuple[str, str]]:
+    for one in log.samples:
+        score = (one.scores or {}).get(SCORE)
+        if score is not None and (level := str((score.metadata or {}).get("level") or "")):
+            yield str(one.id), level
+
+
+def _remarks(logs: Sequence[_Log]) -> Iterator[str]:
+    log = logs[-1]
+    if len(logs) > 1:
+        yield f"{log.path.name} counts; other logs of it are left out: {len(logs) - 1}"
+    if not log.finished:
+        yield f"its log is not finished ({log.header.status})"
+    failed = [one.error or "no score" for one in log.samples if _values(one) is None]
+    if failed:
+        yield f"failed and left out: {len(failed)} of {len(log.samples)} episodes, the first by {failed[0][:200]}"
+    if (asked := _asked(log)) > len(log.samples):
+        yield f"never played: {asked - len(log.samples)} of {asked} episodes"
+    about = [((one.scores or {})[SCORE].metadata or {}) for one in log.samples if _values(one) is not None]
+    if lost := [one for one in about if one.get("stopped") == "environment"]:
+        first = str((lost[0].get("faults") or ["no reason"])[-1])[:200]
+        yield f"broken off by the environment, scored as far as they came: {len(lost)} episodes, the first by {first}"
+
+
+def _asked(log: _Log) -> int:
+    return len(log.header.eval.dataset.sample_ids or ()) * (log.header.eval.config.epochs or 1)
+
+
+def _values(sample: "EvalSampleSummary") -> dict[str, float] | None:
+    """Measures of the episode; None if it failed or has no usable score."""
+    score = (sample.scores or {}).get(SCORE)
+    given = score.value if score is not None and isinstance(score.value, dict) else {}
+    found = {name: number for name, one in given.items() if name not in _RATES and (number := _number(one)) is not None}
+    return found if not sample.error and all(0 <= found.get(name, -1) <= 1 for name in _NEEDED) else None
+
+
+def _counts(sample: "EvalSampleSummary") -> Counts:
+    given: Any = ((sample.scores or {})[SCORE].metadata or {}).get("counts")
+    counts = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    return Counts(**{name: int(_number(counts.get(name)) or 0) for name in Counts.__dataclass_fields__})
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _measures(
+    episodes: Mapping[tuple[str, int], Mapping[str, float]], ids: Sequence[str], epochs: Sequence[int]
+) -> dict[str, Floats]:
+    """Arrays of the measures; one that only some episodes have is 0 in the others."""
+    names = [*_NEEDED, *sorted({name for values in episodes.values() for name in values} - set(_NEEDED))]
+    rows, columns = ({one: at for at, one in enumerate(many)} for many in (ids, epochs))
+    measures = {name: np.full((len(ids), len(epochs)), np.nan) for name in names}
+    for (id_, epoch), values in episodes.items():
+        for name in names:
+            measures[name][rows[id_], columns[epoch]] = values.get(name, 0.0)
+    return measures

@@ -1,0 +1,166 @@
+"""Tables of a comparison. Values are shares of one, their texts per cent with one decimal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from refinesynth._version import __version__
+from refinesynth.text.markdown import plain_text
+
+NOTHING = "-"
+_LEAST_P = 0.001
+
+
+def _percent(share: float | None, sign: str = "") -> str:
+    return NOTHING if share is None else f"{100 * share:{sign}.1f}"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A rate, or a mean without interval; None if undefined."""
+
+    value: float | None
+
+    def __str__(self) -> str:
+        return _percent(self.value)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A mean that is not a share."""
+
+    value: float | None
+
+    def __str__(self) -> str:
+        return NOTHING if self.value is None else f"{self.value:.1f}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over instances, of their means over epochs."""
+
+    sign: ClassVar[str] = ""
+
+    mean: float
+    low: float | None = None
+    """Lower bound of the 95 % bootstrap interval over instances; None if all instances gave the same."""
+    high: float | None = None
+
+    def __str__(self) -> str:
+        mean, low, high = (_percent(share, self.sign) for share in (self.mean, self.low, self.high))
+        return f"{mean} [{NOTHING if self.low is None else f'{low}, {high}'}]"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of the mean of an unfinished task, as quick episodes are finished first."""
+
+    worst: float
+    """Mean if each missing episode gives 0."""
+    best: float
+    """Mean if each gives 1."""
+
+    def __str__(self) -> str:
+        return f"{_percent(self.worst)} to {_percent(self.best)}"
+
+
+@dataclass(frozen=True)
+class Change(Estimate):
+    """A mean of differences."""
+
+    sign: ClassVar[str] = "+"
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The p value of a test."""
+
+    p: float
+    test: str
+
+    def __str__(self) -> str:
+        return f"<{_LEAST_P}" if self.p < _LEAST_P else f"{self.p:.3f}"
+
+
+@dataclass(frozen=True)
+class MeanAndDeviation:
+    """A mean over epochs or perturbations, and the standard deviation by both formulas."""
+
+    mean: float
+    population: float
+    """Divided by their number."""
+    sample: float | None
+    """Divided by their number less one; None where there is one only."""
+
+    def __str__(self) -> str:
+        return f"{_percent(self.mean)} ± {_percent(self.population)}, {_percent(self.sample)}"
+
+
+@dataclass(frozen=True)
+class Pair:
+    success: float
+    progress: float
+    held_in: bool = field(default=False, kw_only=True)
+    """True if the method had seen the task's training split."""
+
+    def __str__(self) -> str:
+        return f"{_percent(self.success)}/{_percent(self.progress)}{'†' if self.held_in else ''}"
+
+
+@dataclass(frozen=True)
+class Passes:
+    """k to the probability that k epochs of one instance all succeed."""
+
+    shares: Mapping[str, float]
+
+    def __str__(self) -> str:
+        shown = [k for k in self.shares if int(k).bit_count() == 1 or k == str(len(self.shares) + 1)]
+        return ", ".join(f"{k}: {_percent(self.shares[k])}" for k in shown) or NOTHING
+
+
+Cell = str | int | Share | Number | Estimate | Bounds | Chance | MeanAndDeviation | Pair | Passes
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. Names in it are untrusted."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    labels: int
+    """Number of leading columns that label a row."""
+    rows: Sequence[tuple[Cell, ...]]
+    notes: Sequence[str] = ()
+
+    def texts(self) -> Iterator[tuple[str, ...]]:
+        return (tuple(map(str, row)) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparison of evaluations."""
+
+    models: Mapping[str, str]
+    tables: Sequence[Table]
+    """main, scores, further, differences, levels, grid, epochs, perturbations and behaviour, as far as they have rows."""
+    warnings: Sequence[str] = ()
+    """Reasons why figures are incomplete or hard to compare."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, with unrounded figures."""
+        rows = {one.name: [dict(zip(one.columns, row, strict=True)) for row in one.rows] for one in self.tables}
+        return {"refinesynth": __version__, "models": self.models, "tables": rows, "warnings": self.warnings}
+
+    def as_markdown(self, *, picture: bool = False) -> str:
+        """Everything as Markdown, with `compare.png` on top if `picture`."""
+        lines = ["# Comparison", "", *(f"- {plain_text(f'{name}: {one}')}" for name, one in self.models.items()), ""]
+        lines += ["![Scores](compare.png)", ""] if picture else []
+        for table in self.tables:
+            align = "".join("| --- " if at < table.labels else "| ---: " for at in range(len(table.columns)))
+            head, *rows = (f"| {' | '.join(map(plain_text, row))} |" for row in (table.columns, *table.texts()))
+            lines += [f"## {plain_text(table.title)}", "", head, f"{align}|", *rows, ""]
+            lines += [*(f"- {plain_text(note)}" for note in table.notes), ""]
+        if self.warnings:
+            lines += ["## Warnings", "", *(f"- {plain_text(said)}" for said in self.warnings), ""]
+        return "\n".join(lines)

@@ -1,0 +1,77 @@
+"""Counts of one episode: turns, failures and recoveries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+SCORE = "episode"
+"""Name of the score in a log: measures as its value, the fields of `Counts` in its metadata."""
+
+
+class EpisodeStep(NamedTuple):
+    action: str
+    """Text of the action; empty if the message held none."""
+    failed: bool
+    """True without an action, or if the environment refused it."""
+    given: bool = False
+    """True for a turn of the given history: the agent answers it, but did not make it."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of one episode, or sums over many; rates are quotients of sums."""
+
+    turns: int = 0
+    format_errors: int = 0
+    """Messages without exactly one action."""
+    refused: int = 0
+    """Actions that the environment refused."""
+    after_failure: int = 0
+    """Turns after a failed one."""
+    repeated: int = 0
+    """Of these, verbatim repetitions of the failed action."""
+    failures: int = 0
+    """Runs of consecutive failed turns."""
+    recovered: int = 0
+    """Of these, runs that end with an accepted action."""
+    steps_to_recover: int = 0
+    """Turns from the first failed one to the accepted action, summed over recoveries."""
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(*(getattr(self, name) + getattr(other, name) for name in Counts.__dataclass_fields__))
+
+    @property
+    def rates(self) -> dict[str, float | None]:
+        """Rates for tables; None where nothing happened to take a rate of."""
+        return {
+            "format_errors": _share(self.format_errors, self.turns),
+            "invalid_actions": _share(self.refused, self.turns),
+            "repeats_failed_action": _share(self.repeated, self.after_failure),
+            "recovers": _share(self.recovered, self.failures),
+            "steps_to_recover": _share(self.steps_to_recover, self.recovered),
+        }
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def counts(moves: Sequence[EpisodeStep]) -> Counts:
+    """Count one episode's moves. A message without an action is a format error and not refused."""
+    pairs = list(pairwise(moves))
+    after = [(before, move) for before, move in pairs if before.failed]
+    begins = [at for at, move in enumerate(moves) if move.failed and (at == 0 or not moves[at - 1].failed)]
+    ends = [next((k for k in range(at, len(moves)) if not moves[k].failed), None) for at in begins]
+    waits = [end - at for at, end in zip(begins, ends, strict=True) if end is not None]
+    own = [move for move in moves if not move.given]
+    return Counts(
+        turns=len(own),
+        format_errors=sum(not move.action for move in own),
+        refused=sum(move.failed and bool(move.action) for move in own),
+        after_failure=len(after),
+        repeated=sum(before.action == move.action != "" for before, move in after),
+        failures=len(begins),
+        recovered=len(waits),
+        steps_to_recover=sum(waits),
+    )

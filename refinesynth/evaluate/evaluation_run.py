@@ -1,0 +1,256 @@
+"""`evaluate`: a model on benchmarks and perturbations, into a resumable folder of Inspect logs."""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import rich
+from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
+from inspect_ai.hooks import Hooks, SampleEnd, hooks
+from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log, read_eval_log_sample_summaries
+from inspect_ai.model import GenerateConfig, Model
+
+from refinesynth.errors import InputError, StorageError
+from refinesynth.evaluate.agent import PROVIDER as CONTROL
+from refinesynth.evaluate.benchmarks import named
+from refinesynth.evaluate.environment_pool import EnvironmentFault
+from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
+from refinesynth.evaluate.inspect_models import open_model
+from refinesynth.evaluate.local_model import TrainedAs
+from refinesynth.evaluate.registry import TASKS, registered
+from refinesynth.evaluate.settings import Evaluation, TaskSettings
+from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
+from refinesynth.files.output_folder import FolderLock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    model: str
+    tools: bool
+    """True if the model calls functions; False for text."""
+    folder: Path
+    """Folder of the logs."""
+    steps: Mapping[str, int]
+    """Task to the most actions of an attempt."""
+    max_tokens: int
+    """Most tokens of one answer."""
+    finished: int
+    """Finished episodes, those of earlier calls included."""
+    of: int
+    seconds_left: float | None
+    """At the pace of this call; None before its first episode ends."""
+
+
+def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = lambda _: None) -> list[EvalLog]:
+    """Evaluate and return the headers of the logs; raises what `refinesynth.evaluate.evaluate` raises.
+
+    The same call again keeps finished samples and repeats failed ones.
+    """
+    # Inspect says there which hooks it has, and at the end that all is well, also where it was interrupted.
+    console = rich.get_console()
+    quiet, console.quiet = console.quiet, True
+    try:
+        return _evaluate(_formed(_sampled(asked)), on_progress)
+    finally:
+        console.quiet = quiet
+
+
+def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
+    wanted = named(asked.tasks)
+    variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
+    if asked.folder.exists() and not asked.folder.is_dir():
+        raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
+    tools = asked.form == "tools"
+    model = open_model(
+        asked.model, temperature=asked.temperature, settings=asked.settings, budget=asked.budget, tools=tools
+    )
+    arguments = [
+        (name, _arguments(asked, argument, perturb))
+        for name, argument in wanted
+        for perturb in ("", *(one for one, having in variants.items() if name in having))
+    ]
+    with placed(asked.environments, asked.pythons) as pools:
+        tasks = [(TASKS.get(name) or registered(name))(**given) for name, given in arguments]
+        # When the data of all is there: an import takes seconds.
+        for pool in pools:
+            try:
+                pool.check(solves=bool(asked.shots) or str(model) == f"{CONTROL}/oracle")
+            except EnvironmentFault as fault:
+                where = f"the environment {pool.benchmark.environment!r}"
+                raise InputError(f"{where} cannot be opened: {fault}; correct what the benchmark names") from fault
+        try:
+            asked.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{str(asked.folder)!r} cannot be made: {error.strerror}") from error
+        with FolderLock(asked.folder, work="evaluation"):
+            _refuse_another(asked, model, arguments)
+            token = _report.set(_reporter(asked, model, tasks, on_progress))
+            try:
+                return _evaluated(asked, model, tasks)
+            finally:
+                _report.reset(token)
+
+
+_report: ContextVar[Callable[[], None] | None] = ContextVar("report", default=None)
+
+
+class _Finished(Hooks):
+    """Counts an episode when it is in the log."""
+
+    def enabled(self) -> bool:
+        return _report.get() is not None
+
+    async def on_sample_end(self, data: SampleEnd) -> None:
+        report = _report.get()
+        if report is not None and data.sample.error is None:
+            report()
+
+
+hooks(name="refinesynth", description="The progress of an evaluation.")(_Finished)
+
+
+def _reporter(
+    asked: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object]
+) -> Callable[[], None]:
+    """Report the state before the first episode; the returned function reports it after each."""
+    of = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
+    before = sum(_finished(asked.folder, task, asked) for task in tasks)
+    steps = {task.name: task_facts(task.metadata)["steps"] for task in tasks}
+    now = Progress(
+        model=str(model),
+        tools=asked.form == "tools",
+        folder=asked.folder,
+        steps=steps,
+        max_tokens=asked.max_tokens or MAX_TOKENS,
+        finished=before,
+        of=of,
+        seconds_left=None,
+    )
+    on_progress(now)
+    begun = time.monotonic()
+
+    def report() -> None:
+        nonlocal now
+        finished = min(now.finished + 1, of)
+        pace = (time.monotonic() - begun) / max(1, finished - before)
+        now = replace(now, finished=finished, seconds_left=pace * (of - finished))
+        on_progress(now)
+
+    return report
+
+
+def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
+    wanted = {sample.id for sample in task.dataset[: asked.limit]}
+    found: set[tuple[str | int, int]] = set()
+    for info in list_eval_logs(str(folder)):
+        if info.task.rpartition("/")[2] == task.name.replace("_", "-"):
+            summaries = read_eval_log_sample_summaries(info)
+            found |= {(one.id, one.epoch) for one in summaries if one.scores and not one.error}
+    return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in found)
+
+
+def _evaluated(asked: Evaluation, model: Model, tasks: list[Task]) -> list[EvalLog]:
+    controlled = str(model).startswith(f"{CONTROL}/")
+    config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
+    _, logs = eval_set(
+        tasks,
+        log_dir=str(asked.folder),
+        log_dir_allow_dirty=True,
+        model=model,
+        limit=asked.limit,
+        epochs=Epochs(asked.epochs, ["mean"] if asked.epochs == 1 else ["mean", "max"]),
+        # Each sample is the same again when it is tried again: the same command does it when the cause is gone.
+        retry_attempts=0,
+        retry_immediate=False,
+        max_tasks=1,
+        # A control is played faster than its events can be written for viewers that look on.
+        log_realtime=not controlled,
+        # The mean of what is finished is that of the quick successes.
+        score_display=False,
+        display="none",
+        ctl_server=False,
+        **config.model_dump(exclude_none=True),
+    )
+    if len(logs) < len(tasks) or any(log.status == "cancelled" for log in logs):
+        # Inspect takes a Ctrl-C for itself.
+        raise KeyboardInterrupt
+    return logs
+
+
+def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[str]]:
+    """Names of `P1`, `P2,P4` or `P1..P5`, each with its benchmarks; raises InputError for unknown or unused ones."""
+    found: list[str] = []
+    known = list(PERTURBATIONS)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, dots, last = part.partition("..")
+        ends = (first, last if dots else first)
+        if any(end not in known for end in ends) or known.index(ends[0]) > known.index(ends[1]):
+            raise InputError(f"--perturb {text!r}: {part!r} is none of {', '.join(known)}, nor a range such as P1..P5")
+        found += known[known.index(ends[0]) : known.index(ends[1]) + 1]
+    for one in found:
+        if not set(benchmarks) & set(PERTURBATIONS[one].benchmarks):
+            having = ", ".join(PERTURBATIONS[one].benchmarks)
+            raise InputError(f"--perturb {one} is for {having}, which is not among the tasks; name it, or leave it out")
+    return {one: PERTURBATIONS[one].benchmarks for one in found}
+
+
+def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
+    """Arguments of a task: only what decides its results, as logs of equal arguments are resumed."""
+    given = {name: getattr(asked, name) for name in TaskSettings.model_fields}
+    given |= {
+        "data": None if asked.data is None else str(asked.data.resolve()),
+        "argument": argument,
+        "perturb": perturb,
+    }
+    usual = TaskSettings()
+    return {name: value for name, value in given.items() if name == "compat" or value != getattr(usual, name)}
+
+
+def _formed(asked: Evaluation) -> Evaluation:
+    """Settle the form: `tools`, or `auto` for text, as in logs that were made before there was a choice."""
+    form = TrainedAs.of(asked.model).form if asked.form == "auto" else asked.form
+    values: dict[str, Any] = {**dict(asked), "form": "tools" if form == "tools" else "auto"}
+    return Evaluation(**values)
+
+
+def _sampled(asked: Evaluation) -> Evaluation:
+    """Move sampling options out of `settings`, where a backend's own settings would lose to them."""
+    given = {name: asked.settings[name] for name in ("max_tokens", "temperature") if name in asked.settings}
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int if name == "max_tokens" else int | float):
+            raise InputError(f"{name} is {value!r}; expected a number")
+        if getattr(asked, name) not in (None, 0.0, value):
+            raise InputError(f"{name} is both {getattr(asked, name)} and {value}; give it once")
+    rest = {name: value for name, value in asked.settings.items() if name not in given}
+    values: dict[str, Any] = {**dict(asked), **given, "settings": rest}
+    return Evaluation(**values)
+
+
+def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Raise InputError if the folder holds logs of another model, or of these tasks with other settings."""
+    sampling = {"temperature": asked.temperature, "max_tokens": asked.max_tokens or MAX_TOKENS, "seed": asked.seed}
+    mine = {task_name(name, given.get("perturb", "")): {**given, **sampling} for name, given in tasks}
+    for info in list_eval_logs(str(asked.folder)):
+        header = read_eval_log(info, header_only=True)
+        where = f"{str(asked.folder)!r} holds an evaluation of"
+        if header.eval.model != str(model):
+            same = header.eval.model.partition("/")[2] == str(model).partition("/")[2]
+            hint = ", or the --form of that one" if same else ""
+            raise InputError(f"{where} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o{hint}")
+        wanted = mine.get(header.eval.task.rpartition("/")[2])
+        if wanted is None:
+            continue
+        config = header.plan.config
+        there = {**header.eval.task_args_passed, **{name: getattr(config, name) for name in sampling}}
+        # The address is no argument of Inspect's models, but has a place of its own.
+        there |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
+        wanted = {**wanted, **asked.settings}
+        for name in sorted({*wanted, *there} - {"do_sample", "model_path", "tokenizer_path"}):
+            if there.get(name) != wanted.get(name):
+                raise InputError(
+                    f"{where} {header.eval.task} with {name}={there.get(name)!r}, and this is one with {wanted.get(name)!r}; "
+                    "give another -o"
+                )

@@ -1,0 +1,305 @@
+"""Models for Inspect: names after `--model`, and our backends as the provider `refinesynth/`.
+
+`refinesynth/gpt-4o`, `refinesynth/deepseek` and `refinesynth/rehearsal` are backends with our keys, retries, rate limits
+and budget instead of Inspect's.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageTool,
+    Content,
+    ContentReasoning,
+    ContentText,
+    GenerateConfig,
+    Model,
+    ModelAPI,
+    ModelInfo,
+    ModelOutput,
+    ModelUsage,
+    get_model,
+    modelapi,
+    set_model_info,
+)
+from inspect_ai.tool import ToolCall, ToolChoice, ToolInfo
+from pydantic import ValidationError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.actions.wording import quoted
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.names import resolve
+from refinesynth.client.budget.budget import Budget
+from refinesynth.client.budget.price_table import price_of
+from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model_factory import open_model as open_client
+from refinesynth.client.session import RequestContext, Session, charged_to
+from refinesynth.errors import ConfigurationError, InputError, RunStopped
+from refinesynth.evaluate import agent, local_model
+from refinesynth.evaluate.environment_pool import MOST
+from refinesynth.extras import check_installed
+from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
+from refinesynth.roles.player import offered
+from refinesynth.trajectory import explain
+
+PROVIDER = "refinesynth"
+IN_FLIGHT = 64
+"""Requests at once if the backend sets no bound; the rate limiter adapts below it."""
+
+_TEXT = ModelRequestParameters()
+
+
+@modelapi(name=PROVIDER)
+class OwnBackend(ModelAPI):
+    """One backend. Arguments are settings of `Backend`, and `budget` (`5usd`, `2Mtok`) for this model and process."""
+
+    def __init__(
+        self,
+        model_name: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        config: GenerateConfig | None = None,
+        budget: str | None = None,
+        **settings: Any,
+    ) -> None:
+        """Resolve the backend without opening it; raises ConfigurationError for an unknown backend or setting."""
+        if api_key is not None:
+            raise ConfigurationError("an API key is given as an argument; name its variable instead: api_key_env=NAME")
+        super().__init__(model_name, base_url, None, [], config or GenerateConfig())
+        self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
+        self.budget = Budget.of(budget)
+        self._model: LiteLLMModel | None = None
+        self._tracker: BudgetTracker | None = None
+        self._stopped: RunStopped | None = None
+
+    def max_connections(self) -> int:
+        return self.backend.max_in_flight or IN_FLIGHT
+
+    def connection_key(self) -> str:
+        return f"{self.backend.label} {self.backend.base_url}"
+
+    async def generate(
+        self,
+        input: list[ChatMessage],  # noqa: A002 - Inspect's own name
+        tools: list[ToolInfo],
+        tool_choice: ToolChoice,
+        config: GenerateConfig,
+    ) -> ModelOutput:
+        """Answer in text, or by calls of `tools`.
+
+        Raises:
+            RunStopped: The backend cannot be used, or the budget is spent; later calls raise it too.
+            EpisodeAbandoned: This request cannot be answered.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        model, account = self._open()
+        try:
+            with charged_to(account):
+                parameters = offered(map(local_model.definition, tools)) if tools else _TEXT
+                response = await model.request([*map(_message, input)], _settings(config, tool_choice), parameters)
+        except RunStopped as error:
+            self._stopped = error
+            raise
+        return _output(response, self.model_name)
+
+    def _open(self) -> tuple[LiteLLMModel, RequestContext]:
+        if self._model is None or self._tracker is None:
+            self._model = open_client(self.backend)
+            self._tracker = BudgetTracker(self.budget, prices=[price_of(self.backend)])
+        return self._model, RequestContext(Session(tracker=self._tracker), "player")
+
+    async def aclose(self) -> None:
+        if self._model is not None:
+            await self._model.aclose()
+            self._model = None
+
+
+def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
+    """The backend with these settings; raises ConfigurationError for unknown ones."""
+    backend = resolve(name)
+    if not settings:
+        return backend
+    try:
+        return Backend.model_validate({**backend.model_dump(exclude_defaults=True), **settings})
+    except ValidationError as error:
+        raise ConfigurationError(f"the settings of {name!r} cannot be used: {explain(error)}") from error
+
+
+def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
+    """Inspect's settings as pydantic-ai's; None is left to the backend."""
+    given = {
+        "tool_choice": {"any": "required", "none": "none"}.get(str(choice)),
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "max_tokens": config.max_tokens,
+        "seed": config.seed,
+        "presence_penalty": config.presence_penalty,
+        "frequency_penalty": config.frequency_penalty,
+        "stop_sequences": config.stop_seqs,
+    }
+    return cast("ModelSettings", {name: value for name, value in given.items() if value is not None})
+
+
+def _message(message: ChatMessage) -> ModelMessage:
+    if isinstance(message, ChatMessageAssistant):
+        calls = [ToolCallPart(one.function, one.arguments, tool_call_id=one.id) for one in message.tool_calls or ()]
+        thinking = [ThinkingPart(thought)] if (thought := local_model.reasoning_of(message)) else []
+        said = [TextPart(message.text)] if message.text or not calls else []
+        return ModelResponse(parts=[*thinking, *said, *calls])
+    if isinstance(message, ChatMessageTool):
+        answer = ToolReturnPart(message.function or "", message.text, tool_call_id=message.tool_call_id or "")
+        return ModelRequest(parts=[answer])
+    part = SystemPromptPart(message.text) if message.role == "system" else UserPromptPart(message.text)
+    return ModelRequest(parts=[part])
+
+
+def _output(response: ModelResponse, name: str) -> ModelOutput:
+    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    calls = [_call(part) for part in response.parts if isinstance(part, ToolCallPart)]
+    thoughts = [ContentReasoning(reasoning=one.content) for one in response.parts if isinstance(one, ThinkingPart)]
+    content: str | list[Content] = [*thoughts, ContentText(text=text)] if calls else text
+    # An answer that did not come to its end is none: the model has asked for it again.
+    output = ModelOutput.from_content(f"{PROVIDER}/{name}", content, stop_reason="tool_calls" if calls else "stop")
+    output.message.tool_calls = calls or None
+    output.usage = _usage(response.usage)
+    return output
+
+
+def _call(part: ToolCallPart) -> ToolCall:
+    try:
+        return ToolCall(part.tool_call_id, part.tool_name, part.args_as_dict(raise_if_invalid=True))
+    except (ValueError, AssertionError):
+        wrong = f"its arguments are no JSON object: {quoted(part.args_as_json_str())}"
+        return ToolCall(part.tool_call_id, part.tool_name, {}, parse_error=wrong)
+
+
+def _usage(usage: RequestUsage) -> ModelUsage:
+    """Inspect counts cached tokens separately."""
+    cost = usage.cost
+    return ModelUsage(
+        input_tokens=usage.input_tokens - usage.cache_read_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        input_tokens_cache_read=usage.cache_read_tokens,
+        total_cost=None if cost is None else float(cost),
+    )
+
+
+INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-cpp-python", "sglang"})
+"""Providers of Inspect; all other names are our backends."""
+
+
+def open_model(
+    name: str, *, temperature: float, settings: Mapping[str, Any], budget: str | None = None, tools: bool = False
+) -> Model:
+    """Open the model of `Evaluation.model`, with settings of `Backend` or of Inspect's provider, to call `tools` or not.
+
+    The temperature 0 is greedy, which transformers needs as a setting. Raises InputError: There is no such model, or it
+    cannot be opened.
+    """
+    bare = name.removeprefix(f"{agent.PROVIDER}/")
+    path = Path(name)
+    if bare in agent.CONTROLS and not path.is_dir():
+        _refuse(name, settings, budget)
+        return get_model(f"{agent.PROVIDER}/{bare}")
+    if path.is_dir() or (path.is_file() and is_gguf(name)):
+        folder = _weights(Path(unpacked(name)))
+        # Of a file its own name: in a hub's cache it is a link to one that is named by its digest.
+        shown = f"{local_model.PROVIDER if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
+        # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
+        set_model_info(shown, ModelInfo(context_length=_window(folder)))
+        arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
+        return _of_inspect(shown, arguments, budget, greedy=temperature == 0)
+    if path.is_file():
+        raise InputError(
+            f"the model {name!r} is a file; expected a GGUF file (NAME.gguf), a folder with config.json and weights, or a backend"
+        )
+    prefix, _, rest = name.partition("/")
+    if prefix in INSPECTS_OWN:
+        name = f"{local_model.PROVIDER}/{rest}" if tools and prefix == "hf" else name
+        return _of_inspect(name, settings, budget, greedy=prefix == "hf" and temperature == 0)
+    if prefix == "vllm" and rest:
+        name = f"hosted_vllm/{rest}"
+    backend = name.removeprefix(f"{PROVIDER}/")
+    # Looked at here, as an error within Inspect has a frame of its own around it.
+    try:
+        backend_of(backend, settings)
+    except ConfigurationError:
+        if is_gguf(name):
+            check_gguf(name)  # a mistyped path; servers of llama.cpp also name models so
+        raise
+    model = get_model(f"{PROVIDER}/{backend}", memoize=False, **settings)
+    # Not as an argument: those decide which finished samples are kept.
+    cast("Any", model.api).budget = Budget.of(budget)
+    return model
+
+
+def _weights(folder: Path) -> Path:
+    if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+        return folder
+    raise InputError(
+        f"the folder {str(folder)!r} holds no model; expected config.json with weights and a tokenizer, as `refinesynth train` writes"
+    )
+
+
+def _window(folder: Path) -> int | None:
+    """Most tokens of a chat, from the model's configuration."""
+    try:
+        found: Any = orjson.loads((folder / "config.json").read_bytes())
+        window = found.get("max_position_embeddings") or found["text_config"]["max_position_embeddings"]
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        return None
+    return window if isinstance(window, int) and window > 0 else None
+
+
+def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, greedy: bool) -> Model:
+    if budget is not None:
+        raise InputError(f"--budget is for models that are paid for, not for {name!r}; leave it out")
+    if transformers := name.startswith(("hf/", f"{local_model.PROVIDER}/")):
+        check_installed("train", "torch", "transformers", "accelerate")
+    arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
+    if greedy:
+        # Inspect sends the temperature along, and transformers warns that greedy decoding has none.
+        logging.getLogger("transformers.generation.configuration_utils").addFilter(_is_of_no_flag)
+    # Inspect's provider waits two seconds for more before each batch that has fewer than `max_connections`, and takes no
+    # notice of its own `batch_size`.
+    batch = arguments.get("batch_size", MOST) if transformers else None
+    if batch is not None and (not isinstance(batch, int) or batch < 1):
+        raise InputError(f"batch_size is {batch!r}; expected 1 or more")
+    try:
+        return get_model(name, config=GenerateConfig(max_connections=batch), **arguments)
+    except InputError:
+        raise
+    except Exception as error:  # Inspect, transformers and torch raise what they like.
+        raise InputError(f"the model {name!r} cannot be opened: {error}") from error
+
+
+def _is_of_no_flag(record: logging.LogRecord) -> bool:
+    return "generation flags are not valid" not in str(record.msg)
+
+
+def _refuse(name: str, settings: Mapping[str, Any], budget: str | None) -> None:
+    if settings or budget is not None:
+        raise InputError(
+            f"{name!r} is a control, which takes no settings and costs nothing; leave --set and --budget out"
+        )

@@ -1,0 +1,186 @@
+"""Records of an export, and their shapes in each chat format: id and messages to a JSON object."""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, Protocol, Self
+
+from pydantic import JsonValue
+
+from refinesynth.actions.calls import Tool
+from refinesynth.chat import Message, ToolMessage, split_thought
+from refinesynth.text.json_reader import write_json
+from refinesynth.trajectory import Trajectory
+
+
+class Masking(StrEnum):
+    """Treatment of mistakes in an export."""
+
+    FLAG = "flag"
+    """One record per conversation, with a training flag on each message."""
+    SPLIT = "split"
+    """One record per correct turn, which ends with it; only the last message is trained on. Exact, at several times the tokens."""
+    DROP = "drop"
+    """One record per conversation without mistakes and their answers. It shows no refinement; thoughts may mention lost answers."""
+    PAIR = "pair"
+    """One record per repaired mistake: its context, the repair to choose and the mistake to reject."""
+    WORLD = "world"
+    """One record per world, with its task and no turns."""
+
+
+Spoken = Message | ToolMessage
+
+
+def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, JsonValue]:
+    """The key `labels` of a record, with the label of each assistant message, if a repairer took part."""
+    took_part = "repairer" in trajectory.provenance.models or any(message.label == "repair" for message in messages)
+    return {"labels": [message.label for message in messages if message.role == "assistant"]} if took_part else {}
+
+
+def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
+    """Messages of each record; none if nothing in `messages` is to be trained on.
+
+    `messages` alternate and begin with a user's. Each conversation ends with an assistant message, which several trainers
+    require.
+    """
+    if masking is Masking.SPLIT:
+        for at, message in enumerate(messages):
+            if message.loss:
+                yield (*(earlier._replace(loss=False) for earlier in messages[:at]), message)
+        return
+    kept = list(messages) if masking is Masking.FLAG else _without_mistakes(messages)
+    while kept and kept[-1].role != "assistant":
+        kept.pop()
+    if any(message.loss for message in kept):
+        yield tuple(kept)
+
+
+def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
+    kept: list[Spoken] = []
+    for message in messages:
+        is_mistake = message.role == "assistant" and not message.loss
+        answers_mistake = message.role != "assistant" and bool(kept) and kept[-1].role != "assistant"
+        if not is_mistake and not answers_mistake:
+            kept.append(message)
+    return kept
+
+
+class Shape(Protocol):
+    """Writer of one record from its id and messages; `tools` are the functions if actions are calls."""
+
+    def __call__(self, record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]: ...
+
+
+_SPEAKER = {"user": "human", "assistant": "gpt"}
+
+
+class ExportRecord(NamedTuple):
+    """One line of an export, or the reason why there is none."""
+
+    data: dict[str, JsonValue]
+    trained: int
+    """Assistant messages that are trained on."""
+    masked: int
+    """Assistant messages that are context only."""
+    omitted: str = ""
+    """Reason for no line, such as `mistakes without a repair`."""
+
+    @classmethod
+    def none(cls, why: str) -> Self:
+        return cls({}, 0, 0, why)
+
+
+def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """`conversations` of `from` and `value`, without flags."""
+    del tools
+    return {
+        "id": record_id,
+        "conversations": [{"from": _SPEAKER[message.role], "value": message.content} for message in messages],
+    }
+
+
+def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """ShareGPT with a boolean `loss` on every message, as AgentInstruct and AgentRefine were released."""
+    record = sharegpt(record_id, messages, tools)
+    written = [{**said, "loss": message.loss} for said, message in zip(record["conversations"], messages, strict=True)]
+    return {**record, "conversations": written}
+
+
+def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """LLaMA-Factory v1: typed content and `loss_weight`, with the id in `extra_info`."""
+    del tools
+    return {
+        "messages": [
+            {
+                "role": message.role,
+                "content": [{"type": "text", "value": message.content}],
+                "loss_weight": 1.0 if message.loss else 0.0,
+            }
+            for message in messages
+        ],
+        "extra_info": record_id,
+    }
+
+
+def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """OpenAI's fine-tuning form: `weight` on assistant messages, no id; with calls `tools` and one call per turn."""
+    del record_id
+    written = [
+        {**_completion(message), **({"weight": int(message.loss)} if message.role == "assistant" else {})}
+        for message in messages
+    ]
+    beside = {**_listed(tools), "parallel_tool_calls": False} if tools else {}
+    return {"messages": written, **beside}
+
+
+def flagged(
+    key: str, mark: Callable[[bool], JsonValue] = bool, *, arguments: Literal["text", "object"] = "text"
+) -> Shape:
+    """Messages with a flag under this key, user messages included: a missing one would leave it to the role.
+
+    Arguments of calls are JSON text unless the reader wants objects, of which a table would give each call all keys.
+    """
+
+    def shape(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+        written = [{**_completion(message, arguments), key: mark(message.loss)} for message in messages]
+        return {"id": record_id, "messages": written, **_listed(tools)}
+
+    return shape
+
+
+def axolotl_thoughts(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """`flagged` with contents in parts, which Axolotl joins: of trained turns, the thought is trained on, not the action."""
+    written: list[dict[str, Any]] = []
+    for message in messages:
+        done = "" if isinstance(message, ToolMessage) else split_thought(message.content)[1]
+        thought = message.content.removesuffix(done) if message.loss else ""
+        parts = ((thought, True), (message.content.removeprefix(thought), False))
+        content = [{"type": "text", "text": text, "train": train} for text, train in parts if text]
+        written.append({**_completion(message), "content": content, "training": message.loss})
+    return {"id": record_id, "messages": written, **_listed(tools)}
+
+
+def prompt(messages: Sequence[Spoken]) -> list[dict[str, Any]]:
+    """Messages to answer, with arguments of calls as objects."""
+    return [_completion(message, "object") for message in messages]
+
+
+def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """Messages whose role says whether they are trained on; `tools` are JSON text, for tables."""
+    beside = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
+    return {"id": record_id, "messages": [*map(_completion, messages)], **beside}
+
+
+def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    """TRL's prompt and completion, for conversations whose last message alone is trained on."""
+    written = prompt(messages)
+    return {"id": record_id, "prompt": written[:-1], "completion": written[-1:], **_listed(tools)}
+
+
+def _completion(message: Spoken, arguments: Literal["text", "object"] = "text") -> dict[str, Any]:
+    if isinstance(message, ToolMessage):
+        return message.openai(arguments=arguments)
+    return {"role": message.role, "content": message.content}
+
+
+def _listed(tools: Sequence[Tool]) -> dict[str, list[JsonValue]]:
+    return {"tools": [tool.definition() for tool in tools]} if tools else {}

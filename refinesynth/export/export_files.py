@@ -1,0 +1,243 @@
+"""Records of trajectories, their files, the split by script, and LLaMA-Factory's `dataset_info.json`."""
+
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+from os import PathLike
+from pathlib import Path
+from typing import Literal, cast
+
+import orjson
+from pydantic import JsonValue
+
+from refinesynth.errors import InputError
+from refinesynth.export.chat_shapes import ExportRecord, Masking
+from refinesynth.export.formats import Form, Format, find_format, find_masking
+from refinesynth.export.rl_tasks import WorldFormat
+from refinesynth.files.atomic_write import COMPRESSED, alone_with, output_file, refuse_existing
+from refinesynth.files.regular_file import refuse_irregular
+from refinesynth.run.run_folder import stored_trajectories
+from refinesynth.text.json_reader import write_json
+from refinesynth.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    path: Path
+    format: str
+    masking: Masking
+    trajectories: int
+    left_out: int
+    """Trajectories without a record."""
+    records: int
+    trained: int
+    """Assistant messages trained on, summed over records."""
+    masked: int
+    """Assistant messages that are context only, summed over records; split records repeat their history."""
+    advice: str
+    """Settings of the trainer that honour the masking."""
+    dataset_info: Path | None = None
+    """The `dataset_info.json` that got an entry."""
+    remarks: tuple[str, ...] = ()
+    """Sentences about omissions."""
+
+
+def export(
+    trajectories: Iterable[Trajectory] | str | PathLike[str],
+    format: str | Format,  # noqa: A002 - the word that users type
+    *,
+    masking: str | None = None,
+    form: Form = "react",
+) -> Iterator[dict[str, JsonValue]]:
+    """Yield records in the named format, lazily and in order.
+
+    Args:
+        trajectories: Trajectories, read once; or the path of a run folder or of a JSONL file.
+        format: A name in `FORMATS`, or a format with settings of its own, such as `AtifFormat("1.7")`.
+        masking: `flag`, `split` or `drop` (see `Masking`); the format's default if None.
+        form: `react`, or `tools` for tool calls.
+
+    Raises:
+        InputError: Unknown format, unsupported masking or form, or an unreadable path; raised at once.
+    """
+    found = find_format(format, form)
+    mask = find_masking(found, masking)
+    return (
+        record.data
+        for trajectory in _opened(trajectories)
+        for record in found.records(trajectory, mask)
+        if not record.omitted
+    )
+
+
+def write_export(
+    trajectories: Iterable[Trajectory] | str | PathLike[str],
+    path: str | Path,
+    format: str | Format,  # noqa: A002 - the word that users type
+    *,
+    masking: str | None = None,
+    form: Form = "react",
+    overwrite: bool = False,
+) -> ExportReport:
+    """Write an export as JSONL, whole or not at all; `.gz` and `.zst` compress it.
+
+    `sharegpt` also adds its entry to `dataset_info.json`, unless the file is compressed, which LLaMA-Factory does not read.
+    `atif` writes a folder with one file per trajectory, for Harbor and Scout, unless `path` ends in `.jsonl`, `.json`, `.gz`
+    or `.zst`.
+
+    Raises:
+        InputError: As `export`; or the file exists, cannot be written, or would be empty.
+    """
+    path = Path(path)
+    found = find_format(format, form)
+    mask = find_masking(found, masking)
+    in_files = found.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
+    if in_files and path.is_dir():
+        raise InputError(f"the folder {path} exists already; name a new one")
+    refuse_existing(path, overwrite=overwrite)
+    # LLaMA-Factory opens no compressed files.
+    is_listed = found.name == "sharegpt" and path.suffix.lower() not in COMPRESSED
+    info = DatasetInfo(path, overwrite=overwrite) if is_listed else None
+    counts, omitted = Counter[str](), Counter[str]()
+    with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
+        for record in _counted(_opened(trajectories), found, mask, counts, omitted):
+            put(write_json(record.data))
+        if not counts["records"]:
+            wanted = "a turn to train on"
+            if isinstance(found, WorldFormat):
+                wanted = "a grounded script with a solution" + (" and a mistake" if found.start == "mistakes" else "")
+            raise InputError(f"nothing to export: none of {counts['trajectories']} trajectories has {wanted}")
+    return ExportReport(
+        path=path,
+        format=found.name,
+        masking=mask,
+        advice=found.advice[mask],
+        dataset_info=info.write() if info else None,
+        remarks=tuple(f"Left out, {why}: {count:,}." for why, count in omitted.items()),
+        **{name: counts[name] for name in ("trajectories", "left_out", "records", "trained", "masked")},
+    )
+
+
+def _counted(
+    trajectories: Iterable[Trajectory], form: Format, masking: Masking, counts: Counter[str], omitted: Counter[str], /
+) -> Iterator[ExportRecord]:
+    """Records to write; counts by field of `ExportReport`, omissions by reason."""
+    for trajectory in trajectories:
+        before = counts["records"]
+        for record in form.records(trajectory, masking):
+            if record.omitted:
+                omitted[record.omitted] += 1
+                continue
+            counts.update(records=1, trained=record.trained, masked=record.masked)
+            yield record
+        counts.update(trajectories=1, left_out=counts["records"] == before)
+
+
+def _opened(source: Iterable[Trajectory] | str | PathLike[str]) -> Iterable[Trajectory]:
+    return stored_trajectories(source) if isinstance(source, str | PathLike) else source
+
+
+@contextmanager
+def _lines(path: Path, *, overwrite: bool) -> Generator[Callable[[bytes], object]]:
+    with output_file(path, overwrite=overwrite) as file:
+        yield lambda record: file.write(record + b"\n")
+
+
+@contextmanager
+def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
+    """Writer of `000001.json`, ... in a new folder that appears whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    numbers = count(1)
+
+    def put(record: bytes) -> None:
+        (unfinished / f"{next(numbers):06}.json").write_bytes(record)
+
+    try:
+        unfinished.mkdir(parents=True)
+        yield put
+        unfinished.rename(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+FILE_NAME = "dataset_info.json"
+_WAIT = 60.0
+"""Seconds to wait for another export that adds its entry."""
+
+
+class DatasetInfo:
+    """The `dataset_info.json` beside a ShareGPT file, read at once to report errors early; other entries are kept."""
+
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        """Prepare the entry for the export at `path`; raises InputError for an unusable file or another entry."""
+        if path.name == FILE_NAME:
+            raise InputError(f"{path} is where LLaMA-Factory looks for its data sets' names; choose another name")
+        self.path = path.with_name(FILE_NAME)
+        name = path.name.removesuffix(path.suffix)
+        entry: dict[str, JsonValue] = {
+            "file_name": path.name,
+            "formatting": "sharegpt",
+            "columns": {"messages": "conversations"},
+            "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
+        }
+        refuse_irregular(self.path)
+        if _read(self.path).get(name, entry) != entry and not overwrite:
+            raise InputError(f"{self.path} describes another data set {name!r}; choose another name for {path}")
+        self._entry = {name: entry}
+
+    def write(self) -> Path:
+        with alone_with(self.path, wait=_WAIT), output_file(self.path, overwrite=True) as file:
+            entries = _read(self.path) | self._entry
+            file.write(orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        return self.path
+
+
+def _read(path: Path) -> dict[str, JsonValue]:
+    if not path.exists():
+        return {}
+    try:
+        found: object = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InputError(f"cannot add a data set to {path}: {error}; fix the file or export elsewhere") from error
+    if not isinstance(found, dict):
+        raise InputError(f"cannot add a data set to {path}: it holds no JSON object; export elsewhere")
+    return cast("dict[str, JsonValue]", found)
+
+
+Side = Literal["train", "held_out"]
+
+_WHOLE = 2**64
+
+
+def group_of(trajectory: Trajectory) -> str:
+    """Group of a trajectory in a split: its script, or its persona if no script is recorded."""
+    script = trajectory.provenance.script_id
+    return f"persona {trajectory.persona.text}" if script is None else f"script {script}"
+
+
+def one_side(trajectories: Iterable[Trajectory], side: Side, *, held_out: float, seed: int = 0) -> Iterator[Trajectory]:
+    """Yield the trajectories of one side, in order; the sides share no group.
+
+    A group is held out with the probability `held_out`, by its own hash and `seed`, so it stays where it is when a run
+    grows. Either side may be empty if there are few groups.
+
+    Raises:
+        InputError: `held_out` is not in (0, 1); raised at once.
+    """
+    if not 0 < held_out < 1:
+        raise InputError(
+            f"held_out is {held_out!r}; expected the share of the scripts to hold out, above 0 and below 1"
+        )
+    return (one for one in trajectories if (_draw(group_of(one), seed) < held_out * _WHOLE) == (side == "held_out"))
+
+
+def _draw(group: str, seed: int) -> int:
+    text = f"{seed}\n{group}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest())

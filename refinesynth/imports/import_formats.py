@@ -1,0 +1,186 @@
+"""Formats that can be imported: one record to one trajectory."""
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from pydantic import ValidationError
+
+from refinesynth._version import __version__
+from refinesynth.errors import InputError
+from refinesynth.imports.conversations import ParsedPlay, read_conversation
+from refinesynth.rules import RequiredKeys
+from refinesynth.train.data.record_forms import read_paper
+from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory, explain
+
+_VERSION = "ATIF-v"
+
+
+def _read_ours(document: Mapping[str, Any], where: str) -> Trajectory:
+    """Inverse of `AtifFormat`; raises InputError."""
+    try:
+        name = document.get("trajectory_id") or document["session_id"]
+        turns = [turn for step in document["steps"][1:] for turn in _turns(step)]
+        return Trajectory.model_validate({**document["extra"], "id": name, "turns": turns})
+    except ValidationError as error:
+        raise InputError(f"{where}: this is no document that refinesynth wrote: {explain(error)}") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{where}: this is no document that refinesynth wrote: {error!r}") from error
+
+
+def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
+    judgement, said = step["extra"].get("dungeon_master"), step["message"]
+    if step["source"] == "agent":
+        action = step["tool_calls"][0]["arguments"]["action"]
+        yield PlayerTurn(thought=said, action=action, by=step["extra"].get("by"))
+        said = step["observation"]["results"][0]["content"] if judgement else ""
+    if judgement:
+        yield DungeonMasterTurn.model_validate({**judgement, "observation": said})
+
+
+def _as_chat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Another program's document as chat messages with tool calls; raises InputError."""
+    messages: list[dict[str, Any]] = []
+    try:
+        for step in document["steps"]:
+            for message in _messages(step):
+                before = messages[-1] if messages else {}
+                if message["role"] == before.get("role") != "assistant" and "tool_call_id" not in message:
+                    before["content"] = f"{_text(before['content'])}\n\n{_text(message['content'])}"
+                else:
+                    messages.append(message)
+        agent: Any = document.get("agent") or {}
+        return {"messages": messages, "tools": agent.get("tool_definitions")}
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{where}: a step cannot be read: {error!r}") from error
+
+
+def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A step as messages; an agent's is followed by the results of its calls."""
+    if step["source"] != "agent":
+        yield {"role": step["source"], "content": step["message"]}
+        return
+    calls: list[Any] = step.get("tool_calls") or []
+    message = {"role": "assistant", "content": step["message"], "reasoning_content": step.get("reasoning_content")}
+    extra: Any = step.get("extra") or {}
+    loss: Any = extra.get("loss")
+    yield {**message, "loss": loss if isinstance(loss, bool) else None, "tool_calls": [*map(_call, calls)]}
+    observation: Any = step.get("observation") or {}
+    results: list[dict[str, Any]] = observation.get("results") or []
+    for call in calls:
+        given = [
+            _text(one.get("content")) for one in results if one.get("source_call_id") in {call["tool_call_id"], None}
+        ]
+        yield {"role": "tool", "content": "\n\n".join(given), "tool_call_id": call["tool_call_id"]}
+    if results and not calls:
+        yield {"role": "user", "content": "\n\n".join(_text(one.get("content")) for one in results)}
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": call["tool_call_id"],
+        "function": {"name": call["function_name"], "arguments": call.get("arguments") or {}},
+    }
+
+
+def _text(content: object) -> str:
+    """Text, or the joined text parts; raises ValueError for other parts, such as images."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = cast("list[dict[str, Any]]", content)
+    if any(part.get("type") != "text" for part in parts):
+        raise ValueError("it holds something else than text")
+    return "\n\n".join(str(part.get("text")) for part in parts)
+
+
+PLAY: Final = "imported"
+"""Play of imported trajectories."""
+
+RULES: Final = repr(RequiredKeys())
+"""Rules that an import checks."""
+
+_SHOWN = 300
+
+
+def read_record(record: object, format: str, where: str, *, index: int = 0) -> Trajectory:  # noqa: A002
+    """A record as a trajectory, with an id made of `index` if it has none; raises InputError that begins with `where`."""
+    read = find(format)
+    if not isinstance(record, Mapping):
+        raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
+    # Tables have a column for every key: where a record has none, its value is null.
+    given = {str(key): value for key, value in cast("Mapping[Any, Any]", record).items() if value is not None}
+    try:
+        found = read(given, where)
+        return found if isinstance(found, Trajectory) else _trajectory(found, given, index)
+    except ValidationError as error:
+        raise InputError(f"{where}: {explain(error)}") from error
+    except RecursionError as error:
+        raise InputError(f"{where}: it is nested too deeply to be written down again") from error
+
+
+def find(name: str) -> Callable[[Mapping[str, Any], str], Trajectory | ParsedPlay]:
+    """The reader of that format; raises InputError for an unknown one."""
+    if found := FORMATS.get(name.strip().casefold()):
+        return found
+    near = get_close_matches(name.casefold(), FORMATS, n=1)
+    meant = f"; did you mean {near[0]!r}?" if near else "."
+    raise InputError(f"there is no format {name!r} to import{meant} Choose one of: {', '.join(FORMATS)}")
+
+
+def _trajectory(found: ParsedPlay, given: Mapping[str, Any], index: int) -> Trajectory:
+    script, turns = found
+    said = given.get("persona") if "trajectory" in given else None
+    persona = Persona(text=said if isinstance(said, str) else f"Somebody with this task: {script.goal[:_SHOWN]}")
+    name, agent = given.get("id") or given.get("trajectory_id") or given.get("session_id"), given.get("agent")
+    model: object = cast("Mapping[str, Any]", agent).get("model_name") if isinstance(agent, Mapping) else None
+    return Trajectory(
+        id=str(name) if isinstance(name, str | int) else f"{index:06d}-{script.digest[:8]}",
+        persona=persona,
+        script=script,
+        turns=turns,
+        provenance=Provenance(
+            models={"player": model} if isinstance(model, str) else {},
+            play=PLAY,
+            seed=0,
+            rules=RULES,
+            package_version=__version__,
+            attempts=1,
+            script_attempts=0,
+            script_id=script.digest,
+        ),
+    )
+
+
+def _chat(given: Mapping[str, Any], where: str, key: str) -> ParsedPlay:
+    if key not in given:
+        raise InputError(f"{where}: there is no `{key}` among the keys {sorted(given)[:8]}")
+    return read_conversation(given, where)
+
+
+def _paper(given: Mapping[str, Any], where: str) -> ParsedPlay:
+    if not {"script", "trajectory"} <= given.keys():
+        raise InputError(f"{where}: there are no `script` and `trajectory` among the keys {sorted(given)[:8]}")
+    return ParsedPlay(*read_paper(given, where))
+
+
+def _atif(given: Mapping[str, Any], where: str) -> Trajectory | ParsedPlay:
+    version, extra = given.get("schema_version"), given.get("extra")
+    if not isinstance(version, str) or not version.startswith(_VERSION) or not isinstance(given.get("steps"), list):
+        raise InputError(
+            f"{where}: this is no ATIF document: expected a schema_version such as {_VERSION}1.8, and steps"
+        )
+    ours = isinstance(extra, Mapping) and {"persona", "script", "provenance"} <= cast("dict[str, Any]", extra).keys()
+    return _read_ours(given, where) if ours else read_conversation(_as_chat(given, where), where)
+
+
+FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Trajectory | ParsedPlay]]] = MappingProxyType(
+    {
+        "agentinstruct": partial(_chat, key="conversations"),
+        "openai": partial(_chat, key="messages"),
+        "atif": _atif,
+        "paper": _paper,
+    }
+)
+"""Reader of each format by its name."""

@@ -1,0 +1,234 @@
+"""Records of a file into a run folder: each is accepted or refused, in order, and committed."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from time import monotonic
+from typing import BinaryIO, Final, NamedTuple, cast
+
+from anyio import CancelScope
+from anyio.lowlevel import checkpoint
+
+from refinesynth._version import __version__
+from refinesynth.errors import InputError, RunFolderError
+from refinesynth.files.regular_file import irregular
+from refinesynth.files.text_lines import bounded_lines, read_document
+from refinesynth.imports.import_formats import PLAY, RULES, find, read_record
+from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.run import CompletedEpisode, RunConfig, RunFolder, RunWriter, next_run_folder
+from refinesynth.settings import PlaySettings
+from refinesynth.synthesis import SynthesisResult
+from refinesynth.text.distinct_names import DistinctNames
+from refinesynth.text.json_reader import load_json, write_json
+from refinesynth.train.data.record_files import COMPRESSIONS, MOST_BYTES, opened
+from refinesynth.trajectory import Persona
+
+
+class Raw(NamedTuple):
+    where: str
+    line: bytes
+    """Empty where it is too long."""
+
+    def parsed(self) -> object:
+        """Parse the record; raises InputError if it is not JSON or too long."""
+        if not self.line:
+            raise InputError(f"{self.where}: it is longer than {MOST_BYTES:,} bytes")
+        try:
+            return load_json(self.line)
+        except ValueError as error:
+            raise InputError(f"{self.where}: this is no JSON: {error}") from error
+
+
+def records(source: Path) -> Iterator[Raw]:
+    """Yield the lines of a file, or the document or list items of `.json` files in the order of names; raises InputError."""
+    files = [source]
+    if source.is_dir():
+        files = sorted(found for found in source.glob("*.json") if found.is_file())
+        if not files or (source / "config.json").exists():
+            raise InputError(f"{str(source)!r} is no folder of documents (*.json); give a file, or such a folder")
+    elif not source.exists():
+        raise InputError(f"there is no file {str(source)!r}")
+    elif kind := irregular(source, follow=True):
+        raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
+    for path in files:
+        with opened(path) as file:
+            whole = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
+            yield from _document(file, path) if whole == [".json"] else _lines(file, path)
+
+
+def _lines(file: BinaryIO, path: Path) -> Iterator[Raw]:
+    for number, line in bounded_lines(file, MOST_BYTES):
+        if line.strip():
+            yield Raw(f"{path}:{number}", line.removesuffix(b"\n") if len(line) <= MOST_BYTES else b"")
+
+
+def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
+    whole = read_document(file, path)
+    try:
+        found: object = load_json(whole)
+    except ValueError:
+        yield Raw(str(path), whole[:MOST_BYTES])
+        return
+    if not isinstance(found, list):
+        yield Raw(str(path), write_json(found, exact=True))
+        return
+    for number, item in enumerate(cast("list[object]", found), start=1):
+        yield Raw(f"{path}: item {number}", write_json(item, exact=True))
+
+
+_AT_ONCE: Final = 64
+
+_NOBODY: Final = Persona(text="Nobody: the record could not be read.")
+
+
+async def import_trajectories(
+    source: str | PathLike[str],
+    *,
+    format: str,  # noqa: A002 - the word that users type
+    output: str | PathLike[str] | None = None,
+    fresh: bool = False,
+    on_progress: Callable[[int], object] = lambda _: None,
+) -> SynthesisResult:
+    """Read trajectories of others, or an export of ours, into a run folder.
+
+    A record that cannot be read is refused, with its text and the reason. Repeating the call resumes an interrupted import and
+    takes records added at the end of the file.
+
+    Args:
+        source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
+        format: `agentinstruct`, `openai`, `atif` or `paper`.
+        output: The run folder; None for the next free `runs/NNN`.
+        fresh: Move an existing run aside and begin anew.
+        on_progress: Called with the number of records read.
+
+    Raises:
+        InputError: Unknown format, unreadable file, no record of that format (nothing is written), or another run's folder.
+        StorageError: The folder cannot be written.
+    """
+    path, folder = Path(source), None if output is None else Path(output)
+    find(format)
+    known = iter(()) if folder is None or fresh else _known(folder)
+    count = await _survey(path, format, known, on_progress)
+    run = RunWriter.claim(folder or next_run_folder(), _config(path, format, n=count), fresh=fresh)
+    try:
+        await _write(run, records(path), format, on_progress)
+    finally:
+        run.close()
+    return SynthesisResult.open(run.path)
+
+
+def _known(folder: Path) -> Iterator[str]:
+    if (folder / "config.json").exists() and (run := RunFolder.open(folder)).config.play == PLAY:
+        yield from (line.persona for line in run.episodes())
+
+
+async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[[int], object]) -> int:  # noqa: A002
+    """Number of records, after reading the whole file; raises InputError if none is valid or earlier ones differ."""
+    count, first, readable = 0, "there are none", False
+    for count, raw in enumerate(records(path), start=1):
+        if (before := next(known, None)) is not None and before != _digest(raw):
+            raise RunFolderError(
+                f"{raw.where} is not what was read there before; give the same file, to whose end more may have been added, another "
+                "folder, or start over with --fresh (in Python fresh=True) and keep the old one beside it"
+            )
+        if not readable:
+            try:
+                read_record(raw.parsed(), format, raw.where)
+                readable = True
+            except InputError as error:
+                first = str(error) if count == 1 else first
+        if count % _AT_ONCE == 0:
+            tell(count)
+            await checkpoint()
+    if not readable:
+        raise InputError(f"none of {count:,} records of {str(path)!r} can be read as {format}; of the first: {first}")
+    if next(known, None) is not None:
+        raise RunFolderError(f"{str(path)!r} has {count:,} records, and more were read before; give the whole file")
+    return count
+
+
+async def _write(run: RunWriter, found: Iterator[Raw], format: str, tell: Callable[[int], object]) -> None:  # noqa: A002
+    begun, why = monotonic(), "interrupted"
+    told = run.config.model_dump(mode="json", include={"n", "play", "personas", "versions"})
+    run.milestones.info("run_started", **told, finished=run.committed.episodes, accepted=run.committed.accepted)
+    names = DistinctNames()
+    for line in run.episodes():
+        if line.accepted:
+            names(line.id)
+    try:
+        for some in _batches(islice(enumerate(found), run.committed.episodes, None)):
+            with CancelScope(shield=True):
+                await run.append(*(_finished(index, raw, format, names) for index, raw in some))
+            tell(run.committed.episodes)
+            await checkpoint()
+        run.config = run.config.model_copy(update={"n": max(1, run.committed.accepted)})
+        run.config.save(run.config_file)
+        why = "reached"
+    finally:
+        accepted, seconds = run.committed.accepted, round(monotonic() - begun, 1)
+        run.milestones.info("run_ended", why=why, accepted=accepted, n=run.config.n, seconds=seconds)
+
+
+def _batches(found: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]]:
+    some, size = list[tuple[int, Raw]](), 0
+    for index, raw in found:
+        some.append((index, raw))
+        size += len(raw.line)
+        if len(some) == _AT_ONCE or size > MOST_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _finished(index: int, raw: Raw, format: str, names: DistinctNames) -> CompletedEpisode:  # noqa: A002
+    """A record as a finished episode, with its digest for the persona's; repeated ids are numbered."""
+    try:
+        trajectory = read_record(raw.parsed(), format, raw.where, index=index)
+        trajectory = trajectory.model_copy(update={"id": names(trajectory.id)})
+        outcome = EpisodeOutcome(
+            index=index, id=trajectory.id, persona=trajectory.persona, trajectories=(trajectory,), cost_usd=0.0
+        )
+    except InputError as error:
+        refused = Refused(
+            episode=f"{index:06d}",
+            persona=_NOBODY,
+            stage="script",
+            attempt=1,
+            text=str(error),
+            record=raw.line.decode(errors="replace"),
+        )
+        outcome = EpisodeOutcome(
+            index=index, id=refused.episode, persona=_NOBODY, refused=(refused,), reason=str(error), cost_usd=0.0
+        )
+    finished = CompletedEpisode.of(outcome)
+    return replace(finished, line=finished.line.model_copy(update={"persona": _digest(raw)}))
+
+
+def _digest(raw: Raw) -> str:
+    return blake2b(raw.line, digest_size=8).hexdigest()
+
+
+def _config(path: Path, format: str, *, n: int) -> RunConfig:  # noqa: A002
+    unplayed = PlaySettings().model_dump(mode="json", exclude={"mistakes", "attempts", "grounding"})
+    return RunConfig.model_validate(
+        {
+            **unplayed,
+            "n": n,
+            "concurrency": 1,
+            "play": PLAY,
+            "rules": RULES,
+            "script_rules": "script()",
+            "mistakes": {"policy": PLAY, "format": format.strip().casefold()},
+            "attempts": {},
+            "prompts": "",
+            "models": {},
+            "connections": {},
+            "personas": f"{str(path)!r} as {format}",
+            "versions": {"refinesynth": __version__, "python": ".".join(map(str, sys.version_info[:3]))},
+        }
+    )

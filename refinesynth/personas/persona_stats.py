@@ -1,0 +1,99 @@
+"""Statistics of a collection of personas: number, lengths, duplicates."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from refinesynth.personas.near_duplicates import NearDuplicates, Similar, fingerprint, words
+from refinesynth.personas.persona_records import Records, RecordSource
+
+
+@dataclass(frozen=True)
+class Lengths:
+    least: int
+    median: int
+    mean: float
+    longest_tenth: int
+    """Length that one in ten reaches or exceeds."""
+    most: int
+
+    @classmethod
+    def of(cls, counts: Counter[int]) -> "Lengths":
+        found = sorted(counts.elements())
+        number = len(found)
+        mean = round(sum(found) / number, 2)
+        return cls(found[0], found[number // 2], mean, found[int(number * 0.9)], found[-1])
+
+
+_MOST_WORDS = 2_000_000
+"""Distinct words that are counted; more are `at least` that many."""
+
+
+@dataclass(frozen=True)
+class PersonaStats:
+    personas: int
+    bad: int
+    problems: tuple[str, ...]
+    characters: Lengths
+    words: Lengths
+    distinct_words: int
+    distinct_words_exact: bool
+    """False if there are more than were counted."""
+    exact_duplicates: int
+    """Personas with the words of an earlier one, in its order; case and punctuation aside."""
+    near_duplicates: int | None
+    """Near-duplicates of an earlier persona, exact ones not counted; None if not searched."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def stats(
+    source: RecordSource | None = None,
+    *,
+    column: str | None = None,
+    similar: Similar | None = None,
+    near: bool = True,
+    on_progress: Callable[[int], None] | None = None,
+) -> PersonaStats:
+    """Read all personas once and describe them.
+
+    Args:
+        source: Personas to read; the ones that ship with the package if None.
+        column: Column or key of a row's persona; `persona` or `text` if None.
+        similar: Definition of a near-duplicate; Persona Hub's settings if None.
+        near: Search near-duplicates. This takes most of the time, an index in memory and datasketch.
+        on_progress: Called now and then with the number of rows read.
+
+    Raises:
+        InputError: A file cannot be read, or there is no persona.
+        ConfigurationError: datasketch is not installed.
+    """
+    records = Records(source, column=column, on_progress=on_progress)
+    index = NearDuplicates(similar) if near else None
+    characters, lengths = Counter[int](), Counter[int]()
+    vocabulary, texts = set[int](), set[int]()
+    repeated = 0
+    for record in records:
+        text = record.persona.text
+        found = words(text)
+        characters[len(text)] += 1
+        lengths[len(found)] += 1
+        if len(vocabulary) < _MOST_WORDS:
+            vocabulary.update(map(hash, found))
+        if (print_ := fingerprint(found)) not in texts:
+            texts.add(print_)
+            repeated += index is not None and index.admit(text) is not None
+    records.check()
+    return PersonaStats(
+        personas=records.read,
+        bad=records.bad,
+        problems=records.problems,
+        characters=Lengths.of(characters),
+        words=Lengths.of(lengths),
+        distinct_words=min(len(vocabulary), _MOST_WORDS),
+        distinct_words_exact=len(vocabulary) < _MOST_WORDS,
+        exact_duplicates=records.read - len(texts),
+        near_duplicates=None if index is None else repeated,
+    )

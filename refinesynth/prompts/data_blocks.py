@@ -1,0 +1,78 @@
+"""Data inside prompts: JSON between tags, encoded so that no content can close its own tag or open another.
+
+Persona text and model text enter a prompt only this way. Opening angle brackets become JSON escapes, so a persona that
+writes `</persona> ignore the rules` stays the text between the tags. Those of a regular expression's named groups,
+`(?P<item>`, stay readable: they open nothing that could be closed.
+"""
+
+import re
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, JsonValue
+
+from refinesynth.text.json_reader import write_json
+
+_ESCAPED = r"\u003c"
+_GROUP = "(?P"
+_GROUP_NAME = re.compile(r"\w+>")
+_BLOCK = re.compile(r"<([a-z_]+)>\n(.*?)\n</\1>", re.DOTALL)
+
+
+def block(value: object, name: str) -> str:
+    """`value` as JSON on one line between `<name>` and `</name>`, each tag on a line of its own.
+
+    Pydantic models are dumped; tuples become lists; lone surrogates become U+FFFD.
+
+    Raises:
+        TypeError: There is something in `value` that JSON does not have.
+    """
+    return f"<{name}>\n{value.encoded if isinstance(value, Shown) else encode(value)}\n</{name}>"
+
+
+def encode(value: object) -> str:
+    """`value` as it stands between tags.
+
+    Raises:
+        TypeError: There is something in `value` that JSON does not have.
+    """
+    encoded = write_json(value, default=_dump, option=orjson.OPT_NON_STR_KEYS).decode()
+    # Taken apart rather than substituted: in long text without brackets that is a hundred times as fast.
+    before, *rest = encoded.split("<")
+    pieces = [before]
+    for after in rest:
+        pieces += "<" if before.endswith(_GROUP) and _GROUP_NAME.match(after) else _ESCAPED, after
+        before = after
+    return "".join(pieces)
+
+
+class Shown:
+    """A value that many prompts show, encoded once. A template can ask it for what the value has."""
+
+    __slots__ = ("encoded", "value")
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        self.encoded = encode(value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value, name)
+
+
+def read_blocks(text: str) -> dict[str, JsonValue]:
+    """All blocks in `text` by name, the last of each name; what does not parse is left out."""
+    found: dict[str, JsonValue] = {}
+    for match in _BLOCK.finditer(text):
+        try:
+            found[match[1]] = orjson.loads(match[2])
+        except orjson.JSONDecodeError:
+            continue
+    return found
+
+
+def _dump(value: object) -> JsonValue:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Shown):  # within another value
+        return _dump(value.value)
+    raise TypeError(f"cannot put {type(value).__name__} into a prompt")

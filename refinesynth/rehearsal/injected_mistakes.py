@@ -1,0 +1,211 @@
+"""Plausible mistakes of a wanted kind. Each proposal is checked by the executor first."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, pairwise
+from random import Random
+from typing import NamedTuple
+
+from refinesynth.rehearsal.phrasing import meaning
+from refinesynth.rehearsal.replayed_history import Past, Position
+from refinesynth.rehearsal.scene import Scene, is_grounded
+from refinesynth.rehearsal.search_plan import plan_of
+from refinesynth.rules.repairs import WITHIN
+from refinesynth.trajectory import ActionSpec, MistakeKind
+from refinesynth.world import mentions
+from refinesynth.world.hidden_places import hidden_names
+
+_TIMELY = (MistakeKind.PLACE, MistakeKind.LOGIC)
+"""Kinds of mistake of an available action."""
+
+_SHORTEST = 4
+"""Shortest word that is misspelt."""
+
+
+class Slip(NamedTuple):
+    """A mistake, ready to be made."""
+
+    action: str
+    kind: MistakeKind
+    doing: str
+    """Meaning, as an infinitive."""
+
+
+def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
+    """A mistake of the wanted kind, else of another kind; None if none was found. No mistake is made twice.
+
+    Mistakes of place and logic are, if possible, ones that the next steps answer.
+    """
+    first = wanted is MistakeKind.PARAMETER
+    timely = [kind for kind in (wanted, *rng.sample(_TIMELY, 2)) if kind in _TIMELY]
+    found = chain(
+        (_miswording(rng, past) for _ in range(first)),
+        (_untimely(rng, past, kind, answered=True) for kind in timely),
+        (_miswording(rng, past) for _ in range(not first)),
+        (_untimely(rng, past, kind, answered=False) for kind in timely),
+    )
+    return next((made for made in found if made is not None), None)
+
+
+def wrong_value(rng: Random, past: Past) -> Slip | None:
+    """An action of the right form with an unavailable value."""
+    return _first(past, MistakeKind.PARAMETER, _wrong_values(rng, past.position, _next(rng, past)))
+
+
+def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) -> Slip | None:
+    made = {exchange.action for exchange in past.exchanges if exchange.refused}
+    for action, doing in proposals:
+        if action not in made and past.position.judged(action) is kind and not _foreknown(past, action):
+            return Slip(action, kind, doing or meaning(past.position, action))
+    return None
+
+
+def _foreknown(past: Past, action: str) -> bool:
+    """True if an action names something hidden with its place, which was neither seen nor mentioned."""
+    scene = past.position.scene
+    hidden = hidden_names(scene.world).where
+    read = scene.world.read(action) if hidden else None
+    if read is None:
+        return False
+    values = set(read[1].values())
+    said = (scene.script.introduction, *past.observed)
+    return any(
+        values & hidden[thing] and not any(mentions(text, thing) for text in said) for thing in values & hidden.keys()
+    )
+
+
+def _next(rng: Random, past: Past) -> str:
+    plan = plan_of(past)
+    return plan[0] if plan else rng.choice(past.position.scene.useful)
+
+
+def _miswording(rng: Random, past: Past) -> Slip | None:
+    """The next action of the plan with a wrong value, in another form or cut short."""
+    action = _next(rng, past)
+    ways = rng.sample(_WAYS, len(_WAYS))
+    likely = (proposal for way in ways for proposal in way(rng, past.position, action))
+    unlikely = (
+        proposal for other in past.position.scene.useful for proposal in _other_forms(rng, past.position, other)
+    )
+    return _first(past, MistakeKind.PARAMETER, chain(likely, unlikely))
+
+
+def _wrong_values(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
+    ruling = position.ruling(action)
+    if ruling.action is None or not ruling.values:
+        return
+    absent = position.scene.plot.absent
+    names = rng.sample(sorted(ruling.values), len(ruling.values))
+    for name in names:
+        value = ruling.values[name]
+        tempting = [other for other in absent.get(name, ()) if set(other.split()) & set(value.split())]
+        unknown = rng.choice(tempting or absent[name])
+        for wrong in rng.sample([_misspelt(rng, value), unknown], 2):
+            yield _filled(position, ruling.action, {**ruling.values, name: wrong})
+
+
+def _other_forms(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
+    ruling = position.ruling(action)
+    if ruling.action is None:
+        return
+    wordings = position.scene.verbs[ruling.action].wordings
+    for wording in rng.sample(wordings, len(wordings)):
+        text, doing = _filled(position, ruling.action, ruling.values, wording)
+        yield text, doing
+
+
+def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
+    ruling = position.ruling(action)
+    if ruling.action is None or not ruling.values:
+        return
+    template = ruling.action
+    words = template.split(" ")
+    first = template.partition("}")[0] + "}"
+    second = template if words[1].startswith("{") else " ".join([*words[:1], *words[2:]])
+    for wording in rng.sample([first, second], 2):
+        yield _filled(position, template, ruling.values, wording)
+
+
+def _untimely(rng: Random, past: Past, kind: MistakeKind, *, answered: bool) -> Slip | None:
+    """An available action that does not fit now: a later step of the plan, a useful or repeated action, else any.
+
+    With `answered`, only one whose refusal the next steps resolve. Moving to the present place comes last.
+    """
+    position, plan = past.position, plan_of(past)
+    done = [exchange.action for exchange in reversed(past.exchanges) if not exchange.refused]
+    obvious = (*plan[1:], *position.scene.useful, *done)
+    late = position.scene.moving if kind is MistakeKind.LOGIC else "\n"
+    likely = ((action, "") for action in obvious if not action.startswith(late))
+    proposals = chain(likely, _distant(rng, position.scene, late))
+    if answered:
+        soon = _soon(past, WITHIN)
+        proposals = (proposal for proposal in proposals if _comes_about(position, soon, proposal[0]))
+    return _first(past, kind, proposals)
+
+
+def can_wait(past: Past, mistake: str) -> bool:
+    """True if the next steps answer a mistake in time, even after another action."""
+    if past.position.judged(mistake) not in _TIMELY:
+        return True
+    return _comes_about(past.position, _soon(past, WITHIN - 1), mistake)
+
+
+def is_due(past: Past) -> bool:
+    """True if an earlier mistake still lacks its answer, which another mistake would delay too long.
+
+    In imagined worlds any next action is an answer.
+    """
+    position = past.position
+    return (
+        is_grounded(position.scene.label)
+        and any(
+            first.refused
+            and not then.refused
+            and then.action in position.scene.verbs  # without any value
+            and position.judged(first.action) in _TIMELY
+            for first, then in pairwise(past.exchanges[-WITHIN:])
+        )
+    )
+
+
+def _soon(past: Past, steps: int) -> tuple[Position, ...]:
+    return tuple(accumulate(plan_of(past)[:steps], Position.after, initial=past.position))[1:]
+
+
+def _comes_about(position: Position, soon: Sequence[Position], action: str) -> bool:
+    """True if the refused condition of the action holds in one of these positions."""
+    read = position.scene.world.read(action)
+    unmet = read and read[0].unmet(position.state, read[1])
+    if not read or not unmet:
+        return False
+    return any(unmet.requirement.condition.answer(later.state, read[1]) is True for later in soon)
+
+
+def _distant(rng: Random, scene: Scene, late: str) -> Iterator[tuple[str, str]]:
+    """Everything that can be written, ordered by relation to the goal; last what begins with `late`."""
+    goal = set(scene.plot.goal.split())
+
+    def distance(action: str) -> tuple[bool, int]:
+        return action.startswith(late), -len(goal.intersection(action.split()))
+
+    anything = list(scene.everything())
+    for action in sorted(rng.sample(anything, len(anything)), key=distance):
+        yield action, ""
+
+
+_WAYS = (_wrong_values, _wrong_values, _other_forms, _other_forms, _short_forms)
+"""Repeated by frequency."""
+
+
+def _filled(position: Position, template: str, values: Mapping[str, str], wording: str = "") -> tuple[str, str]:
+    doing = position.scene.verbs[template].doing
+    text, infinitive = (ActionSpec(name=name, pattern=".").fill(values) for name in (wording or template, doing))
+    return text, infinitive
+
+
+def _misspelt(rng: Random, value: str) -> str:
+    word = max(value.split() or [value], key=len)
+    if len(word) < _SHORTEST:
+        return f"{value} 2"
+    at = rng.randrange(1, len(word) - 2)
+    swapped = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    return value.replace(word, rng.choice((swapped, word[:at] + word[at + 1 :])))

@@ -1,0 +1,181 @@
+"""Requests and completions in OpenAI's form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Literal, cast
+
+import orjson
+from pydantic import JsonValue
+
+from refinesynth.actions.calls import Call
+from refinesynth.chat import TOOL_INSTRUCTIONS
+from refinesynth.chat.react import as_first_worded
+from refinesynth.prompts.data_blocks import read_blocks
+from refinesynth.rehearsal.injected_faults import Faults, Luck
+from refinesynth.text.json_reader import scrub
+
+_CHARACTERS_PER_TOKEN = 4
+"""Estimate for English, by which usage is counted."""
+
+_SEED_BITS = 64
+
+
+@dataclass(frozen=True)
+class Form:
+    """Form of an answer: text, JSON, or the call of a tool."""
+
+    kind: Literal["text", "json", "tool"]
+    schema: object = None
+    """JSON schema of the answer or of the tool's arguments."""
+    tool: str = ""
+    insisted: bool = False
+    """True if the tool must be called."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Parts of a request that decide the answer. Model settings, headers and keys do not."""
+
+    messages: tuple[tuple[str, str], ...]
+    """Role and text of each message."""
+    form: Form
+    seed: int | str | None
+    most_tokens: int | None
+    """Most tokens of the answer; None for no limit."""
+    model: str
+    calls: tuple[tuple[int, str, str], ...]
+    """Tool calls in the messages: the message's number, the function's name, its arguments as JSON text."""
+    tools: tuple[Mapping[str, object], ...] = ()
+
+    @classmethod
+    def read(cls, model: object, messages: object, options: Mapping[str, object]) -> "Request":
+        """Read the arguments of a completion, which may be anything."""
+        given = [item for item in map(mapping, items(messages)) if item]
+        return cls(
+            messages=tuple((str(item.get("role"))[:20], _text_of(item.get("content"))) for item in given),
+            form=_form(options),
+            seed=_seed(options.get("seed")),
+            most_tokens=_positive(options.get("max_completion_tokens")) or _positive(options.get("max_tokens")),
+            model=model if isinstance(model, str) else "rehearsal",
+            calls=tuple((at, *call) for at, item in enumerate(given) for call in _calls(item.get("tool_calls"))),
+            tools=tuple(mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))),
+        )
+
+    @property
+    def plays_by_calls(self) -> bool:
+        """True for a player that acts by function calls."""
+        return bool(self.tools) and any(role == "user" and TOOL_INSTRUCTIONS in text for role, text in self.messages)
+
+    @cached_property
+    def blocks(self) -> dict[str, JsonValue]:
+        """All data of messages except the assistant's, by name; the last of each name."""
+        found: dict[str, JsonValue] = {}
+        for role, text in self.messages:
+            if role != "assistant":
+                found.update(read_blocks(text))
+        return found
+
+    def luck(self, faults: Faults, seed: int) -> Luck:
+        parts = (as_first_worded(part) for message in self.messages for part in message)
+        return drawn(faults, seed, self.seed, *parts, *(f"{name} {arguments}" for _, name, arguments in self.calls))
+
+
+def drawn(faults: Faults, *parts: int | str | None) -> Luck:
+    """Draws that depend on these parts only."""
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        text = f"{type(part).__name__} {part}".encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(text))
+        digest.update(text)
+    return Luck(digest.digest(), faults)
+
+
+def completion(request: Request, content: str, luck: Luck, call: Call | None = None) -> dict[str, Any]:
+    """A chat completion: `content` as the message, with an optional call, or as a tool's arguments."""
+    content = scrub(content)
+    whole = request.form.kind == "tool" and not request.plays_by_calls
+    reason = "tool_calls" if whole or call is not None else "stop"
+    if request.most_tokens is not None and tokens(content) > request.most_tokens:
+        content, reason = content[: request.most_tokens * _CHARACTERS_PER_TOKEN], "length"
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    function: dict[str, str] | None = None
+    if whole:
+        message["content"], function = None, {"name": request.form.tool, "arguments": content}
+    elif call is not None and reason != "length":
+        function = {"name": call.name, "arguments": dumped(dict(call.arguments))}
+    if function is not None:
+        message["tool_calls"] = [{"id": f"call_{luck.digest.hex()[:24]}", "type": "function", "function": function}]
+    read = sum(tokens(text) for _, text in request.messages)
+    written = tokens(content)
+    return {
+        "id": f"chatcmpl-{luck.digest.hex()}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }
+
+
+def tokens(text: str) -> int:
+    return -(-len(text) // _CHARACTERS_PER_TOKEN)
+
+
+def _form(options: Mapping[str, object]) -> Form:
+    tools = [mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))]
+    named = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
+    choice = options.get("tool_choice")
+    forced = mapping(mapping(choice).get("function")).get("name")
+    insisted = forced in named or choice in ("required", "any")
+    wanted = mapping(options.get("response_format"))
+    if named and choice != "none" and (insisted or wanted.get("type") not in {"json_schema", "json_object"}):
+        tool = named[forced] if forced in named else next(iter(named.values()))
+        return Form("tool", schema=tool.get("parameters"), tool=cast("str", tool["name"]), insisted=insisted)
+    if wanted.get("type") == "json_schema":
+        return Form("json", schema=mapping(wanted.get("json_schema")).get("schema"))
+    return Form("json" if wanted.get("type") == "json_object" else "text")
+
+
+def items(value: object) -> list[object]:
+    return list(cast("list[object]", value)) if isinstance(value, list | tuple) else []
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+
+
+def _text_of(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = [mapping(part).get("text") for part in items(content)]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _calls(calls: object) -> list[tuple[str, str]]:
+    functions = [mapping(mapping(call).get("function")) for call in items(calls)]
+    return [
+        (str(function.get("name")), arguments)
+        for function in functions
+        if isinstance(arguments := function.get("arguments"), str)
+    ]
+
+
+def _seed(value: object) -> int | str | None:
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _SEED_BITS else None
+    return value if isinstance(value, str) else None
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def dumped(data: object) -> str:
+    return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode()

@@ -1,0 +1,89 @@
+"""Sentences of Player and DungeonMaster; recognition of refusals; meanings of actions and reasons of mistakes."""
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from random import Random
+
+from pydantic import TypeAdapter
+
+from refinesynth.actions.matching import allowed_value, match_pattern
+from refinesynth.rehearsal.families import FAMILIES, Family
+from refinesynth.rehearsal.replayed_history import Position
+from refinesynth.trajectory import ActionSpec, MistakeKind
+from refinesynth.world import Ruling
+
+WORDINGS: Mapping[str, tuple[str, ...]] = TypeAdapter(dict[str, tuple[str, ...]]).validate_json(
+    (files("refinesynth.rehearsal") / "wordings.json").read_bytes()
+)
+"""Templates by key. `ruled_...` are the DungeonMaster's about given rulings, and name only the action."""
+
+
+_BEGINNINGS = tuple(beginning for family in FAMILIES.values() for beginning in family.refusals)
+
+_STRANGE = re.compile(r"\s*(?:error\b|invalid\b|nothing happens\b|you (?:can't|cannot|can not)\b)", re.IGNORECASE)
+"""Common beginnings of refusals in other environments."""
+
+
+def say(rng: Random, key: str, **values: object) -> str:
+    """One of the wordings with this key, filled."""
+    return rng.choice(WORDINGS[key]).format(**values)
+
+
+def refusal(rng: Random, family: Family, why: str) -> str:
+    return f"{rng.choice(family.refusals)} {why}".rstrip()
+
+
+def sounds_refused(observation: str) -> bool:
+    """True for an observation of a mistake, in particular for all of `refusal`."""
+    return observation.startswith(_BEGINNINGS) or _STRANGE.match(observation) is not None
+
+
+_SHOWN = 120
+
+
+def shown(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+
+
+def meaning(position: Position, action: str) -> str:
+    """The act as an infinitive; the text itself for an unknown action."""
+    ruling = position.ruling(action)
+    if ruling.action is None:
+        return f'do "{shown(action)}"'
+    verb = position.scene.verbs[ruling.action]
+    return ActionSpec(name=verb.doing, pattern=".").fill(ruling.values)
+
+
+def reason(position: Position, action: str, ruling: Ruling) -> str:
+    """Reason for the mistake in one sentence; empty if it is none."""
+    if ruling.kind is None:
+        return ""
+    if ruling.kind is not MistakeKind.PARAMETER:
+        return ruling.text
+    unknown = _unknown_value(position, action)
+    if unknown is not None:
+        return f'There is no "{shown(unknown)}" here.'
+    return f'No action is written like "{shown(action)}".'
+
+
+def remedy(position: Position, wrong: str, right: str) -> str:
+    """Difference of the right action from the wrong wording; empty if they have nothing in common."""
+    meant = position.ruling(right)
+    if meant.action is None:
+        return ""
+    spec = next(spec for spec in position.scene.script.actions if spec.name == meant.action)
+    captured = match_pattern(spec, wrong)
+    if captured is None:
+        return f'The form is "{spec.name}".'
+    names = [name for name, value in captured.items() if value != meant.values[name]]
+    return f'It has to be "{meant.values[names[0]]}".' if len(names) == 1 else ""
+
+
+def _unknown_value(position: Position, action: str) -> str | None:
+    for spec in position.scene.script.actions:
+        for name, value in (match_pattern(spec, action) or {}).items():
+            if value is not None and allowed_value(spec, name, value) is None:
+                return value.strip()
+    return None

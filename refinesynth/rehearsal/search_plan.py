@@ -1,0 +1,122 @@
+"""The plan of a player that knows only what it was told: it searches hidden things from place to place."""
+
+from collections import deque
+from hashlib import blake2b
+
+import orjson
+
+from refinesynth.rehearsal.replayed_history import Past, Position
+from refinesynth.rehearsal.scene import Scene
+from refinesynth.trajectory import ActionSpec
+from refinesynth.world import mentions
+from refinesynth.world.hidden_places import hidden_names
+
+_FARTHEST = 200
+
+
+def plan_of(past: Past) -> tuple[str, ...]:
+    """The true plan, up to the first hidden thing, as if that were at the next place to look."""
+    position = past.position
+    plan, scene = position.plan, position.scene
+    found = _unknown(past)
+    if found is None:
+        return plan
+    at, _, truth = found
+    before = [number for number, step in enumerate(plan[:at]) if not _seeks(scene, step)]
+    place = _next_place(past, truth)
+    if place is None:
+        return plan
+    ways = plan[: before[-1] + 1] if before else _way(position, place)
+    return (*ways, _moved(scene, plan[at], truth, place), *plan[at + 1 :])
+
+
+def sought(past: Past) -> str | None:
+    """The hidden thing that the next step is about, if any."""
+    scene, found = past.position.scene, _unknown(past)
+    return (
+        None if found is None or not all(_seeks(scene, step) for step in past.position.plan[: found[0]]) else found[1]
+    )
+
+
+def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
+    """Number of the plan's first step about a hidden thing that was never seen or mentioned, its name and its places."""
+    scene = past.position.scene
+    if not scene.hidden:
+        return None
+    hidden = hidden_names(scene.world).where
+    accepted = (exchange.observation for exchange in past.exchanges if not exchange.refused and not exchange.failed)
+    said = (scene.script.introduction, *accepted)
+    for at, step in enumerate(past.position.plan):
+        read = scene.world.read(step)
+        for value in read[1].values() if read else ():
+            if value not in hidden or any(mentions(text, value) for text in said):
+                continue
+            if not hidden[value] & _looked_into(past.position):
+                return at, value, hidden[value]
+    return None
+
+
+def _seeks(scene: Scene, step: str) -> bool:
+    read = scene.world.read(step)
+    return read is not None and scene.verbs[read[0].spec.name].seeks
+
+
+def _next_place(past: Past, truth: frozenset[str]) -> str | None:
+    """The first unsearched place, in one order per scene, so two searches do not alternate between places for ever."""
+    scene = past.position.scene
+    # A place may be a container too: the longest list is that of all places.
+    among = max((values for values in scene.plot.values.values() if truth & set(values)), key=len, default=())
+    looked = _looked_into(past.position)
+    return min((place for place in among if place not in looked), key=lambda place: _turn(scene, place), default=None)
+
+
+def _turn(scene: Scene, place: str) -> bytes:
+    return blake2b(f"{scene.label} {place}".encode(), digest_size=8).digest()
+
+
+def _looked_into(position: Position) -> set[str]:
+    looked = _looked(position)
+    while position.before:
+        position = position.before[0]
+        looked |= _looked(position)
+    return looked
+
+
+def _looked(position: Position) -> set[str]:
+    """Places whose inside can be seen here: those on the path of a sight."""
+    world, state = position.scene.world, position.state
+    names: set[str] = set()
+    for sight in world.visibility.sights:
+        for values in sight.readings(state):
+            if sight.when is None or sight.when.answer(state, values) is True:
+                names.update(sight.at(state, values) or ())
+    return names
+
+
+def _way(position: Position, place: str) -> tuple[str, ...]:
+    """The fewest steps to see into a place; empty if there is no way."""
+    steps = sorted(position.scene.seeking, key=lambda step: not mentions(step, place))
+    queue, known = deque([(position, tuple[str, ...]())]), {_key(position)}
+    while queue and len(known) < _FARTHEST:
+        at, way = queue.popleft()
+        for step in steps:
+            after = at.after(step)
+            if after is at or (key := _key(after)) in known:
+                continue
+            if place in _looked(after):
+                return (*way, step)
+            known.add(key)
+            queue.append((after, (*way, step)))
+    return ()
+
+
+def _key(position: Position) -> bytes:
+    return orjson.dumps(position.state)
+
+
+def _moved(scene: Scene, step: str, truth: frozenset[str], place: str) -> str:
+    read = scene.world.read(step)
+    if read is None:
+        return step
+    spec: ActionSpec = read[0].spec
+    return spec.fill({name: place if value in truth else value for name, value in read[1].items()})

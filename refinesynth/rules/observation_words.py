@@ -1,0 +1,410 @@
+"""Agreement of an observation with the ruling: no name that is not visible, no success or failure that did not
+happen.
+
+What it cannot find: a wrong statement about visible things, and a contradiction in other words than the lexicon's. It
+is there to keep a DungeonMaster from contradicting the world, not to prove it right.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from pydantic.dataclasses import dataclass
+
+from refinesynth.actions.wording import listed, quoted
+from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.name_search import MAX_TEXT, names_of
+from refinesynth.rules.rule import FIELDS, BaseRule, Severity, Violation
+from refinesynth.rules.world_replay import Answered, world_played
+from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
+from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.world import Ruling, World, mentions
+
+_KINDS = (
+    "take grab pick lift collect fetch gather pocket acquire obtain retrieve snatch",
+    "put place drop lay leave store deposit insert set stack return file",
+    "go walk move head enter travel drive roll climb cross visit navigate arrive",
+    "open unlatch unlock unseal",
+    "close shut lock seal",
+    "clean wash rinse scrub wipe",
+    "heat warm cook reheat boil bake",
+    "cool chill freeze",
+    "cut slice chop carve",
+    "write edit save label mark sign rename change",
+    "delete remove erase",
+    "give hand deliver offer pass",
+    "repair fix mend restore",
+    "attach connect plug fasten mount install",
+    "activate start enable ignite launch",
+)
+"""Verbs by what they bring about: who says that one of them happened says so of the others in its line."""
+
+_PAST = {
+    "take": "took|taken", "go": "went|gone", "put": "put", "set": "set", "lay": "laid", "leave": "left", "drive": "drove|driven",
+    "shut": "shut", "cut": "cut", "write": "wrote|written", "give": "gave|given", "freeze": "froze|frozen", "read": "read",
+    "bring": "brought", "find": "found", "send": "sent",
+}  # fmt: skip
+
+_OF_KIND = {verb: kind.split() for kind in _KINDS for verb in kind.split()}
+
+_NO_VERBS = frozenset(
+    [
+        "from",
+        "to",
+        "in",
+        "on",
+        "at",
+        "with",
+        "into",
+        "of",
+        "the",
+        "a",
+        "an",
+        "and",
+        "for",
+        "my",
+        "your",
+        "all",
+        "look",
+        "around",
+        "please",
+        "l",
+        "ls",
+    ]
+)
+"""Words an action may begin with that say nothing of what it brings about."""
+
+
+def _any_of(*phrases: str) -> re.Pattern[str]:
+    """Any of these phrases, as whole words; a slash stands between words of which one will do."""
+    words = (
+        [f"(?:{word.replace('/', '|')})" if "/" in word else word for word in phrase.split()] for phrase in phrases
+    )
+    return re.compile(rf"\b(?:{'|'.join(' '.join(phrase) for phrase in words)})\b")
+
+
+_OPEN_ENDED = _any_of(
+    "not/no/never/none/nothing/nobody/nowhere/unable/impossible/hardly/almost/nearly/instead/already/still",
+    "if/unless/until/before/when/once/would/could/should/must/might/may/can/will/need/needs",
+    "try/tries/tried/trying/attempt/attempts/attempted/want/wants/wanted/fail/fails/failed/failing",
+    "remain/remains/stay/stays/refuse/refuses",
+    "have/has/had/about to",
+)
+"""Words of a clause that announces no success."""
+
+_SUCCESS = _any_of(
+    "success/successful/successfully/succeed/succeeds/succeeded",
+    "it/that/this works/worked",
+    "you manage/managed to",
+    "swings/slides/clicks/creaks/pops open/shut",
+    r"you pull/push/slide/force/tug the \w+ open/shut",
+)
+_NOW = re.compile(
+    r"(?<!\bright )(?<!\bfor )(?<!\bby )(?:\bnow (?:is|are|has|have|rests?|lies?|sits?|stands?|holds?)\b|(?<!\bjust )\bnow[.!]*$)"
+    r"|\b(?:is|are|you|you have) now\b(?! and then)|^(?:done|ok|okay|all right|very well|well done|completed?)[.!]*$"
+)
+"""That something is so now, or that it is done."""
+
+_FAILURE = _any_of(
+    "nothing happens/changes",
+    "nothing has changed",
+    "no/without/without effect",
+    "without any effect",
+    "fail/fails/failed/failure/unsuccessful/impossible/invalid/denied/interrupted",
+    "in vain",
+    "to no avail",
+    "try again",
+    "this time",
+    "timed/times out",
+    "come/comes to nothing",
+    "no such/response",
+    "not a valid",
+    "not allowed/permitted/possible/available/recognized/understood/accepted/found",
+    "do/does/did/will/would not work/respond/budge/move/open/close/start",
+)
+_NO_FAILURE = _any_of("no/without/zero errors/failures/problems/error/failure/problem", "never fail/fails")
+_HINDRANCE = _any_of(
+    "not/no/nothing/unable/again/later/almost/nearly/busy/unavailable",
+    "attempt/attempts/try/tries/wait/waits/moment/moments/grip",
+    "slip/slips/slipped/stay/stays/remain/remains/stuck/stalls/hangs/lags/drops/refuses",
+)
+"""Words of a text in which something failed."""
+
+_AIM = "task/goal/mission/quest/objective/job"
+_GOAL = _any_of(
+    f"{_AIM} reached/achieved/complete/completed/accomplished/fulfilled/met/done/finished",
+    f"{_AIM} is/are/was/been reached/achieved/complete/completed/accomplished/fulfilled/met/done/finished",
+    f"you/have/'ve reached/achieved/completed/accomplished/fulfilled/finished/met the/your {_AIM}",
+    "congratulations",
+)
+_GOAL_MISSED = _any_of(f"{_AIM} is/was/been/remains not/unreached/unfinished/incomplete")
+
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+|\n+")
+_CLAUSES = re.compile(r"[,:;\u2013\u2014]\s+|\s+(?:but|yet|although|though|while|because|since|as)\s+")
+_QUOTED = re.compile(r"\"[^\"\n]{0,2000}\"|\u201c[^\u201c\u201d\n]{0,2000}\u201d|«[^«»\n]{0,2000}»|`[^`\n]{0,2000}`")
+
+_COMMON = frozenset(["the", "you", "your", "and", "with", "from", "is", "are"])
+_ENGLISH = 0.05
+"""Share of the commonest words from which on a text is taken for English: English has several times as many, other
+languages next to none."""
+
+
+@weakly_cached
+def is_english(script: Script) -> bool:
+    """Return whether a script is written in English, as far as its commonest words say so; one that says hardly anything
+    is.
+    """
+    text = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
+    words = re.findall(r"\w+", text.casefold())
+    return len(words) < 1 / _ENGLISH or sum(word in _COMMON for word in words) >= _ENGLISH * len(words)
+
+
+def normalized(text: str) -> str:
+    """A text in lower case on one line, with one kind of apostrophe."""
+    return " ".join(text.casefold().replace("\u2019", "'").split())
+
+
+def sentences(text: str) -> list[str]:
+    """Its sentences in lower case, without what stands in quotes; lines end sentences too."""
+    return [said for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (said := normalized(part))]
+
+
+def verbs_of(action: str) -> frozenset[str]:
+    """Return what an action, or the template of one, would bring about: its verb and those that mean about the same."""
+    words = re.findall(r"[^\W\d_]+", re.sub(r"\{[^{}]*\}", " ", action.casefold()[:500]))
+    found = [verb for word in words for verb in _OF_KIND.get(word, ())]
+    first = [word for word in words[:1] if word not in _NO_VERBS]
+    return frozenset((*found, *first))
+
+
+def tells_success(sentence: str, verbs: Iterable[str]) -> bool:
+    """Return whether it says that one of the verbs, or something in general, was done."""
+    done = _done(frozenset(verbs))
+    return any(
+        not _OPEN_ENDED.search(clause)
+        and (_SUCCESS.search(clause) or _NOW.search(clause) or (done is not None and done.search(clause)))
+        for clause in _clauses(sentence)
+    )
+
+
+def tells_failure(sentence: str, verbs: Iterable[str]) -> bool:
+    """Return whether it says that one of the verbs, or something in general, could not be done."""
+    undone = _undone(frozenset(verbs))
+    return any(
+        not _NO_FAILURE.search(clause) and (_FAILURE.search(clause) or undone.search(clause))
+        for clause in _clauses(sentence)
+    )
+
+
+def tells_hindrance(text: str) -> bool:
+    """Return whether anything in it sounds as if something did not go as it should; easily satisfied."""
+    return any(
+        _FAILURE.search(clause) or _HINDRANCE.search(clause) for said in sentences(text) for clause in _clauses(said)
+    )
+
+
+def tells_goal(sentence: str) -> bool:
+    """Return whether it says that the goal is reached."""
+    return any(_GOAL.search(clause) and not _OPEN_ENDED.search(clause) for clause in _clauses(sentence))
+
+
+def tells_no_goal(sentence: str) -> bool:
+    """Return whether it says that the goal is not reached yet."""
+    return any(map(_GOAL_MISSED.search, _clauses(sentence)))
+
+
+def _clauses(sentence: str) -> list[str]:
+    """Its clauses, with `not` written as a word of its own."""
+    written = sentence.replace("cannot", "can not").replace("can't", "can not").replace("won't", "will not")
+    return [clause.strip() for clause in _CLAUSES.split(written.replace("n't", " not")) if clause.strip()]
+
+
+@lru_cache(maxsize=1_024)
+def _done(verbs: frozenset[str]) -> re.Pattern[str] | None:
+    """That one of these was done, as a pattern; None for none."""
+    if not verbs:
+        return None
+    now, past = "|".join(sorted(verbs)), "|".join(sorted({_past(verb) for verb in verbs}))
+    opening = [verb for verb in verbs if verb in {"open", "unlock", "close", "shut", "lock"}]
+    third = rf"|\b(?:{'|'.join(opening)})s\b" if opening else ""
+    return re.compile(
+        rf"\byou (?:\w+ly |now |then |just )?(?:{now}|{past})\b|^(?:{past})[.!]*$|\b(?:you have|you've|has been) (?:{past})\b"
+        rf"|\b(?:is|are) in your (?:hands?|bag|inventory|possession)\b{third}"
+    )
+
+
+@lru_cache(maxsize=1_024)
+def _undone(verbs: frozenset[str]) -> re.Pattern[str]:
+    """That one of these, or it, could not be done, as a pattern."""
+    what = rf"(?:{'|'.join(('do', *sorted(verbs)))})"
+    return re.compile(
+        rf"\b(?:(?:can|could|may|do|did) not|unable to|not able to|not allowed to) (?:\w+ )?{what}\b|\b(?:can|could) not be \w+"
+    )
+
+
+def _past(verb: str) -> str:
+    if verb in _PAST:
+        return _PAST[verb]
+    if verb.endswith("e"):
+        return f"{verb}d"
+    if verb.endswith("y") and verb[-2:-1] not in "aeiou":
+        return f"{verb[:-1]}ied"
+    return f"{verb}(?:{verb[-1]})?ed"
+
+
+class _Found(NamedTuple):
+    """Problem of an observation."""
+
+    sentence: str
+    """Addressed to the observation's writer."""
+    by_lexicon: bool = True
+    """True if the English tables of phrases found it; they do not apply to text in another language."""
+
+
+def judge_words(
+    world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool = False
+) -> list[str]:
+    """Return what is wrong with an observation as the words for a ruling, each a sentence to its writer; empty if it is right.
+
+    `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that
+    it failed for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence
+    of it, as far as the first `MAX_TEXT` go; of the observation no more is read either. Where the script is not in
+    English, what is announced is not judged: only names are, and the words that the program itself adds. Never raises.
+    """
+    found = _judge(world, ruling, before, observation, action=action, transient=transient)
+    return [one.sentence for one in found if _refuses(world, one)]
+
+
+def _refuses(world: World, found: _Found) -> bool:
+    return not found.by_lexicon or is_english(world.script)
+
+
+def _judge(
+    world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool
+) -> Iterator[_Found]:
+    observation = observation[:MAX_TEXT]
+    said = "" if transient else ruling.text
+    yield from _unknown_names(world, observation, (*before, *(() if transient else ruling.visible)), (action, said))
+    if SUCCESS.casefold() in normalized(observation):
+        problem = f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached."
+        yield _Found(problem, by_lexicon=False)
+    own = [sentence for sentence in _own_sentences(observation, said) if SUCCESS.casefold() not in sentence]
+    yield from map(_Found, _wrong_goal(own, done=ruling.done and not transient))
+    verbs = verbs_of(action) | verbs_of(ruling.action or "")
+    if transient:
+        yield from map(_Found, _not_transient(ruling, observation, own, verbs))
+    elif ruling.kind is None:
+        yield from map(_Found, _wrong_failure(own, verbs))
+        for text in world.knowledge.texts if world.knowledge else ():
+            if mentions(said, text) and not mentions(observation, text):
+                problem = f"It leaves out {quoted(text)}, which the player reads there. Say it word for word."
+                yield _Found(problem, by_lexicon=False)
+    else:
+        yield from map(_Found, _wrong_success(own, verbs))
+
+
+def _judge_opening(world: World, visible: Iterable[str], observation: str) -> Iterator[_Found]:
+    """The same of an observation before the first action."""
+    observation = observation[:MAX_TEXT]
+    yield from _unknown_names(world, observation, visible, ())
+    yield from map(_Found, _wrong_goal(sentences(observation), done=False))
+
+
+@dataclass(frozen=True, config=FIELDS)
+class WordsAgree(BaseRule, built_in=True):
+    """Observations of a grounded draft agree with the rulings that they are the words for; else code `words_disagree`.
+
+    None names what the player can neither see before the action nor after it, and that stands neither in the action, in
+    the ruling, in the introduction nor in the goal. None reports a success where there is a mistake or a transient
+    failure, a failure where the action was carried out, or a goal that is not reached; a transient failure is
+    announced. See `judge_words`. Where the script is not in English, what is wrong by our English tables of phrases is
+    a warning. A script without a rulebook that runs is the responsibility of `Replays`.
+    """
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        played = world_played(draft)
+        if played is None:
+            return
+        opening = draft.turns[0] if draft.turns else None
+        if isinstance(opening, DungeonMasterTurn):
+            yield from self._found(played.world, 0, _judge_opening(played.world, played.visible, opening.observation))
+        before = played.visible
+        for answered in played.answered:
+            yield from self._found(played.world, answered.at + 1, _judged(played.world, before, answered))
+            before = answered.visible
+
+    def _found(self, world: World, turn: int, problems: Iterable[_Found]) -> Iterator[Violation]:
+        for problem in problems:
+            message = f"The observation of turn {turn + 1} is wrong. {problem.sentence}"
+            violation = self.violation(turn, "words_disagree", message)
+            yield violation if _refuses(world, problem) else violation.model_copy(update={"severity": Severity.WARN})
+
+
+def _judged(world: World, before: tuple[str, ...], answered: Answered) -> Iterator[_Found]:
+    turn = answered.answer
+    said = turn.observation.rstrip().removesuffix(SUCCESS).rstrip() if answered.done else turn.observation
+    return _judge(world, answered.ruling, before, said, action=answered.action, transient=turn.transient)
+
+
+def _unknown_names(world: World, observation: str, visible: Iterable[str], stated: Iterable[str]) -> Iterator[_Found]:
+    names = names_of(world)
+    mentioned = names.mentioned(observation)
+    if not mentioned:
+        return
+    left = set(mentioned)
+    for text in (*stated, *_player_briefing(world), *visible):
+        left.difference_update(names.known_from(text))
+        if not left:
+            return
+    unknown = [name for words, name in mentioned.items() if words in left]
+    problem = (
+        f"It names {listed(unknown, most=300)}, which the player can neither see nor has named. Name only what is visible, what "
+        "stands in the action, and what the ruling says."
+    )
+    yield _Found(problem, by_lexicon=False)
+
+
+def _player_briefing(world: World) -> Iterator[str]:
+    script = world.script
+    yield script.introduction
+    yield script.goal
+    yield from (action.name for action in script.actions)
+
+
+def _own_sentences(observation: str, said: str) -> list[str]:
+    """Sentences that the ruling does not say by the same words; one may have been cut off."""
+    # The engine writes no more than this of the phrase where a rulebook says it.
+    known = " ".join(sentences(said[:MAX_TEXT]))
+    known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
+    observed = dict.fromkeys(sentences(observation))
+    return [sentence for sentence in observed if sentence.removesuffix("...").rstrip() not in known]
+
+
+def _wrong_goal(own: Iterable[str], *, done: bool) -> Iterator[str]:
+    if done:
+        if wrong := next(filter(tells_no_goal, own), None):
+            yield f"It says {quoted(wrong)}, but the goal is reached. Leave the goal out."
+    elif wrong := next(filter(tells_goal, own), None):
+        yield f"It says {quoted(wrong)}, but the goal is not reached yet. Leave the goal out."
+
+
+def _wrong_failure(own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
+    if wrong := next((sentence for sentence in own if tells_failure(sentence, verbs)), None):
+        yield f"It says {quoted(wrong)}, but the action was carried out. Say what it did."
+
+
+def _wrong_success(own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
+    if wrong := next((sentence for sentence in own if tells_success(sentence, verbs)), None):
+        yield f"It says {quoted(wrong)}, but the action was not carried out and nothing has changed. Say why it did not work."
+
+
+def _not_transient(ruling: Ruling, observation: str, own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
+    wrong = next((sentence for sentence in own if tells_success(sentence, verbs)), None)
+    outcome = normalized(ruling.text)
+    if wrong is None and outcome and outcome in normalized(observation):
+        wrong = outcome
+    if wrong is not None:
+        yield f"It says {quoted(wrong)}, but the action failed for a moment and nothing has changed. Say that it did not work this time."
+    elif not tells_hindrance(observation):
+        yield "It does not say that the action failed. Say that it did not work this time, and that this is passing."

@@ -1,0 +1,177 @@
+"""config.json: the settings of a run, and whether a resumed run has the same."""
+
+import re
+from collections.abc import Iterator, Mapping
+from os.path import commonprefix
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import orjson
+from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validator
+
+from refinesynth._version import __version__
+from refinesynth.errors import RunFolderError
+from refinesynth.files.atomic_write import atomic_write
+from refinesynth.run.jsonl import cannot
+from refinesynth.settings import PlaySettings
+from refinesynth.text.json_reader import write_json
+from refinesynth.trajectory import PlayName, explain
+
+_MAY_CHANGE = frozenset({"n", "concurrency", "budget", "early_stop", "connections", "personas", "versions"})
+"""Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
+
+TO_BE_ANSWERED = frozenset({"max_tokens", "output_mode", "extra"})
+"""Settings of a backend that can be so wrong that it gives no usable answer."""
+
+_GONE: Mapping[str, JsonValue] = {"grounding.two_steps": False}
+"""Removed settings, and the value with which a run is the same without them."""
+
+_LEAD = 20
+"""Characters shown before the first difference."""
+
+SCHEMA_VERSION = 1
+"""Version of config.json; a later one is of a newer refinesynth."""
+
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+
+
+class RunConfig(BaseModel, frozen=True, extra="allow"):
+    """Settings of a run, without any key or other secret.
+
+    A setting of `PlaySettings` that has no field here is an extra one; an older run that does not name it had its
+    default.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    n: int = Field(ge=1)
+    concurrency: Annotated[int, Field(ge=1)] | Literal["auto"]
+    budget: str | None = None
+    """Budget as text; None sets no limit."""
+    early_stop: int = Field(default=0, ge=0)
+    """Episodes without one accepted after which it stops early; 0, as in runs from before this field, never does."""
+    play: PlayName
+    seed: int
+    rules: str
+    """`repr` of the chain that accepts a draft."""
+    script_rules: str
+    """`repr` of the chain that accepts a script."""
+    mistakes: dict[str, JsonValue]
+    attempts: dict[str, JsonValue]
+    max_turns: int
+    judge: bool
+    grounding: dict[str, JsonValue] | None = None
+    """Settings of an executed world; None in other plays. The band of difficulty is among the script rules."""
+    branches: int = Field(default=1, ge=1)
+    episodes_per_script: int = Field(default=1, ge=1)
+    curation: dict[str, JsonValue] | None = None
+    prompts: str
+    """Digest of the prompt templates."""
+    models: dict[str, JsonValue]
+    """Role name to the backend settings that change its answers; a list where the role's models take turns."""
+    connections: dict[str, JsonValue]
+    """Role name to the other settings: server, time-outs, rate limits, the name of the key's variable."""
+    personas: str
+    """Description of the source. The content is recorded per episode, see `EpisodeLine.persona`."""
+    versions: dict[str, str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if "patience" in given:
+            # Its name in runs of earlier versions.
+            given = {"early_stop" if name == "patience" else name: value for name, value in given.items()}
+        further = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
+        if unknown := given.keys() - cls.model_fields.keys() - further.keys():
+            raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
+        return {**further, **given}
+
+    @property
+    def part(self) -> str | None:
+        """Shard of a run, see `PlaySettings.shard`; None for a whole one."""
+        return (self.model_extra or {}).get("shard")
+
+    def save(self, path: Path) -> None:
+        """Write this configuration in one step. Raises StorageError: the file cannot be written."""
+        text = write_json(self.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
+        try:
+            with atomic_write(path) as file:
+                file.write(text)
+        except OSError as error:
+            raise cannot("write", path, error) from error
+
+    @classmethod
+    def load(cls, path: Path) -> "RunConfig":
+        """Read what `save` wrote. Raises RunFolderError: there is no such file, or it is not a run's configuration."""
+        found: object = None
+        try:
+            return cls.model_validate(found := orjson.loads(path.read_bytes()))
+        except OSError as error:
+            raise RunFolderError(
+                f"{str(path.parent)!r} is not the folder of a run: {path.name} cannot be read "
+                f"({error.strerror or error}). Give the folder that a run wrote"
+            ) from error
+        except orjson.JSONDecodeError as error:
+            raise RunFolderError(f"{str(path)!r} is not JSON ({error}); put the original back") from error
+        except ValidationError as error:
+            if not is_of_run(found):
+                raise RunFolderError(
+                    f"{str(path)!r} was not written by a run; give the folder that a run wrote"
+                ) from error
+            versions = cast("dict[str, Any]", found).get("versions")
+            unknown = "of a newer version"
+            wrote = versions.get("refinesynth", unknown) if isinstance(versions, dict) else unknown  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            raise RunFolderError(
+                f"{str(path)!r} was written by refinesynth {wrote}, and this is {__version__}: {explain(error)}. Use the "
+                f"version that wrote it"
+            ) from error
+
+
+def is_of_run(found: object) -> bool:
+    """Return True for the configuration of a run of any version, False for that of another program."""
+    return isinstance(found, dict) and "schema_version" in found
+
+
+def stable_repr(value: object) -> str:
+    """Return `repr` without memory addresses, which differ between processes."""
+    return _ADDRESS.sub("", repr(value))
+
+
+def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str] = frozenset()) -> list[str]:
+    """Return changed settings that would change the data, each as `field: old -> new`.
+
+    Settings of backends named in `of_models` may change.
+    """
+    old, new = (config.model_dump(mode="json") for config in (before, after))
+    for models in (old["models"], new["models"]):
+        models.update((role, _without(given, of_models)) for role, given in models.items())
+    return [line for name in old if name not in _MAY_CHANGE for line in _changes(name, old[name], new[name])]
+
+
+def _without(given: JsonValue, names: frozenset[str]) -> JsonValue:
+    if isinstance(given, list):
+        return [_without(one, names) for one in given]
+    return {name: value for name, value in given.items() if name not in names} if isinstance(given, dict) else given
+
+
+def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
+    elif name in _GONE and new is None:
+        if old != _GONE[name]:
+            wanted = write_json(_GONE[name]).decode()
+            yield f"{name}: {write_json(old).decode()} -> this setting is gone; only a run that had {wanted} can be resumed"
+    else:
+        before, after = write_json(old).decode(), write_json(new).decode()
+        # Two long chains may differ far behind their beginning.
+        same = max(0, len(commonprefix([before, after])) - _LEAD)  # noqa: RUF071 - characters are meant
+        yield f"{name}: {_short(before, same)} -> {_short(after, same)}"
+
+
+def _short(text: str, same: int, most: int = 200) -> str:
+    """Return `text`, or if it is long, the part after its first `same` characters."""
+    if len(text) <= most:
+        return text
+    return f"{'...' if same else ''}{text[same : same + most]}{'...' if len(text) > same + most else ''}"

@@ -1,0 +1,313 @@
+"""A run folder, to read: what was asked, what came out, what was refused, what was paid.
+
+config.json          what was asked (`RunConfig`)
+journal.sqlite       every completion that was paid for and every episode that has ended; says what of the files counts
+journal-H-N.sqlite   completions that worker N on host H has paid for, in runs of earlier versions
+blocks/              journals of blocks that are being played by workers, or were killed
+trajectories.jsonl   accepted, one `Trajectory` a line, in the order of the personas
+rejected.jsonl       refused scripts and drafts with their violations, one `Refused` a line
+events.jsonl         what happened when
+run.lock             who writes here
+view/                the run as logs for a viewer, where someone has looked at it; may be deleted
+"""
+
+import errno
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import orjson
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from refinesynth.errors import InputError, RunFolderError, StorageError
+from refinesynth.files.output_folder import LOCK_FILE
+from refinesynth.files.regular_file import irregular
+from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
+from refinesynth.outcome import Refused
+from refinesynth.personas import Personas, PersonaSource, open_personas
+from refinesynth.run.completed_episode import EpisodeLine
+from refinesynth.run.jsonl import cannot, read_lines
+from refinesynth.run.run_config import RunConfig, is_of_run
+from refinesynth.run.stats import RunStats
+from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, explain
+
+JOURNAL = "journal.sqlite"
+CONFIG = "config.json"
+
+CARRIED = "carried"
+"""Name of the journal's note with the costs of other runs that were merged into this one."""
+_CARRIED = TypeAdapter(list[SpentRow])
+
+_RUN_FILE = re.compile(
+    r"config\.json|(trajectories|rejected|events)\.jsonl|journal(-[A-Za-z0-9._-]+)?\.sqlite(-wal|-shm|-journal)?|"
+    + re.escape(LOCK_FILE)
+)
+
+
+def is_run_file(name: str) -> bool:
+    """Return True if a run writes a file of this name into its folder."""
+    return _RUN_FILE.fullmatch(name) is not None
+
+
+def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
+    """Raise RunFolderError if a file of a run is a FIFO or a device, or a link unless links are followed."""
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if is_run_file(entry.name) and (kind := irregular(entry, follow=follow)):
+            raise RunFolderError(
+                f"{str(entry)!r} is {kind}, and a run reads and writes regular files alone; remove it or put the file "
+                f"itself there"
+            )
+
+
+def worker_journals(path: Path) -> list[Path]:
+    """Return the journals that workers of earlier versions have written into a folder."""
+    return sorted(found for found in path.glob("journal-*.sqlite") if is_run_file(found.name))
+
+
+_Value = TypeVar("_Value", bound=BaseModel)
+
+
+def _raise(error: RunFolderError) -> None:
+    raise error
+
+
+class RunFolder:
+    """Reader of a run that is finished, interrupted or in progress; never writes and takes no lock.
+
+    Reads lazily, and only what the journal counts. Without a journal, as in a copy of the JSONL files alone, all
+    complete lines count. Every method raises `StorageError` if a journal cannot be read.
+    """
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        self.path = path
+        self.config = config
+        self.config_file = path / CONFIG
+        self.journal_file = path / JOURNAL
+        self.trajectories_file = path / "trajectories.jsonl"
+        self.rejected_file = path / "rejected.jsonl"
+        self.events_file = path / "events.jsonl"
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """Read a run's configuration.
+
+        Raises:
+            RunFolderError: There is no run at `path`, or one of its files is a FIFO or a device.
+        """
+        path = Path(path)
+        refuse_irregular_files(path, follow=True)
+        return RunFolder(path, RunConfig.load(path / CONFIG))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    def episodes(self) -> Iterator[EpisodeLine]:
+        """Yield the finished episodes whose lines are in the files, in the order of the personas."""
+        with self._journal() as journal:
+            for entry in journal.entries() if journal else ():
+                if entry.is_held:
+                    return
+                yield EpisodeLine.from_json(entry.line)
+
+    def waiting_lines(self) -> list[EpisodeLine]:
+        """Return finished episodes that wait for an earlier one or are beyond the `n`-th, by index."""
+        with self._journal() as journal:
+            waiting = journal.entries(journal.committed.count) if journal else ()
+            return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
+
+    def has_ended(self) -> bool:
+        """Return True if an episode has ended, or if that is unknown."""
+        with self._journal() as journal:
+            return journal is None or bool(journal.committed.count or journal.held())
+
+    def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
+        """Yield the accepted trajectories in the order of the personas.
+
+        Raises RunFolderError: counted lines are missing, or one is no trajectory; left out if `on_spoilt` returns.
+        """
+        counted = self.counted()
+        return _read(self.trajectories_file, Trajectory, counted and counted.trajectories_end, on_spoilt)
+
+    def refused(self) -> Iterator[Refused]:
+        """Yield the refused scripts and drafts in the order of the personas; raises as `trajectories` does."""
+        counted = self.counted()
+        return _read(self.rejected_file, Refused, counted and counted.rejected_end, _raise)
+
+    def contaminated(self) -> set[str]:
+        """Return the ids of kept trajectories that share words with an evaluation set, as events.jsonl says."""
+        if self.config.curation is None or not self.config.curation.get("evaluation") or not self.events_file.exists():
+            return set()
+        lines = (line for line in read_lines(self.events_file) if b'"contaminated"' in line)
+        events = (orjson.loads(line) for line in lines)
+        return {event["trajectory"] for event in events if event.get("event") == "contaminated"}
+
+    def counted(self) -> Committed | None:
+        """Return how much of the files counts; None without a journal."""
+        with self._journal() as journal:
+            return journal.committed if journal else None
+
+    def totals(self) -> RunStats:
+        """Return the sums over the episodes in the files, in constant time; without a journal, count the lines."""
+        with self._journal() as journal:
+            if journal is not None:
+                return RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
+        return RunStats.counted(accepted=self.trajectories(), refused=self.refused())
+
+    def spent(self) -> list[SpentRow]:
+        """Return usage and cost per role and model, unfinished episodes included; nothing without a journal."""
+        return summed(row for one in self._all_journals() for row in (*one.spent(), *_carried(one)))
+
+    def outstanding(self) -> list[Outstanding]:
+        """Return the episodes that were begun and have not ended: in flight, or to be continued."""
+        counted = self.counted()
+        if counted is None:
+            return []
+        ended = {line.index for line in self.waiting_lines()}
+        begun: dict[int, Outstanding] = {}
+        for one in (one for journal in self._all_journals() for one in journal.outstanding(start=counted.count)):
+            # An episode that went on in another process has completions in both journals.
+            known = begun.get(one.index)
+            begun[one.index] = one if known is None else known + one
+        return [begun[index] for index in sorted(begun.keys() - ended) if index >= counted.count]
+
+    def _all_journals(self) -> Iterator[JournalReader]:
+        for path in (self.journal_file, *worker_journals(self.path)):
+            if path.exists():
+                with JournalReader.read(path) as journal:
+                    yield journal
+
+    def _journal(self) -> AbstractContextManager[JournalReader | None]:
+        return JournalReader.read(self.journal_file) if self.journal_file.exists() else nullcontext()
+
+
+def _carried(journal: JournalReader) -> list[SpentRow]:
+    """Sums of completions in no journal here: those of merged runs, and of workers whose journals were elsewhere."""
+    try:
+        elsewhere = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
+        missing = (one["spent"] for one in elsewhere if not (journal.path.parent / Path(one["path"]).name).exists())
+        return [*_CARRIED.validate_json(journal.note(CARRIED) or b"[]"), *_CARRIED.validate_python([*chain(*missing)])]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its sums of other journals") from error
+
+
+def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
+    """Return the sums of several journals, per role and model."""
+    sums: dict[tuple[str, str], SpentRow] = {}
+    for row in rows:
+        known = sums.get((row.role, row.model))
+        sums[row.role, row.model] = row if known is None else known + row
+    return list(sums.values())
+
+
+def _read(
+    path: Path, kind: type[_Value], end: int | None, on_spoilt: Callable[[RunFolderError], None]
+) -> Iterator[_Value]:
+    for number, line in enumerate(read_lines(path, end=end), start=1):
+        try:
+            yield kind.model_validate(orjson.loads(line))
+            continue
+        except orjson.JSONDecodeError as error:
+            problem = str(error)
+        except ValidationError as error:
+            problem = explain(error)
+        on_spoilt(
+            RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__} that a run wrote: {problem}")
+        )
+
+
+ScriptSource: TypeAlias = str | PathLike[str] | Iterable[Persona]
+"""Run folder, file of trajectories, or `ScriptedPersona`s."""
+
+
+def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *, column: str | None = None) -> Personas:
+    """Open personas, or scripts with their personas in the order of the trajectories.
+
+    Raises InputError: both are given, a column without rows of personas, or the source cannot be read.
+    """
+    if column is not None and (personas is None or isinstance(personas, Persona)):
+        raise InputError(f"column is {column!r}, and no rows of personas are given that could have it")
+    if scripts is None:
+        return open_personas(personas, column=column)
+    if personas is not None:
+        raise InputError("personas and scripts are both given; scripts come with the personas they were written for")
+    if not isinstance(scripts, str | PathLike):
+        return open_personas(scripts)
+    found = open_personas(
+        ScriptedPersona(text=one.persona.text, script=one.script)
+        for one in one_of_each_script(stored_trajectories(scripts))
+    )
+    found.description = f"the scripts of {str(Path(scripts))!r}"
+    return found
+
+
+def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
+    """Yield the trajectories of a run folder or of a JSONL file. Raises InputError: there is no such folder or file."""
+    path = Path(source)
+    if not path.exists():
+        raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
+    return RunFolder.open(path).trajectories() if path.is_dir() else _read(path, Trajectory, None, _raise)
+
+
+def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """Yield the first trajectory of each script."""
+    seen = set[str]()
+    for one in trajectories:
+        if (digest := one.script.digest) not in seen:
+            seen.add(digest)
+            yield one
+
+
+def holds_run(path: Path) -> bool:
+    """Return True if a run was begun in this folder, also if its configuration is damaged."""
+    file = path / CONFIG
+    with suppress(OSError, orjson.JSONDecodeError):
+        return file.is_file() and is_of_run(orjson.loads(file.read_bytes()))
+    return True
+
+
+def free_run_folder(parent: str | Path = "runs") -> Path:
+    """Return the next free folder `parent/NNN`, without making it; raises as `usable` does."""
+    parent = Path(parent)
+    taken: list[int] = []
+    with usable("make a folder in", parent), suppress(FileNotFoundError):
+        taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
+    return parent / f"{max(taken, default=0) + 1:03d}"
+
+
+def next_run_folder(parent: str | Path = "runs") -> Path:
+    """Make and return the next free folder `parent/NNN`; concurrent callers get different ones."""
+    parent = Path(parent)
+    with usable("make a folder in", parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = free_run_folder(parent)
+        while True:
+            with suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+            folder = parent / f"{int(folder.name) + 1:03d}"
+
+
+_NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
+"""Errors of a path that no folder can have, on any disk."""
+
+
+@contextmanager
+def usable(do: str, path: Path) -> Generator[None]:
+    """Turn an `OSError` about a folder into an error with advice.
+
+    Raises:
+        RunFolderError: No folder can be there.
+        StorageError: It cannot be made or used.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SUCH_PLACE:
+            raise RunFolderError(
+                f"cannot {do} {str(path)!r}: {error.strerror or error}; give another folder"
+            ) from error
+        raise cannot(do, path, error) from error

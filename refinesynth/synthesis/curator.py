@@ -1,0 +1,134 @@
+"""Curation of accepted trajectories: near-duplicate scripts, and overlaps with evaluation sets."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from refinesynth.cost import Cost
+from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE, Contamination, NearDuplicate, Novelty, Overlap
+from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.rules import Violation
+from refinesynth.settings.curation import Curation
+from refinesynth.text.json_reader import scrub
+from refinesynth.trajectory import Script, Trajectory
+
+_TOLD = 3
+"""Overlaps that a violation quotes."""
+
+Report = Callable[[str, Sequence[Overlap]], object]
+"""Called with the id of a kept trajectory that shares words with an evaluation set."""
+
+
+@dataclass(kw_only=True)
+class Curator:
+    """Curates outcomes in the order of their commits, on which alone its decisions depend.
+
+    Refused scripts are forgotten: later ones are not compared with them. A script that an episode plays several times
+    counts once.
+    """
+
+    novelty: Novelty | None = None
+    """None admits near-duplicates."""
+    contamination: Contamination | None = None
+    """None ignores evaluation sets."""
+    refuse_contaminated: bool = False
+    """True to refuse contaminated trajectories, False to report them."""
+    report: Report | None = None
+
+    @classmethod
+    def of(cls, curation: Curation) -> "Curator":
+        """Make it from settings; reads the evaluation sets. Raises InputError: one of them cannot be read."""
+        near, sets = curation.near_duplicates, curation.contamination
+        return cls(
+            novelty=None if near is None else Novelty(near),
+            contamination=Contamination(sets, words=curation.words) if sets else None,
+            refuse_contaminated=curation.contaminated == "refuse",
+        )
+
+    def learn(self, trajectories: Iterable[Trajectory]) -> None:
+        """Continue after these committed trajectories, in their order. Takes some milliseconds per script."""
+        if self.novelty is not None:
+            self.novelty.learn(_scripts(trajectories))
+
+    def curate(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
+        """Return the outcome with refused trajectories moved to its refused drafts; itself if nothing is refused."""
+        contaminated = {found.id: said for found in outcome.trajectories if (said := self._contaminated(found))}
+        clean = [found for found in outcome.trajectories if found.id not in contaminated]
+        copied = self._copied(clean)
+        if not contaminated and not copied:
+            return outcome
+        said = contaminated | copied
+        kept = tuple(found for found in clean if found.id not in copied)
+        wasted = sum((Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused), Cost())
+        useful = Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - wasted
+        refused = tuple(
+            Refused(
+                episode=outcome.id,
+                persona=found.persona,
+                stage="draft",
+                attempt=found.provenance.attempts,
+                draft=found.draft(),
+                violations=(said[found.id],),
+                usage=spent.usage,
+                cost_usd=spent.cost_usd,
+            )
+            for found, spent in zip(outcome.trajectories, useful.divided(len(outcome.trajectories)), strict=True)
+            if found.id in said
+        )
+        return outcome.model_copy(
+            update={
+                "trajectories": kept,
+                "refused": (*outcome.refused, *refused),
+                "reason": None if kept else refused[0].violations[0].message,
+            }
+        )
+
+    def _contaminated(self, trajectory: Trajectory) -> Violation | None:
+        overlaps = () if self.contamination is None else self.contamination.overlaps(trajectory)
+        if not overlaps:
+            return None
+        if self.refuse_contaminated:
+            return _violation(CONTAMINATED, "contaminated", _says_overlaps(overlaps))
+        if self.report is not None:
+            self.report(trajectory.id, overlaps)
+        return None
+
+    def _copied(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:
+        """Return the violation of each trajectory, by id, whose script is a copy."""
+        if self.novelty is None:
+            return {}
+        answers: dict[str, NearDuplicate | None] = {}
+        copied: dict[str, Violation] = {}
+        for trajectory in trajectories:
+            script = trajectory.script
+            if script.digest not in answers:
+                answers[script.digest] = self.novelty.admits(script, trajectory.id)
+            if (near := answers[script.digest]) is not None:
+                copied[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _says_copy(near))
+        return copied
+
+
+def _scripts(trajectories: Iterable[Trajectory]) -> Iterator[tuple[str, Script]]:
+    """Yield each script of committed trajectories once, by its first trajectory; those of one script are consecutive."""
+    before: Script | None = None
+    for trajectory in trajectories:
+        if trajectory.script != before:
+            before = trajectory.script
+            yield trajectory.id, before
+
+
+def _violation(rule: str, code: str, message: str) -> Violation:
+    return Violation(rule=rule, turn=0, code=code, message=scrub(message), keeps_prefix=False)
+
+
+def _says_copy(found: NearDuplicate) -> str:
+    return (
+        f"The script resembles that of {found.of} by {found.similarity:.2f}: the world by {found.world:.2f}, "
+        f"the actions by {found.actions:.2f}, the goal by {found.goal:.2f}. Write one that differs in more than names."
+    )
+
+
+def _says_overlaps(overlaps: Sequence[Overlap]) -> str:
+    overlap_texts = "; ".join(f"{found.where} {found.text!r} as in {found.source}" for found in overlaps[:_TOLD])
+    more = f"; and {len(overlaps) - _TOLD} more" if len(overlaps) > _TOLD else ""
+    count = sum(found.words for found in overlaps)
+    return f"{count} words are those of an evaluation set: {overlap_texts}{more}."

@@ -1,0 +1,269 @@
+"""Ray task that plays a block of personas and reports to the driver.
+
+Each completion is committed to a journal in the block's own folder before it is used, and reported a moment later. On the
+machine of the run, that folder is inside the run folder and outlives a killed task. Elsewhere it is a temporary folder,
+and completions that were not reported are lost with the task.
+"""
+
+import logging
+import os
+import pickle
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import format_exception_only
+
+import anyio
+import anyio.to_thread
+
+from refinesynth._version import __version__
+from refinesynth.backends import Backend, Completion, Role
+from refinesynth.client import close_models, open_models
+from refinesynth.client.background_tasks import background_tasks
+from refinesynth.client.budget.budget import Budget
+from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.request_watchdog import RequestsInFlight, watch
+from refinesynth.client.routing import limiters_in
+from refinesynth.client.tracing import Tracing, traced
+from refinesynth.client.unsupported_features import UnsupportedFeatures
+from refinesynth.episode import EpisodeSettings, episode_id, play_episode
+from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
+from refinesynth.files.output_folder import FolderLock
+from refinesynth.journal import Journal, Paid
+from refinesynth.run import CompletedEpisode, EpisodeMemory
+from refinesynth.run.block_journals import blocks_of
+from refinesynth.run.event_log import LOGGER, facts_of
+from refinesynth.run.run_folder import JOURNAL
+from refinesynth.synthesis.concurrency import EpisodeLimit
+from refinesynth.synthesis.gc_tuning import calm_collector
+from refinesynth.synthesis.progress import BackendsState, room_of, troubles_of
+from refinesynth.synthesis.workers.mailbox import Mailbox, Report
+from refinesynth.trajectory import Persona
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSettings:
+    """Settings that all blocks of a run share; picklable if the rules and the completion function are."""
+
+    settings: EpisodeSettings
+    backends: Mapping[Role, Backend]
+    """Each with one worker's part of its limits."""
+    fallback: Backend | None
+    call: Completion | None
+    most: int
+    fewest: int
+    """Fewest; as many as `most`, unless the servers decide."""
+    folder: Path
+    host: str
+    """Name of the machine with the run's folder."""
+    report_every: float
+    """Seconds between two reports."""
+    log_level: int = logging.INFO
+    tracing: Tracing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToPlay:
+    """An episode of a block."""
+
+    index: int
+    persona: Persona
+    known: tuple[Paid, ...] = ()
+    """Completions that were paid for before."""
+    ended: bool = False
+    """As `EpisodeMemory.ended`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Work of one task."""
+
+    number: int
+    episodes: tuple[ToPlay, ...]
+    budget: Budget | None
+    """Share of the run's budget; None without a limit."""
+    lacks: bytes = b"{}"
+    """Features that servers lack, as far as the run knows."""
+
+
+def play_block(
+    settings: bytes,
+    block: bytes,
+    mailbox: Mailbox,
+    *,
+    version: str,
+    environment: Mapping[str, str],
+    paths: Sequence[str],
+) -> Exception | None:
+    """Play a block; put a `Report` into `mailbox` at the start, regularly, and at the end.
+
+    Variables of the driver's `environment` that are missing here, such as keys, are set; likewise the module `paths`.
+
+    Returns:
+        The error that keeps all episodes from going on, if any. Without one, episodes that are not reported as finished
+        exceeded the block's share of the budget.
+    """
+    if version != __version__:
+        return ConfigurationError(
+            f"a worker has refinesynth {__version__}, and the run {version}: install the same one on all machines of the cluster"
+        )
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+    sys.path += [path for path in paths if path not in sys.path]
+    try:
+        read = pickle.loads(settings), pickle.loads(block)  # noqa: S301 - of the same user
+    except Exception as error:  # noqa: BLE001 - another package's import may raise anything
+        return ConfigurationError(
+            f"the settings cannot be read by a worker ({''.join(format_exception_only(error)).strip()}): the modules with your "
+            "rules and completion functions must be installed on all machines of the cluster"
+        )
+    try:
+        anyio.run(_Playing(*read, mailbox).run)
+    except Exception as error:  # noqa: BLE001 - raised by the driver
+        return _portable(error)
+    return None
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that can be unpickled; one with arguments of its own often cannot."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - its class may raise anything
+        return RuntimeError("".join(format_exception_only(error)).strip())
+    return error
+
+
+class _Playing(logging.Handler):
+    """A block that is being played; as a handler, it reports what the package logs."""
+
+    def __init__(self, settings: BlockSettings, block: Block, mailbox: Mailbox) -> None:
+        super().__init__()
+        self._settings = settings
+        self._block = block
+        self._mailbox = mailbox
+        self._calls = RequestsInFlight()
+        self._lacks = UnsupportedFeatures()
+        self._models = open_models(
+            settings.backends, call=settings.call, fallback=settings.fallback, calls=self._calls, lacks=self._lacks
+        )
+        self._tracker = BudgetTracker(block.budget)
+        self._folder = ""
+        self._report = Report()
+        self._in_flight = 0
+        self._ended = anyio.Event()
+        self._out_of_money = False
+        self._failure: Exception | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.said.append((record.levelno, facts_of(record)))
+
+    async def run(self) -> None:
+        if not await self._send():
+            await close_models(self._models.values())
+            return
+        logger = logging.getLogger(LOGGER)
+        calm_collector()
+        with ExitStack() as until:
+            until.callback(logger.removeHandler, self)
+            until.callback(logger.setLevel, logger.level)
+            logger.addHandler(self)
+            logger.setLevel(self._settings.log_level)
+            until.enter_context(traced(self._settings.tracing))
+            journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
+            await self._lacks.learn(self._block.lacks)
+            try:
+                async with background_tasks() as tasks:
+                    tasks.start_soon(watch, self._calls)
+                    with anyio.CancelScope() as playing:
+                        tasks.start_soon(self._send_often, playing)
+                        await self._play_all(journal)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    try:
+                        await self._send()
+                    finally:
+                        await close_models(self._models.values())
+        if self._failure is not None:
+            raise self._failure
+
+    def _own_folder(self, until: ExitStack) -> Path:
+        """Make and lock the block's folder; the driver removes it, on another machine the end of the block."""
+        try:
+            if socket.gethostname() != self._settings.host or not self._settings.folder.is_dir():
+                return Path(until.enter_context(tempfile.TemporaryDirectory(prefix="refinesynth-")))
+            parent = blocks_of(self._settings.folder)
+            parent.mkdir(exist_ok=True)
+            new = Path(tempfile.mkdtemp(prefix="new-", dir=parent))
+            until.enter_context(FolderLock(new))
+            # The driver looks for dead blocks under this name, so it is locked before.
+            self._folder = new.name.replace("new-", "block-")
+            return new.rename(parent / self._folder)
+        except OSError as error:
+            raise StorageError(f"{socket.gethostname()} cannot keep the journal of a block: {error}") from error
+
+    async def _play_all(self, journal: Journal) -> None:
+        room = EpisodeLimit(self._settings.most, self._settings.fewest, lambda: limiters_in(self._models.values()))
+        async with anyio.create_task_group() as tasks:
+
+            async def play(episode: ToPlay) -> None:
+                try:
+                    await self._play(episode, journal)
+                except BudgetSpent:
+                    self._out_of_money = True
+                except Exception as error:  # noqa: BLE001 - raised by `run`
+                    self._failure = self._failure or error
+                    tasks.cancel_scope.cancel()
+                self._in_flight -= 1
+                self._ended.set()
+
+            for episode in self._block.episodes:
+                while self._in_flight >= room.episodes():
+                    self._ended = anyio.Event()
+                    with anyio.move_on_after(room.look_again):
+                        await self._ended.wait()
+                if self._out_of_money:
+                    break
+                self._in_flight += 1
+                tasks.start_soon(play, episode)
+
+    async def _play(self, episode: ToPlay, journal: Journal) -> None:
+        settings = self._settings.settings
+        name = episode_id(episode.persona, index=episode.index, settings=settings)
+
+        def report(paid: Sequence[Paid]) -> None:
+            self._report.paid += paid
+
+        memory = EpisodeMemory(journal, name, begun=False, known=episode.known, had_ended=episode.ended, on_kept=report)
+        with self._tracker.episode(episode.index) as paying:
+            outcome = await play_episode(
+                episode.persona,
+                index=episode.index,
+                settings=settings,
+                models=self._models,
+                memory=memory,
+                tracker=paying,
+            )
+        self._report.finished.append(CompletedEpisode.of(outcome))
+
+    async def _send_often(self, playing: anyio.CancelScope) -> None:
+        while True:
+            await anyio.sleep(self._settings.report_every)
+            if not await self._send():
+                playing.cancel()
+
+    async def _send(self) -> bool:
+        """Report; False if the block is to end."""
+        limiters = limiters_in(self._models.values())
+        report, self._report = self._report, Report()
+        report.block, report.folder, report.lacks = self._block.number, self._folder, self._lacks.to_json()
+        report.how = BackendsState(
+            self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight
+        )
+        # Shielded: these completions are in no other report.
+        with anyio.CancelScope(shield=True):
+            return await anyio.to_thread.run_sync(self._mailbox.put, report)
+        raise AssertionError("a shield was broken off")

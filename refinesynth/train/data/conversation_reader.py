@@ -1,0 +1,298 @@
+"""Reader of conversations from all kinds of sources, with the share that is taken of each; and the held-out split."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal, NamedTuple, Self, cast
+
+from refinesynth.errors import InputError
+from refinesynth.text.distinct_names import DistinctNames
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.data.record_files import (
+    HUB_DATASETS,
+    TRAJECTORIES,
+    dataset_rows,
+    hub_name,
+    is_dataset,
+    is_hub_name,
+    is_saved,
+    records,
+    stored_rows,
+)
+from refinesynth.train.data.record_forms import ChatForm, read_record
+from refinesynth.train.labelled_conversation import Conversation, task_digest, without_mistakes
+
+
+class Split(NamedTuple):
+    """Two sides that share no persona, script, environment or task."""
+
+    train: list[Conversation]
+    held_out: list[Conversation]
+
+
+def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0) -> Split:
+    """Hold out some groups: a share of them if `held_out` is below 1, else a number; at least one if it is above 0.
+
+    A group is linked by persona (`group`), script, environment or the text of the task. The choice depends on the
+    groups' content and `seed` alone, not on order or machine. Both sides keep the order.
+
+    Raises:
+        InputError: There are not enough groups to hold out so many and train on one.
+    """
+    every = list(conversations)
+    if not held_out or not every:
+        return Split(every, [])
+    names = _components(every)
+    groups = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    count = max(1, round(held_out * len(groups) if held_out < 1 else held_out))
+    if count >= len(groups):
+        raise InputError(
+            f"held_out={held_out:g} asks for {count} of {len(groups)} groups, which leaves none to train on: the {len(every)} "
+            "conversations are linked by persona, environment or task. Hold out less (0: none), or give more varied data"
+        )
+    chosen = set(groups[:count])
+    sides: tuple[list[Conversation], list[Conversation]] = ([], [])
+    for one, name in zip(every, names, strict=True):
+        sides[name in chosen].append(one)
+    return Split(*sides)
+
+
+def _components(conversations: Sequence[Conversation]) -> list[str]:
+    """The name of each conversation's component: the least of all keys in it, independent of the order."""
+    above: dict[str, str] = {}
+
+    def top(key: str) -> str:
+        while above[key] != key:
+            above[key] = above[above[key]]
+            key = above[key]
+        return key
+
+    firsts: list[str] = []
+    for one in conversations:
+        keys = [f"group:{one.group}", f"task:{task_digest(one.turns)}"]
+        keys += [f"script:{one.script}"] if one.script else []
+        keys += [f"environment:{one.environment}"] if one.environment else []
+        for key in keys:
+            above.setdefault(key, key)
+        tops = sorted({top(key) for key in keys})
+        for other in tops[1:]:
+            above[other] = tops[0]
+        firsts.append(keys[0])
+    return [top(key) for key in firsts]
+
+
+type_of_source = str | Path | Iterable[object]
+_MOST: Final = 1000
+
+
+@dataclass(slots=True)
+class SourceSizes:
+    """Counts of one source, complete once everything is read and rendered."""
+
+    name: str
+    """Label: the shortest end of its path that no other source has."""
+    weight: float
+    """Share of its conversations that is taken, or passes over them."""
+    conversations: int = 0
+    """Conversations in it."""
+    unmarked: int = 0
+    """Conversations without flags, of which all turns of the assistant are trained."""
+    taken: int = 0
+    """Conversations taken by the weight; repeated ones count each time."""
+    held_out: int = 0
+    """Taken conversations that are held out."""
+    tokens: int = 0
+    """Tokens in its training data."""
+    trained_tokens: int = 0
+    """Tokens that give loss."""
+
+
+def weighed(source: Any) -> tuple[type_of_source, float]:
+    """Split a source from its weight: of `SOURCE:WEIGHT`, or a pair `(source, weight)`; 1 without one.
+
+    A path that exists under the whole name has no weight. Raises `InputError` for a weight that is no number above 0.
+    """
+    if isinstance(source, tuple):
+        pair = cast("tuple[Any, ...]", source)
+        if len(pair) != 2 or not isinstance(pair[1], int | float):  # noqa: PLR2004 - a source and its weight
+            return pair, 1.0
+        name, weight = pair[0], float(pair[1])
+    else:
+        name, _, text = source.rpartition(":") if isinstance(source, str) else ("", "", "")
+        if not name or "/" in text or "\\" in text or Path(source).exists():
+            return source, 1.0
+        try:
+            weight = float(text)
+        except ValueError:
+            raise InputError(
+                f"there is no file or folder {source!r}, and {text!r} is no weight for {name!r}; write a number above 0, as in "
+                "runs/b:0.3 for 30 % of its conversations"
+            ) from None
+    if not (math.isfinite(weight) and 0 < weight <= _MOST):
+        raise InputError(
+            f"{repr(name) if isinstance(name, str | Path) else 'a source'} has the weight {weight:g}; expected a share of its "
+            f"conversations (0.3: 30 %) or a number of passes over them (2), above 0 and up to {_MOST:,}. Leave a source out instead of giving it 0"
+        )
+    return name, weight
+
+
+def labels(sources: Sequence[Any]) -> list[str]:
+    """A distinct name for each source: the shortest end of its path that no other source has."""
+    parts = [
+        PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
+        for number, source in enumerate(sources, start=1)
+    ]
+    before = Counter[str]()
+    found: list[str] = []
+    for part in parts:
+        others = [other for other in parts if other != part]
+        ends = (n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others))
+        name = PurePath(*part[-next(ends, len(part)) :]).as_posix()
+        before[name] += 1
+        found.append(name if before[name] == 1 else f"{name} ({before[name]})")
+    return found
+
+
+def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
+    """The conversations that a weight takes of a source, in its order, pass by pass; at least one if there are any."""
+    if not conversations:
+        return []
+    passes, rest = divmod(max(1, round(weight * len(conversations))), len(conversations))
+    same = Counter[bytes]()
+    keys: list[bytes] = []  # to draw by, from seed and text; equal texts are numbered
+    for one in conversations:
+        # Without the thinking where there is none, as before there was a place for it: lots stay what they were.
+        said = [tuple(turn) if turn.thinking else tuple(turn)[:-1] for turn in one.turns]
+        text = hashlib.sha256(repr(said).encode()).digest()
+        keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
+        same[text] += 1
+    last = sorted(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
+    whole = [replace(one, again=number) for number in range(passes) for one in conversations]
+    return [*whole, *(replace(conversations[at], again=passes) for at in last)]
+
+
+class Reading(Iterator[Conversation]):
+    """Iterator of conversations, which are read on demand."""
+
+    def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int, form: ChatForm) -> None:
+        pairs = [weighed(source) for source in sources]
+        self._sources = [source for source, _ in pairs]
+        self._seed = seed
+        self._form: ChatForm = form
+        self.taken = [SourceSizes(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
+        """Counts of each source, complete once everything is read."""
+        self.torn: list[str] = []
+        """`file:line` of last lines that were cut off and skipped, complete once everything is read."""
+        self.emptied = 0
+        """Conversations of which nothing was left without mistakes."""
+        self._names = DistinctNames()
+        self._without_refinement = without_refinement
+        self._opened: list[Generator[tuple[object, str]]] = []
+        self._found = self._read()
+
+    def __next__(self) -> Conversation:
+        return next(self._found)
+
+    def close(self) -> None:
+        """Close all open sources."""
+        for each in (self._found, *self._opened):
+            each.close()
+
+    def open(self) -> Self:
+        """Find every source now; datasets of the hub are fetched. Raises `InputError` for one that does not exist."""
+        if not self._opened:
+            self._opened = [self._rows(source, number) for number, source in enumerate(self._sources, start=1)]
+        return self
+
+    def _read(self) -> Generator[Conversation]:
+        self.open()
+        for source, opened, taken in zip(self._sources, self._opened, self.taken, strict=True):
+            table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
+            found = self._found_in(opened, taken, table=table)
+            for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
+                taken.taken += 1
+                kept = without_mistakes(one) if self._without_refinement else one
+                if kept is None:
+                    self.emptied += 1
+                else:
+                    yield kept
+
+    def _found_in(
+        self, opened: Iterator[tuple[object, str]], taken: SourceSizes, *, table: bool
+    ) -> Iterator[Conversation]:
+        for record, where in opened:
+            is_read = isinstance(record, Conversation)
+            found = record if is_read else read_record(record, where, self._form, table=table)
+            taken.conversations += 1
+            taken.unmarked += not found.marked
+            yield replace(found, id=self._names(found.id), source=taken.name)
+
+    def _rows(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
+        if isinstance(source, str | Path):
+            kind = kind_of(source)
+            if kind in {"run", "file"}:
+                return records(Path(source, TRAJECTORIES) if kind == "run" else Path(source), self.torn)
+            return stored_rows(hub_name(str(source)), hub=kind == "hub")
+        if is_dataset(source):
+            return dataset_rows(source, f"dataset {number}")
+        if not isinstance(cast("Any", source), Iterable):
+            raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
+        return ((item, f"source {number}: item {at}") for at, item in enumerate(source, start=1))
+
+
+def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
+    """The kind of a source, from its name; nothing is read and no hub is asked.
+
+    `a/b` that does not exist here is a dataset of the hub, unless a folder `a` exists here. Raises `InputError` if no
+    hub can have the name.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if (path / TRAJECTORIES).is_file():
+            return "run"
+        if is_saved(path):
+            return "saved"
+        raise InputError(
+            f"{str(source)!r} is a folder without {TRAJECTORIES} and no saved dataset; give a run folder, a file of JSON lines, "
+            "or a folder that `save_to_disk` wrote"
+        )
+    if path.exists():
+        return "file"
+    hub = ""
+    if isinstance(source, str) and is_hub_name(source):
+        if hub_name(source) != source or not path.parent.is_dir():
+            return "hub"
+        hub = f" (one of this name on the Hugging Face Hub is {HUB_DATASETS}{source})"
+    raise InputError(
+        f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset{hub}"
+    )
+
+
+def read_conversations(
+    sources: Sequence[Any] | str | Path, *, without_refinement: bool = False, seed: int = 0, form: ChatForm = "react"
+) -> Reading:
+    """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
+
+    A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a Hugging Face dataset (an
+    object, a folder of `save_to_disk`, `hf://datasets/organisation/name` or short `organisation/name`), or an iterable
+    of trajectories, records or conversations. Records may have any form of `shapes`. A weight (`runs/b:0.3`, or a pair
+    of source and number) takes that share of the source's conversations, drawn by `seed`. Equal ids are numbered.
+
+    `without_refinement` removes mistakes and their answers; see `conversation.without_mistakes`. `form` is the form of
+    trajectories as messages; exported ones have their own.
+
+    Raises:
+        InputError: A weight is no number above 0. While reading: a source does not exist, or a record is not sound
+            (with file and line).
+    """
+    named = [sources] if isinstance(sources, str | Path) else sources
+    return Reading(named, without_refinement=without_refinement, seed=seed, form=form)
+
+
+def read_configured(config: TrainConfig, sources: Sequence[Any] | None = None) -> Reading:
+    """Iterate over the data of a training; `sources` replace `config.data`."""
+    named = config.data if sources is None else sources
+    return read_conversations(named, without_refinement=config.without_refinement, seed=config.seed, form=config.form)

@@ -1,0 +1,229 @@
+"""Records of every form that we export, distinguished by their keys.
+
+    {"script", "turns", ...}                                a line of trajectories.jsonl
+    {"script", "trajectory", "persona"}                     the paper's own keys
+    {"conversations": [{"from", "value", "loss"}]}          AgentInstruct; without `loss` ShareGPT
+    {"messages": [{"role", "content", "loss"}]}             TRL, ms-swift
+    {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
+    {"messages": [{..., "trainable" | "step_loss_mask"}]}   Tinker's cookbook, slime
+    {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
+
+Records with `messages` or `prompt` may have `tools` and tool calls; `messages.py` lists their forms.
+
+Records without flags on their messages: the last message alone is trained in a prompt with a completion, or if the id
+ends in `#1`, `#2`, ... (our split exports); earlier turns are `HISTORY`. All turns of the assistant are trained if the
+id ends in `#correct` (our exports without mistakes). Ids count only where the task is in our words. All other records
+are general chat: every turn of the assistant is trained, and the conversation is not `marked`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, cast
+
+from pydantic import JsonValue, ValidationError
+
+from refinesynth.chat import TOOL_INSTRUCTIONS, render_tool_turns, render_tools, render_turns
+from refinesynth.chat.react import FORMER_INSTRUCTIONS, as_first_worded
+from refinesynth.errors import InputError
+from refinesynth.text.json_reader import read_json, write_json
+from refinesynth.train.data.messages import read_messages, read_tools
+from refinesynth.train.labelled_conversation import (
+    Conversation,
+    FlaggedMessage,
+    ToolCall,
+    conversation,
+    digest,
+    task_digest,
+)
+from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn, Script, Trajectory, explain, read_turns
+
+_MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
+
+_Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
+
+ChatForm = Literal["react", "tools"]
+"""Form of a trajectory as messages: ReAct text, or actions as tool calls."""
+
+
+def read_record(
+    record: object, where: str, form: ChatForm = "react", *, table: bool = False, unflagged: bool | None = None
+) -> Conversation:
+    """Read one record of any form; only trajectories are written in `form`.
+
+    `table`: the record is a row of a table, whose columns are filled with null. `unflagged`: train on an assistant's
+    messages without a flag where others have one; None refuses such a record.
+
+    Raises:
+        InputError: Its form is unknown, or it is not sound; the message begins with `where`.
+    """
+    if isinstance(record, Trajectory):
+        return of_trajectory(record, where, form)
+    if not isinstance(record, Mapping):
+        raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
+    # Tables have a column for every key: where a record has none, its value is null.
+    given = {key: value for key, value in cast("Mapping[str, Any]", record).items() if value is not None}
+    if "script" in given and "turns" in given:
+        try:
+            return of_trajectory(Trajectory.model_validate(given), where, form)
+        except ValidationError as error:
+            raise InputError(f"{where}: this is no trajectory of this version: {explain(error)}") from error
+    if "script" in given and "trajectory" in given:
+        script, turns = read_paper(given, where)
+        persona = given.get("persona")
+        return _played(_id(given) or where, persona and str(persona), script, turns, where, form=form)
+    if "prompt" in given and "completion" in given:
+        return _chat(given, ("prompt", "completion"), where, table=table)
+    for key in ("conversations", "messages"):
+        if key in given:
+            return _chat(given, (key,), where, table=table, unflagged=unflagged)
+    raise InputError(
+        f"{where}: a record with the keys {sorted(map(str, given))[:8]} is of no form that is known; expected a line of "
+        "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
+    )
+
+
+def of_trajectory(trajectory: Trajectory, where: str, form: ChatForm = "react") -> Conversation:
+    """A trajectory as the conversation that all exports render. Its group is its persona."""
+    found = _played(trajectory.id, trajectory.persona.text, trajectory.script, trajectory.turns, where, form=form)
+    return replace(found, script=trajectory.provenance.script_id or "")
+
+
+def _played(
+    name: str,
+    persona: str | None,
+    script: Script,
+    turns: Sequence[PlayerTurn | DungeonMasterTurn],
+    where: str,
+    *,
+    form: ChatForm,
+) -> Conversation:
+    messages = _rendered(script, turns, form)
+    return conversation(
+        name,
+        f"persona {digest(persona)}" if persona else f"task {digest(messages[0].content)}",
+        messages,
+        where,
+        # An empty environment says nothing; then the task does.
+        environment=digest(write_json(script.environment).decode()) if script.environment else "",
+        tools=render_tools(script) if form == "tools" else (),
+    )
+
+
+def _rendered(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm) -> list[FlaggedMessage]:
+    if form == "react":
+        return [
+            FlaggedMessage(message.role, message.content, message.loss, repair=message.label == "repair")
+            for message in render_turns(script, turns)
+        ]
+    return [
+        FlaggedMessage(
+            message.role,
+            message.content,
+            message.loss,
+            (ToolCall(message.id, *message.call),) if message.call is not None else (),
+            message.id if message.role == "tool" else "",
+            repair=message.label == "repair",
+        )
+        for message in render_tool_turns(script, turns)
+    ]
+
+
+def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
+    """Script and turns of a record in the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
+    try:
+        script = Script.from_llm(_parsed(given["script"]))
+        turns = read_turns(_parsed(given["trajectory"]))
+    except ValidationError as error:
+        raise InputError(f"{where}: the script cannot be read: {explain(error)}") from error
+    except ValueError as error:
+        raise InputError(f"{where}: the script or the trajectory cannot be read: {error}") from error
+    sound: list[PlayerTurn | DungeonMasterTurn] = []
+    for at, turn in enumerate(turns, start=1):
+        if isinstance(turn, MalformedTurn):
+            raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {turn.problem}")
+        sound.append(turn)
+    return script, labelled(tuple(sound), given)
+
+
+def labelled(turns: _Turns, given: Mapping[str, Any]) -> _Turns:
+    """`turns` with the repairer's named, as a record's `labels` say; without these, or with others, as they are."""
+    repairs = _repairs(given, [isinstance(turn, PlayerTurn) for turn in turns])
+    return tuple(
+        turn.model_copy(update={"by": "repairer"}) if repair else turn
+        for turn, repair in zip(turns, repairs, strict=True)
+    )
+
+
+def _repairs(given: Mapping[str, Any], spoken: Sequence[bool]) -> list[bool]:
+    """True for each turn of the repairer, by the `labels` of an export; False if the key means something else."""
+    found: object = given.get("labels")
+    labels = cast("list[Any]", found) if isinstance(found, list) else []
+    if len(labels) != sum(spoken) or any(label not in ("player", "mistake", "repair") for label in labels):
+        return [False] * len(spoken)
+    said = iter(labels)
+    return [speaks and next(said) == "repair" for speaks in spoken]
+
+
+def _chat(
+    given: Mapping[str, Any], keys: Sequence[str], where: str, *, table: bool, unflagged: bool | None = None
+) -> Conversation:
+    """Read a record of messages. It has no persona: its group is the id before `#`, else the digest of the task."""
+    system = given.get("system", "")
+    if not isinstance(system, str):
+        raise InputError(f"{where}: `system` is {type(system).__name__}; expected text")
+    tools, table = read_tools(given, where, table=table)
+    parts = [read_messages(given[key], key, where, tools=tools, table=table) for key in keys]
+    if len(parts) > 1 and len(parts[-1]) != 1:
+        raise InputError(f"{where}: `completion` holds {len(parts[-1])} messages; expected the assistant's one")
+    messages = [message for part in parts for message in part]
+    if system and not (messages and messages[0].role == "system"):
+        messages.insert(0, FlaggedMessage("system", system, loss=False))
+    name, mark = _id(given), _mark(given, messages)
+    spoken, flags = [message.role == "assistant" for message in messages], [message.loss for message in messages]
+    own = [message.loss for message in messages if message.role == "assistant"]
+    is_split = name is None or (mark is not None and not mark["correct"])
+    is_marked, last_only = True, len(parts) > 1
+    if not last_only and all(flag is None for flag in own):
+        last_only = name is not None and is_split and any(spoken)
+        is_marked, flags = last_only or mark is not None, [*spoken]
+    elif not last_only:
+        if unflagged is None and None in own:
+            raise InputError(
+                f"{where}: only some of the assistant's messages say whether they are trained on. Export with a flag per message "
+                "(`refinesynth export --format agentinstruct`), one record per correct turn (`--masking split`), or add a boolean `loss` "
+                "to every assistant message, or to none: then all are trained on"
+            )
+        flags = [unflagged if speaks and flag is None else flag for speaks, flag in zip(spoken, flags, strict=True)]
+        *earlier, last = (flag for speaks, flag in zip(spoken, flags, strict=True) if speaks)
+        # Split records mark their last message alone. Of one without an id, that is taken for the sign of it.
+        last_only = is_split and bool(last) and not any(earlier)
+    if last_only:
+        if not spoken[-1]:
+            raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
+        flags = [*[False] * (len(flags) - 1), True]
+    repairs = _repairs(given, spoken)
+    known = [
+        message._replace(loss=flag, repair=repair)
+        for message, flag, repair in zip(messages, flags, repairs, strict=True)
+    ]
+    read = conversation(name or where, "", known, where, last_only=last_only, tools=tools)
+    group = f"record {mark['whole'] if mark else name}" if name else f"task {task_digest(read.turns)}"
+    return replace(read, group=group, marked=is_marked)
+
+
+def _mark(given: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
+    """Read the mark in an id of our exports; None for other ids."""
+    name = _id(given)
+    task = next((message.content for message in messages if message.role == "user"), "")
+    ours = FORMER_INSTRUCTIONS in as_first_worded(task) or TOOL_INSTRUCTIONS in task
+    return _MARKED.match(name) if name and ours else None
+
+
+def _id(given: Mapping[str, Any]) -> str | None:
+    found = (given.get(key) for key in ("id", "extra_info"))
+    return next((str(value) for value in found if isinstance(value, str | int) and str(value).strip()), None)
+
+
+def _parsed(value: JsonValue) -> JsonValue:
+    return read_json(value) if isinstance(value, str) else value

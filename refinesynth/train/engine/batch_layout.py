@@ -1,0 +1,301 @@
+"""Layout of conversations in a forward pass: attention implementation, packing or padding.
+
+The implementation is chosen by rule and checked on the model: a short sequence must have the same logits behind another
+one in a pack as alone, and a backward pass must work. If that fails, the library's own implementation is checked, then
+conversations are padded. State-space layers without their kernels carry their state across, models without position ids
+number tokens through, and some attention ignores boundaries.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
+
+from refinesynth.errors import InputError
+from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, register
+from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
+from refinesynth.train.engine.frozen_modules import freeze, without_gradient
+from refinesynth.train.engine.lm_head import base_model, output_head, takes, vocabulary
+from refinesynth.train.plan import describe_unused
+from refinesynth.train.tokens import Label, Rendered
+
+_FIRST, _SECOND = 13, 21
+"""Tokens of the trial's sequences."""
+_OTHERS: Final = 3
+_TOLERANCE: Final = {torch.float64: 1e-6, torch.float32: 1e-4}
+"""Relative difference of logits between packed and alone; 16-bit kernels round differently by shape."""
+_NOISE: Final = 3
+"""Factor by which text before a sequence may move its logits more than text behind it."""
+_BOUNDARIES: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+_HOPPER, _AMPERE = 9, 8
+_MAX_MESSAGE: Final = 300
+"""Characters of a library's message that are shown."""
+_REFUSALS: Final = (UnsupportedAttention, TypeError, ValueError, NotImplementedError, ImportError, RuntimeError)
+"""Errors that models and their kernels raise for inputs they do not support."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Way of conversations through a model."""
+
+    packed: bool
+    """Several conversations per row; else one per row, padded."""
+    attention: str
+    """The attention implementation that is set on the model."""
+    boundaries: bool
+    """The model takes boundaries (`cu_seq_lens_*`) beside position ids."""
+    indices: bool
+    """It has stateful layers whose kernels take the number of each token's conversation (`seq_idx`)."""
+    plain_head: bool
+    """The logits are the head's unscaled output, so the head may be evaluated in chunks."""
+    note: str | None = None
+    """A remark for the user on the choice."""
+
+    def inputs(self, batch: Batch) -> dict[str, Tensor | int]:
+        """The inputs of `batch` that the model takes."""
+        left_out = {*(() if self.boundaries else _BOUNDARIES), *(() if self.indices else ("seq_idx",))}
+        return {name: value for name, value in batch.inputs.items() if name not in left_out}
+
+
+def choose_layout(
+    model: nn.Module,
+    *,
+    call: nn.Module | None = None,
+    attention: str = "auto",
+    packing: bool = True,
+    backward: bool = True,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Layout:
+    """Choose the layout for training, and set its attention implementation on `model`.
+
+    `call` is a wrapper that is called instead of the model. `backward` also tries a backward pass (not for DeepSpeed,
+    whose engine counts them) and freezes what it gives no gradient, unless the model is wrapped. Random states are
+    restored.
+
+    Raises:
+        InputError: `attention` names an implementation that the model cannot use.
+    """
+    register()
+    base = cast("Any", base_model(model))
+    own = _attention(base)
+    stateful = layers_with_state(base)
+    trial = _Trial(model, call, autocast, backward=backward)
+    with _evaluating(model):
+        padded = Layout(False, own, False, False, trial.head_is_last())
+        packed = replace(padded, packed=True, boundaries=takes(base, "**"), indices=bool(stateful))
+        failed: dict[str, str] = {}
+        named = [attention] if attention != "auto" else dict.fromkeys((_preferred(base, own, half=trial.half), own))
+        for name in named if packing else ():
+            if (why := _set(base, name, strict=attention != "auto")) is None:
+                packed = replace(packed, attention=_attention(base))
+                if (why := trial.failure(packed)) is None:
+                    return replace(packed, note=trial.note())
+            failed[name] = why
+        _set(base, own if packing or attention == "auto" else attention, strict=not packing)
+        padded = replace(padded, attention=_attention(base))
+        trial.failure(padded)
+    if not packing:
+        return replace(padded, note=trial.note())
+    state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
+    alike = {why: ", ".join(name for name in failed if failed[name] == why) for why in failed.values()}
+    reasons = "; ".join(f"{names}: {why.rstrip('.')}" for why, names in alike.items())
+    note = (
+        f"{type(base).__name__} does not keep packed conversations apart ({reasons}); "
+        f"it is trained with one conversation a row, padded, which takes longer.{state}"
+    )
+    return replace(padded, note=trial.note(note))
+
+
+def layers_with_state(base: nn.Module) -> list[str]:
+    """Class names of stateful layers: linear attention, state spaces, short convolutions."""
+    text = cast("nn.Module", cast("Any", base).get_decoder())
+    return sorted(
+        {
+            type(module).__name__
+            for module in text.modules()
+            if hasattr(module, "A_log") or any(isinstance(child, nn.Conv1d) for child in module.children())
+        }
+    )
+
+
+class _Trial:
+    def __init__(
+        self,
+        model: nn.Module,
+        wrapped: nn.Module | None,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        *,
+        backward: bool,
+    ) -> None:
+        self._model, self._call, self._autocast = model, wrapped or model, autocast
+        self._backward, self._freezes = backward, wrapped is None
+        self._unused: dict[str, int] = {}
+        base = base_model(model)
+        weights = next(base.parameters())
+        self._device, self._tolerance = weights.device, _TOLERANCE.get(weights.dtype)
+        with autocast():
+            if torch.is_autocast_enabled(self._device.type):
+                self._tolerance = None
+        random = np.random.default_rng(0)
+        self._first, self._second, *self._others = (
+            Rendered(
+                "trial",
+                random.integers(0, vocabulary(base), length).astype(np.int32),
+                np.full(length, Label.TRAINED, np.int8),
+                (),
+            )
+            for length in (_FIRST, _SECOND, *[_FIRST] * _OTHERS)
+        )
+
+    @property
+    def half(self) -> bool:
+        """True if it is computed in 16 bits."""
+        return self._tolerance is None
+
+    def failure(self, layout: Layout) -> str | None:
+        """The reason why the model cannot be trained in this layout; None if it can."""
+        make = pack_batch if layout.packed else pad_batch
+        try:
+            if layout.packed and (moved := self._joined(layout)) is not None:
+                return f"logits of one that is packed and alone differ by {moved:.2g}, relative"
+            if self._backward:
+                self._pass_back(layout.inputs(make([self._first, self._second]).to(self._device)))
+                if self._freezes:
+                    self._unused = without_gradient(self._model)
+                    freeze(self._model, self._unused)
+        except _REFUSALS as exc:
+            if isinstance(exc, torch.OutOfMemoryError):
+                raise
+            return " ".join(str(exc).split())[:_MAX_MESSAGE] or type(exc).__name__
+        finally:
+            self._model.zero_grad(set_to_none=True)
+        return None
+
+    def note(self, *notes: str) -> str | None:
+        """Remarks for the user, joined."""
+        frozen = [f"{describe_unused(self._unused)}."] if self._unused else []
+        return " ".join([*notes, *frozen]) or None
+
+    def _joined(self, layout: Layout) -> float | None:
+        """None, or the change of a sequence's logits in a pack.
+
+        They may change by the rounding of the precision, and at most half as much as with nothing between sequences.
+        Text before a sequence must not show in its tokens more than text behind it, which causal attention never sees:
+        rounding is equal for equal shapes. The median over tokens ignores those that a router of experts sends
+        elsewhere.
+        """
+
+        def packed(*examples: Rendered) -> Tensor:
+            return self._logits(**layout.inputs(pack_batch(examples).to(self._device)))
+
+        second, together = (
+            self._logits(input_ids=torch.from_numpy(np.concatenate(ids)).long()[None].to(self._device))
+            for ids in ([self._second.input_ids], [self._first.input_ids, self._second.input_ids])
+        )
+        every = [self._first, *self._others]
+        before = [packed(other, self._second)[_FIRST:] for other in every]
+        moved = float(_moved(before[0], second).square().mean().sqrt())
+        most = float(_moved(together[_FIRST:], second).square().mean().sqrt()) / 2
+        if not moved < (most if self._tolerance is None else min(most, self._tolerance)):
+            return moved
+        behind = [packed(self._second, other)[:_SECOND] for other in every]
+        shown, noise = (max(float(_moved(one, rows[0]).median()) for one in rows[1:]) for rows in (before, behind))
+        return shown if shown > _NOISE * noise else None
+
+    def _logits(self, **inputs: Tensor | int) -> Tensor:
+        """(T, vocabulary) Of the first row."""
+        with torch.no_grad(), self._autocast():
+            return cast("Tensor", self._call(**inputs, use_cache=False).logits)[0].double()
+
+    def _pass_back(self, inputs: dict[str, Tensor | int]) -> None:
+        """A training step's passes; leaves gradients."""
+        devices = [self._device] if self._device.type == "cuda" else []
+        training = self._call.training
+        with torch.random.fork_rng(devices), torch.enable_grad(), self._autocast():
+            self._call.train()
+            try:
+                self._call(**inputs, use_cache=False).logits.float().logsumexp(-1).mean().backward()
+            finally:
+                self._call.train(training)
+
+    def head_is_last(self) -> bool:
+        """Return True if the logits are the head's own output."""
+        head = output_head(self._model)
+        if head is None:
+            return False
+        seen: list[Tensor] = []
+
+        def note(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+            seen.append(output)
+
+        handle = head.register_forward_hook(cast("Any", note))
+        try:
+            with torch.no_grad(), self._autocast():
+                ids = torch.from_numpy(self._second.input_ids).long()[None].to(self._device)
+                logits = cast("Tensor", self._call(input_ids=ids, use_cache=False).logits)
+        finally:
+            handle.remove()
+        return len(seen) == 1 and seen[0].shape == logits.shape and torch.equal(seen[0].to(logits.dtype), logits)
+
+
+def _moved(got: Tensor, wanted: Tensor) -> Tensor:
+    """(T,) Distance of logits (T, vocabulary) of each token, relative to the mean size of the wanted ones."""
+    return (got - wanted).norm(dim=1) / (wanted.square().sum(1).mean().sqrt() + 1e-30)
+
+
+def _attention(base: Any) -> str:
+    return str(base.config._attn_implementation)  # noqa: SLF001 - the library has no public name for it
+
+
+def _preferred(base: Any, own: str, *, half: bool) -> str:
+    """An installed flash attention for half precision on a GPU; else ours if no mask is needed; else the model's own."""
+    flash = bool(getattr(base, "_supports_flash_attn", False))
+    if flash and half and next(base.parameters()).is_cuda:
+        capability = torch.cuda.get_device_capability()[0]
+        if capability == _HOPPER and is_flash_attn_3_available():
+            return "flash_attention_3"
+        if capability >= _AMPERE and is_flash_attn_2_available():
+            return "flash_attention_2"
+    return SEGMENTS if takes(base, "**") and _needs_no_mask(base, flash=flash) else own
+
+
+def _needs_no_mask(base: Any, *, flash: bool) -> bool:
+    """Return False for patterns that only a mask expresses: the trial is too short to meet a window's or chunk's end.
+
+    A model that supports flash attention hands its sliding window to the attention function, which needs no mask then.
+    """
+    config = base.config.get_text_config()
+    kinds = set(cast("list[str]", getattr(config, "layer_types", None) or []))
+    if getattr(config, "attention_chunk_size", None) is not None or any("chunk" in kind for kind in kinds):
+        return False
+    slides = getattr(config, "sliding_window", None) is not None or "sliding_attention" in kinds
+    return not slides or flash
+
+
+def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
+    """Set the attention `name`; the reason if that fails. The library may replace a missing kernel by one of the hub."""
+    before = _attention(base)
+    try:
+        base.set_attn_implementation(name)
+    except Exception as exc:  # A kernel that is fetched may fail in any way.
+        if strict:
+            raise InputError(
+                f"attention is {name!r}, which {type(base).__name__} cannot use: {exc}. Leave it out to have one chosen."
+            ) from exc
+        return " ".join(str(exc).split())[:_MAX_MESSAGE] or type(exc).__name__
+    return None if _attention(base) == name or _attention(base) != before else "the model's attention cannot be changed"
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Generator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

@@ -1,0 +1,154 @@
+"""Entry to a training, in place (one process, or under torchrun) or as ranks of this machine. Imports no torch."""
+
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import Any, Final
+
+from refinesynth.errors import ConfigurationError, TrainingError
+from refinesynth.extras import check_installed, require
+from refinesynth.train.config import TrainConfig, TrainerConfig
+from refinesynth.train.events import Events, NullEvents, TrainResult
+from refinesynth.train.existing_adapter import with_own_settings
+from refinesynth.train.input_check import check_inputs
+from refinesynth.train.plan import Plan
+from refinesynth.train.ranks import OUTCOME, free_port, is_launched, read_outcome, signals_handled
+from refinesynth.train.training_folder import finished
+
+_LAST_WORDS: Final = 10.0
+"""Seconds for ranks to end by themselves after another one has failed."""
+_LOOKS: Final = 0.2
+
+
+def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
+    """Train with `config.processes` processes, and wait for the end.
+
+    Several processes run `python -m refinesynth.train --config FILE`; rank 0 reports, and `events` get nothing. SIGTERM
+    and SIGINT are passed on: the ranks save a checkpoint and end. `sources` is data in memory.
+
+    Raises:
+        ConfigurationError: Data in memory, and several processes to be started.
+        RefinesynthError: The error of the training; `TrainingError` if the ranks ended without one.
+        KeyboardInterrupt: Ctrl-C before the first step.
+    """
+    check_inputs(config, sources)
+    if is_launched() or config.processes == 1:
+        check_trainer(config)
+        from refinesynth.train.engine.rank_training import run_training
+
+        return run_training(config, events=events or NullEvents(), sources=sources)
+    if sources is not None:
+        raise ConfigurationError(
+            f"data that is in memory cannot be given to {config.processes} processes that are to be started; write it to a file (a line of "
+            f"JSON each, or `save_to_disk`) and name that, or start this program itself with torchrun"
+        )
+    if config.trainer != TrainerConfig() or config.tensorboard or config.schedule != "cosine":
+        check_trainer(config)
+    with tempfile.TemporaryDirectory(prefix="refinesynth-train-") as folder:
+        settings, outcome = Path(folder) / "train.yaml", Path(folder) / "outcome.json"
+        settings.write_text(config.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
+        code, passed = _run_ranks(config.processes, settings, outcome)
+        result = read_outcome(outcome)
+    if result is not None and result.signal is not None and passed:
+        # The ranks get SIGTERM, whichever signal came here.
+        result = replace(result, signal=passed[0])
+    if result is None and code != 0 and passed:
+        signal.raise_signal(passed[0])  # before the first step: as if nothing had been started
+    if result is None and code == 0:
+        result = finished(Path(config.output))  # it was finished before: nothing was done again
+    if result is None or (code != 0 and result.signal is None):
+        raise TrainingError(
+            f"the {config.processes} training processes ended with exit code {code} and said no reason; it may stand above. "
+            f"Killed by the system: memory was short; take fewer tokens_per_pack, or parallel zero3 or fsdp."
+        )
+    return result
+
+
+def _run_ranks(number: int, settings: Path, outcome: Path) -> tuple[int, list[int]]:
+    """Start the ranks and wait; the exit code of the first that failed, else 0, and the received signals.
+
+    The first signal is passed on as SIGTERM; a second one kills the ranks. After a failure the others get a few
+    seconds.
+    """
+    ranks: list[subprocess.Popen[bytes]] = []
+    signals: list[int] = []
+
+    def pass_on(received: int, _frame: FrameType | None) -> None:
+        signals.append(received)
+        for each in ranks:
+            each.send_signal(signal.SIGTERM if len(signals) == 1 else signal.SIGKILL)
+
+    here = {**os.environ, OUTCOME: str(outcome), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    here |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
+    here.setdefault("OMP_NUM_THREADS", "1")
+    code, patience = 0, math.inf
+    with signals_handled(pass_on, hangup=True):  # the ranks are in sessions of their own, and would go on alone
+        try:
+            for rank in range(number):
+                # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us.
+                environment = here | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                ranks.append(subprocess.Popen(command(settings), env=environment, start_new_session=True))  # noqa: S603
+            if signals:  # one that came before there was anybody to pass it on to
+                for each in ranks:
+                    each.send_signal(signal.SIGTERM)
+            while running := [each for each in ranks if each.poll() is None]:
+                if not code and (code := _first_failure(ranks)):
+                    patience = monotonic() + _LAST_WORDS
+                if monotonic() > patience:
+                    break
+                with suppress(subprocess.TimeoutExpired):
+                    running[0].wait(_LOOKS)
+        finally:
+            for each in ranks:
+                each.kill()
+                each.wait()
+    return code or _first_failure(ranks), signals
+
+
+def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
+    return next((each.returncode for each in ranks if each.returncode), 0)
+
+
+def command(settings: Path) -> list[str]:
+    return [sys.executable, "-m", "refinesynth.train", "--config", str(settings)]
+
+
+def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
+    """Plan a training: loads no weights, writes nothing."""
+    check_installed("train", "torch", "transformers")
+    check_inputs(config, sources)
+    check_trainer(config)
+    from refinesynth.train.engine.distributed import Distributed
+    from refinesynth.train.engine.rank_training import libraries_silenced, prepare_training
+
+    config = with_own_settings(config)
+    with libraries_silenced():
+        return prepare_training(config, Distributed.from_environment(config), sources).plan
+
+
+def check_trainer(config: TrainConfig) -> None:
+    """Raises: ConfigurationError: A library is not installed, or does not take a value of `config.trainer`."""
+    choose_accelerator()
+    from refinesynth.train.engine.parallel import check_loop
+
+    check_loop(config)
+
+
+def choose_accelerator() -> None:
+    """Tell DeepSpeed before its import that there is no GPU: its own detection warns on every command."""
+    # peft imports it, and it warns of kernels that a CPU could have.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    torch = require("torch", "train")
+    require("transformers", "train")
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")

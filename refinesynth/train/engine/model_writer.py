@@ -1,0 +1,220 @@
+"""Writer of the model as others load it, gathered from all ranks, with its tokenizer.
+
+Training holds fp32 weights over a bf16 checkpoint. The finished model is written in the base's type unless another is
+given; checkpoints keep all that was trained.
+"""
+
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, Final, Literal, cast
+
+import orjson
+import torch
+from accelerate import Accelerator, DistributedType
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from transformers import PreTrainedTokenizerBase
+from transformers.modeling_utils import get_state_dict_dtype, load_state_dict
+from transformers.utils.hub import cached_file
+
+from refinesynth.errors import TrainingError
+from refinesynth.files.atomic_write import write_json_file
+from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.engine.distributed import all_gather_objects
+from refinesynth.train.engine.lm_head import base_model
+from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
+from refinesynth.train.hub import bare
+from refinesynth.train.plan import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWriter:
+    """Writer of a model for others, which compares the files with what is trained."""
+
+    accelerator: Accelerator
+    model: nn.Module
+    """Wrapped model."""
+    trained: Trained
+    """Of the model before it was wrapped."""
+    tokenizer: PreTrainedTokenizerBase | None
+    base: tuple[str, str | None]
+    """Published name and revision of the base of adapters."""
+
+    def write(self, folder: Path, *, dtype: torch.dtype | None = None) -> None:
+        """Write model, settings and tokenizer; every rank calls this. `dtype` None: as the weights are trained.
+
+        Raises `TrainingError` on every rank, if a weight is out of range of `dtype` or a file is not what was trained.
+        """
+        is_main = self.accelerator.is_main_process
+        model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model)))
+        state = self._gathered()
+        failed: TrainingError | None = None
+        try:
+            if is_main and dtype is not None:
+                state = in_dtype(model, state, dtype)
+        except TrainingError as exc:
+            failed = exc
+        for each in all_gather_objects(failed):
+            if each is not None:
+                raise each
+        differences: list[str] = []
+        if is_main:
+            folder.mkdir(parents=True, exist_ok=True)
+            model.save_pretrained(str(folder), **({} if state is None else {"state_dict": state}))
+            note_written(model, folder, dtype, self.base)
+            if self.tokenizer is not None:
+                differences += save_tokenizer(self.tokenizer, folder)
+            differences += file_differences(self.trained, folder)
+        self._refuse(folder, differences)
+
+    def check_shards(self, folder: Path) -> None:
+        """Compare the ranks' shards; raises `TrainingError` on every rank if they are not what was trained."""
+        self._refuse(folder, shard_differences(self.trained, folder) if self.accelerator.is_main_process else [])
+
+    def _gathered(self) -> dict[str, Any] | None:
+        """All weights on the first rank, if they are split; None where every rank has them whole."""
+        kind = self.accelerator.distributed_type
+        if kind == DistributedType.FSDP:
+            adapters = self.trained.adapters
+            options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=adapters)
+            state = get_model_state_dict(self.model, options=options)
+        elif kind == DistributedType.DEEPSPEED and cast("Any", self.model).zero_optimization_stage() == _ZERO_3:
+            state = cast("dict[str, Any] | None", self.accelerator.get_state_dict(self.model))
+        else:
+            return None
+        # Put together from ranks, tied weights come once under each of their names.
+        for names in self.trained.in_shards.needed if state else ():
+            if state and len(names) > 1 and names <= state.keys():
+                state.update(dict.fromkeys(names, state[min(names)]))
+        return state
+
+    def _refuse(self, folder: Path, differences: list[str]) -> None:
+        """Raises: TrainingError: On every rank, where the first one has found differences."""
+        if found := all_gather_objects(differences)[0]:
+            raise TrainingError(
+                f"what was saved in {folder} is not what was trained: {'; '.join(found)}. Do not use it. Checkpoints of earlier steps are "
+                f"sound, and stay. Another parallel or gradient_checkpointing may be saved whole; please report this one."
+            )
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> list[str]:
+    """Write a tokenizer with the chat template of the training, and read it back; the differences, in words."""
+    tokenizer.save_pretrained(str(folder))
+    kept: Any = cast("Any", type(tokenizer)).from_pretrained(str(folder), local_files_only=True)
+    if _prompt(kept) == _prompt(tokenizer):
+        return []
+    return [
+        f"the tokenizer ({type(tokenizer).__name__}) is read back with another chat template, or other tokens of a prompt"
+    ]
+
+
+def _prompt(tokenizer: Any) -> tuple[Any, Any]:
+    if tokenizer.chat_template is None:
+        return None, tokenizer("Thought: go on.")["input_ids"]
+    asked = [{"role": "user", "content": "Go on."}]
+    return tokenizer.chat_template, tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=True)[
+        "input_ids"
+    ]
+
+
+@contextmanager
+def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[None]:
+    """Turn libraries' errors on a checkpoint's files, full disks and damaged files too, into a `TrainingError`."""
+    what_to_do = "Make room or take another output folder" if verb == "written" else "Remove that folder"
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError, SafetensorError) as exc:
+        if verb == "written" and not isinstance(exc, OSError | RuntimeError | SafetensorError):
+            raise  # a library's own fault, which no room on the disk mends
+        raise TrainingError(
+            f"{folder} cannot be {verb}: {exc}. {what_to_do}, and start again: the training goes on from the newest sound checkpoint."
+        ) from exc
+
+
+_ZERO_3: Final = 3
+_DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
+_FILES: Final = ("model.safetensors", "model.safetensors.index.json")
+
+
+def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
+    """Type of the finished model's weights; None: as they were trained, as adapters are (fp32)."""
+    if config.save_dtype != "auto":
+        return _DTYPES[config.save_dtype]
+    if config.lora is not None:
+        return None
+    if base.dtype is not None:
+        return cast("torch.dtype", getattr(torch, base.dtype))
+    return torch.float32 if config.model == SCRATCH else _stored_dtype(config)
+
+
+def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
+    where: dict[str, Any] = {"revision": config.revision, "local_files_only": True}
+    where["_raise_exceptions_for_missing_entries"] = False
+    found, index = (cached_file(bare(config.model), each, **where) for each in _FILES)
+    if found is None and index is not None:
+        first = min(orjson.loads(Path(index).read_bytes())["weight_map"].values())
+        found = cached_file(bare(config.model), first, **where)
+    return None if found is None else cast("Any", get_state_dict_dtype(load_state_dict(found, map_location="meta")))
+
+
+def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The state dict of `model` for writing (`state`, if gathered from the ranks), on the CPU and in `dtype`.
+
+    Weights that the architecture holds in fp32 stay so, tied weights stay tied, and frozen weights below adapters,
+    which are not written, stay as they are. Raises `TrainingError` if a weight is out of the range of `dtype`.
+    """
+    held = [re.compile(each.replace("*", ".*")) for each in _held_in_fp32(model, dtype)]
+    adapted = base_model(model) is not model
+    frozen = {name for name, one in model.named_parameters() if not one.requires_grad} if adapted else set[str]()
+    made: dict[object, Tensor] = {}
+    cast_state: dict[str, Tensor] = {}
+    for name, one in (model.state_dict() if state is None else state).items():
+        if name in frozen or not one.is_floating_point():
+            cast_state[name] = one
+            continue
+        wanted = torch.float32 if any(each.search(name) for each in held) else dtype
+        place = (one.data_ptr(), one.shape, one.stride(), wanted)
+        if place not in made:
+            made[place] = one.detach().to("cpu", wanted)
+            if wanted is torch.float16 and not torch.equal(made[place].isfinite(), one.isfinite().cpu()):
+                raise TrainingError(
+                    f"weights of {name} are beyond what fp16 can say (65,504); give --save-dtype bf16 or fp32. The same command "
+                    "with it goes on from the last checkpoint and only writes the model."
+                )
+        cast_state[name] = made[place]
+    return cast_state
+
+
+def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base: tuple[str, str | None]) -> None:
+    """Note the written type in the settings beside the weights, and the published base of adapters."""
+    config = cast("Any", base_model(model)).config
+    settings = _read(folder / "config.json")
+    if settings is not None and dtype is not None:
+        for each in (settings, *(settings.get(name) for name in config.sub_configs)):
+            if isinstance(each, dict) and "dtype" in each:
+                each["dtype"] = str(dtype).removeprefix("torch.")
+        write_json_file(folder / "config.json", settings)
+    adapter = _read(folder / "adapter_config.json")
+    if adapter is not None:
+        adapter |= {"base_model_name_or_path": base[0], "revision": base[1]}
+        write_json_file(folder / "adapter_config.json", adapter)
+        (folder / "README.md").unlink(missing_ok=True)  # peft's, with the path in it; the card is written at the end
+        if (generation := getattr(base_model(model), "generation_config", None)) is not None:
+            generation.save_pretrained(str(folder))  # where trained turns end; a merge needs that
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    return orjson.loads(path.read_bytes()) if path.is_file() else None
+
+
+def _held_in_fp32(model: nn.Module, dtype: torch.dtype) -> Mapping[str, torch.dtype]:
+    """Patterns of the names that the library itself would load in fp32; it has no public name for them."""
+    plan = getattr(cast("Any", base_model(model)), "_get_dtype_plan", None)
+    return plan(dtype) if plan is not None else {}

@@ -1,0 +1,303 @@
+"""Training on one rank: data, plan, model, steps, the finished model."""
+
+import logging
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from accelerate.utils import patch_environment
+from torch import nn
+from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
+from transformers.utils import logging as library
+
+from refinesynth.errors import InputError, RefinesynthError, TrainingError
+from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.data import Reading, read_configured, split
+from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine.adapters import is_quantized
+from refinesynth.train.engine.batch_layout import Layout, choose_layout
+from refinesynth.train.engine.checkpoints import Checkpoint
+from refinesynth.train.engine.distributed import (
+    Distributed,
+    all_gather_objects,
+    destroy_process_group,
+    single_process_environment,
+)
+from refinesynth.train.engine.lm_head import base_model
+from refinesynth.train.engine.loading import (
+    describe_model,
+    load_model,
+    load_tokenizer,
+    make_renderer,
+    read_once,
+    stop_at,
+)
+from refinesynth.train.engine.loop import Loop, Task
+from refinesynth.train.engine.model_writer import file_errors, written_dtype
+from refinesynth.train.engine.moe_aux_loss import coefficient
+from refinesynth.train.engine.parallel import make_accelerator
+from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.events import Events, NullEvents, TrainResult
+from refinesynth.train.existing_adapter import base_name
+from refinesynth.train.layered_settings import portable, portable_config
+from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
+from refinesynth.train.prepare import prepare
+from refinesynth.train.ranks import rank, write_outcome
+from refinesynth.train.tokens import TokenStore
+from refinesynth.train.training_folder import CHECKPOINTS, MAY_CHANGE
+
+
+@contextmanager
+def libraries_silenced() -> Generator[None]:
+    """Within, libraries print nothing: errors are raised, and remarks for the user are reported here."""
+    bars = library.is_progress_bar_enabled()
+    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
+    levels = [each.level for each in loggers]
+    library.disable_progress_bar()
+    for each in loggers:
+        each.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # DeepSpeed and FSDP call torch by names of before; nothing that a user could change, once for each call.
+            warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
+            yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)
+        if bars:
+            library.enable_progress_bar()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedTraining:
+    """Inputs of a training besides its model."""
+
+    tokenizer: PreTrainedTokenizerBase
+    store: TokenStore
+    held_out: TokenStore | None
+    plan: Plan
+
+
+def prepare_training(
+    config: TrainConfig, distributed: Distributed, sources: Sequence[Any] | None = None
+) -> PreparedTraining:
+    """Read and render the data, and plan; every rank does this by itself. `sources` replace `config.data`.
+
+    Raises `InputError` if data, tokenizer or model cannot be used, or the plan cannot work.
+    """
+    reading = read_configured(config, sources).open()
+    conversations = list(reading) if config.model == SCRATCH else reading
+    tokenizer = load_tokenizer(config, conversations)
+    renderer = make_renderer(config, tokenizer)
+    shape, devices = describe_model(config, tokenizer), distributed.devices()
+    means = compute_settings(config, devices, shape)
+    training, held_out = split(conversations, config.held_out, config.seed)
+    trained, kept_out = (
+        prepare(each, renderer, config.max_length, config.over_length) for each in (training, held_out)
+    )
+    evaluated = kept_out.store if len(kept_out.store) else None
+    by_source = {each.name: each for each in reading.taken}
+    for one in trained.store:
+        by_source[one.source].tokens += len(one)
+        by_source[one.source].trained_tokens += one.trained
+    for conversation in held_out:
+        by_source[conversation.source].held_out += 1
+    sizes = Sizes(
+        counts=trained.counts,
+        held_out=None if evaluated is None else kept_out.counts,
+        largest_id=max(trained.store.largest_id, kept_out.store.largest_id),
+        longest=max(int(each.store.lengths.max(initial=0)) for each in (trained, kept_out)),
+        digest=trained.store.digest,
+        sources=tuple(reading.taken),
+    )
+    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means)
+    plan = replace(plan, remarks=(*plan.remarks, *_remarks(reading)))
+    return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan)
+
+
+def _remarks(reading: Reading) -> Iterator[str]:
+    for where in reading.torn:
+        yield f"{portable(where)}: the last line is cut off, as a run that was killed leaves it; it is left out"
+    if reading.emptied:
+        yield f"{reading.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
+
+
+_STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
+"""Settings that other entries of the identity stand for."""
+
+
+def run_training(
+    config: TrainConfig, *, events: Events, ready: PreparedTraining | None = None, sources: Sequence[Any] | None = None
+) -> TrainResult:
+    """Train on this rank; every rank of a training calls this.
+
+    `sources` replace `config.data`; `ready` replaces data, tokenizer and template by tokens.
+
+    Raises:
+        InputError: The settings cannot be used.
+        TrainingError: The training cannot continue; earlier checkpoints are sound.
+    """
+    is_main = rank() == 0
+    try:
+        with libraries_silenced():
+            result = _Training(config, events, sources).result(ready)
+    except RefinesynthError as exc:
+        write_outcome(exc, is_main=is_main)
+        raise
+    except torch.OutOfMemoryError as exc:
+        short = TrainingError(
+            f"the device's memory is full: {str(exc).splitlines()[0]} Take fewer tokens_per_pack, gradient_checkpointing true, lora, "
+            f"or parallel zero3 or fsdp on more devices."
+        )
+        write_outcome(short, is_main=is_main)
+        raise short from exc
+    if is_main:
+        write_outcome(result)
+    destroy_process_group()
+    return result
+
+
+class _Training:
+    def __init__(self, config: TrainConfig, events: Events, sources: Sequence[Any] | None) -> None:
+        self._config = config
+        self._sources = sources
+        self._distributed = Distributed.from_environment(config)
+        self._events: Events = events if self._distributed.is_main else NullEvents()
+
+    def result(self, ready: PreparedTraining | None) -> TrainResult:
+        config, distributed = self._config, self._distributed
+        (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
+        ready = ready or prepare_training(config, distributed, self._sources)
+        self._events.planned(ready.plan)
+        # accelerate leaves its choice there, and a later training of this process would be taken for one of that kind.
+        neither = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
+        with neither, single_process_environment(ready.plan.means.parallel):
+            return self._trained(ready)
+
+    def _trained(self, ready: PreparedTraining) -> TrainResult:
+        config, means, ranks = self._config, ready.plan.means, self._distributed.world_size
+        schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=config.packing)
+        accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
+        digests = all_gather_objects((ready.store.digest, ready.held_out.digest if ready.held_out else ""))
+        if any(each != digests[0] for each in digests):
+            raise TrainingError(
+                f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
+            )
+        start = self._checkpoint(identity := self._identity(ready))
+        load = partial(
+            load_model,
+            config,
+            means.precision,
+            gradient_checkpointing=means.gradient_checkpointing,
+            tokenizer=ready.tokenizer,
+            unused=ready.plan.model.unused,
+        )
+        model = read_once(load, self._distributed) if means.parallel == "fsdp" else load()
+        stop_at(model, ready.store)
+
+        def lay_out(call: nn.Module | None = None) -> Layout:
+            found = choose_layout(
+                model,
+                call=call,
+                attention=config.attention,
+                packing=config.packing,
+                backward=not means.deepspeed,
+                autocast=cast("Any", accelerator.autocast),
+            )
+            # A model that can be called only when wrapped has its schedule by then.
+            if call is not None and config.packing and not found.packed:
+                raise InputError(
+                    f"{found.note} With parallel {means.parallel} that has to be asked for: set packing to false."
+                )
+            if found.note:
+                self._events.note(found.note)
+            return found
+
+        layout = None
+        if means.parallel in {"none", "ddp"}:
+            if not is_quantized(base_model(model)):
+                model.to(accelerator.device)
+            layout = lay_out()
+            schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=layout.packed)
+        task = Task(
+            ready.store,
+            ready.held_out,
+            schedule,
+            identity,
+            ready.tokenizer,
+            written_dtype(config, ready.plan.model),
+            coefficient(config, model),
+            base_name(config),
+        )
+        loop = Loop(model, task, config, accelerator, lay_out=lambda call: layout or lay_out(call), events=self._events)
+        with loop.interruption.watched():
+            loop.train(start.path if start else None)
+        if loop.interruption.signal is None:
+            loop.checkpoints.bring_best_back(loop.progress)
+            with file_errors(output := Path(config.output), "written"):
+                loop.writer.write(output, dtype=loop.task.save_dtype)
+            self._events.saved(output)
+        return self._told(loop, start)
+
+    def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
+        """Everything that decides about the weights, by name."""
+        means, left_out = ready.plan.means, MAY_CHANGE | _STOOD_FOR
+        settings = {name: value for name, value in portable_config(self._config).items() if name not in left_out}
+        passed = {f"trainer.{name}": value for name, value in self._config.trainer.deciding().items()}
+        split = means.parallel in {"zero2", "zero3", "fsdp"}
+        found = {
+            "tokens and labels": ready.store.digest,
+            "held-out tokens": ready.held_out.digest if ready.held_out else None,
+            "precision": means.precision,
+            # Optimizer states that are split over ranks fit as many ranks alone; whole ones fit any number.
+            "parallel": means.parallel if split else "whole",
+            "ranks": self._distributed.world_size if split else None,
+        }
+        return settings | passed | found
+
+    def _checkpoint(self, identity: Mapping[str, Any]) -> Checkpoint | None:
+        resume = self._config.resume
+        folder = Path(self._config.output) / CHECKPOINTS
+        if resume == "never":
+            if self._distributed.is_main:
+                for path in checkpoints.checkpoint_folders(folder):
+                    checkpoints.remove(path)
+            return None
+        if resume != "auto":
+            found = checkpoints.read(Path(resume))
+            if isinstance(found, str):
+                raise InputError(
+                    f"the checkpoint {resume!r} cannot be used: {found}. Give another, or auto for the newest sound one."
+                )
+        else:
+            found, remarks = checkpoints.newest(folder)
+            for remark in remarks:
+                self._events.note(remark)
+        if found is not None:
+            checkpoints.refuse_differences(found, identity)
+            self._events.note(f"Going on from {found.path}, after step {found.step}.")
+        return found
+
+    def _told(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
+        progress = loop.progress
+        best = progress.best[0] if progress.best is not None else None
+        if best is not None and (not loop.checkpoints.path(best).is_dir() or progress.kept not in {None, best}):
+            best = None
+        held_out = [means for step, means in progress.evaluations if step == (best or progress.step)]
+        return TrainResult(
+            output=Path(self._config.output),
+            steps=progress.step,
+            planned_steps=loop.task.schedule.steps,
+            epochs=progress.step / loop.task.schedule.steps_per_epoch,
+            loss=progress.last_loss,
+            held_out=held_out[-1] if held_out else {},
+            best_step=best,
+            stopped_early=loop.stopped_early,
+            signal=loop.interruption.signal,
+            resumed_from=start.step if start else None,
+        )

@@ -1,0 +1,157 @@
+"""Settings of an existing LoRA adapter that is trained further. Imports neither torch nor peft."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+import orjson
+from pydantic import ValidationError
+
+from refinesynth.errors import InputError
+from refinesynth.files.gguf import is_gguf, unpacked
+from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
+from refinesynth.train.hub import bare, find_on_hub
+from refinesynth.train.layered_settings import portable, published
+
+SETTINGS: Final = "adapter_config.json"
+WEIGHTS: Final = "adapter_model.safetensors"
+TOKENIZER: Final = "tokenizer_config.json"
+_BESIDE: Final = [WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt"]
+"""Files fetched from the hub with an adapter's settings: weights, tokenizer, chat template, generation settings."""
+_FIELDS: Final = {
+    "rank": "r",
+    "alpha": "lora_alpha",
+    "dropout": "lora_dropout",
+    "targets": "target_modules",
+    "modules_to_save": "modules_to_save",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """LoRA adapter as peft writes it."""
+
+    folder: Path
+    """Folder with its settings and weights."""
+    base: str
+    """Folder or hub name of its base model."""
+    revision: str | None
+    """Revision of the base on the hub."""
+    lora: LoraConfig
+
+
+def find_adapter(name: str, at: str | None = None) -> Adapter | None:
+    """Find the adapter in a folder, or of this name on the hub in revision `at`; None for a whole model, or nothing.
+
+    Raises `InputError` if it cannot be read, is no LoRA, or has no safetensors.
+    """
+    path = Path(name) / SETTINGS if Path(name).is_dir() else None
+    if path is None and name != SCRATCH and not _is_path(name):
+        path = _fetched(bare(name), at)
+    if path is None or not path.is_file():
+        return None
+    try:
+        found = _read(path.parent, orjson.loads(path.read_bytes()))
+    except (OSError, orjson.JSONDecodeError, ValidationError, KeyError, TypeError, ValueError) as exc:
+        problem = " ".join(str(exc).split())
+        raise InputError(f"the adapter {name!r} cannot be used: in its {SETTINGS}, {problem}") from exc
+    if not (found.folder / WEIGHTS).is_file():
+        raise InputError(
+            f"the adapter {name!r} has no {WEIGHTS}; pickled weights are not read, save them as safetensors"
+        )
+    return found
+
+
+def _read(folder: Path, settings: Any) -> Adapter:
+    if settings["peft_type"] != "LORA" or settings.get("megatron_config"):
+        raise ValueError(f"peft_type is {settings['peft_type']!r}; expected 'LORA', without megatron_config")
+    values = {ours: settings[theirs] for ours, theirs in _FIELDS.items()}
+    for name in ("targets", "modules_to_save"):  # of which peft makes sets
+        if isinstance(values[name], list):
+            values[name] = tuple(sorted(cast("list[str]", values[name])))
+    values["modules_to_save"] = values["modules_to_save"] or ()
+    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    base = base if isinstance(base, str) else ""
+    base = str(Path(base).expanduser()) if base.startswith("~/") else base
+    return Adapter(folder, base, revision if isinstance(revision, str) else None, LoraConfig.model_validate(values))
+
+
+@cache
+def _fetched(name: str, at: str | None) -> Path | None:
+    """Fetch an adapter from the hub, with its tokenizer and settings; the path of its settings."""
+    reachable = find_on_hub(name, "model", at)
+    from huggingface_hub import HfApi, errors
+
+    hub, how = cast("Any", HfApi()), {"revision": at, "local_files_only": not reachable}
+    try:
+        path = Path(hub.hf_hub_download(name, SETTINGS, **how))
+        hub.snapshot_download(name, allow_patterns=_BESIDE, ignore_patterns=["*/*"], **how)
+    except (errors.EntryNotFoundError, errors.HfHubHTTPError):
+        return None
+    return path
+
+
+def _is_path(name: str) -> bool:
+    """Return True for a name that no hub can have."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or is_gguf(name)
+
+
+def base_of(adapter: Adapter) -> str:
+    """Folder or hub name of the adapter's base. Raises `InputError` if it names none, or a missing folder."""
+    base, how = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS}"
+    if not base:
+        raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {how}")
+    if _is_path(base) and not Path(base).is_dir():
+        raise InputError(f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; {how}")
+    return base
+
+
+def underlying(config: TrainConfig) -> tuple[str, Adapter | None]:
+    """The model to load weights from, and the adapter to train further, if `model` is one. A GGUF file is unpacked."""
+    adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
+    return (unpacked(config.model), None) if adapter is None else (base_of(adapter), adapter)
+
+
+def base_revision(config: TrainConfig, adapter: Adapter | None) -> str | None:
+    """Revision of the weights that are loaded: the model's, or that of the adapter's base."""
+    return config.revision if adapter is None else adapter.revision
+
+
+def base_name(config: TrainConfig) -> tuple[str, str | None]:
+    """Published name and revision of the trained model, or of the base of adapters."""
+    base, adapter = underlying(config)
+    if is_gguf(config.model):
+        return base, None  # a folder of this machine, which peft finds by its whole path
+    return published(base, base_revision(config, adapter))
+
+
+def with_own_settings(config: TrainConfig) -> TrainConfig:
+    """`config` with the adapter's own `lora` settings where `model` is an adapter. Raises `InputError`."""
+    if config.lora is None:
+        if Path(config.model).is_dir():  # a name of the hub is asked for when it is loaded
+            refuse_adapter(config)
+        return config
+    adapter = find_adapter(config.model, config.revision)
+    if adapter is None:
+        return config
+    asked, own = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
+    other = [
+        f"lora.{name} is {value!r}, and it has {own[name]!r}" for name, value in asked.items() if value != own[name]
+    ]
+    if other:
+        raise InputError(
+            f"the adapter {config.model!r} is trained on as it is: {'; '.join(other)}. Leave these settings out, or begin a new "
+            f"adapter on its base (--model {portable(adapter.base)})"
+        )
+    return config.model_copy(update={"lora": adapter.lora.model_copy(update={"quantize": config.lora.quantize})})
+
+
+def refuse_adapter(config: TrainConfig) -> None:
+    """Raises: InputError: All weights are to be trained, and `model` is an adapter."""
+    adapter = find_adapter(config.model, config.revision) if config.lora is None else None
+    if adapter is not None:
+        raise InputError(
+            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
+            "with peft's merge_and_unload and give the folder that you save the merged model to"
+        )

@@ -1,0 +1,249 @@
+"""The laws of an action, made ready to run."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from refinesynth.actions.matching import action_form
+from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Invariant, Knowledge, MistakeKind
+from refinesynth.world.condition import BEFORE, RESERVED
+from refinesynth.world.effects import ELSE, CompiledEffect, Notice, apply_effects, compile_effect
+from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression
+from refinesynth.world.json_pointer import change, pointer_text
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.ruling import mentions
+from refinesynth.world.text_template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
+
+DONE = "Done."
+"""The observation of an action that was carried out and whose `reveals` is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRequirement:
+    """One requirement whose condition is compiled."""
+
+    condition: Expression
+    kind: MistakeKind
+    hint: Template
+    effects: tuple[CompiledEffect, ...] = ()
+    """Made where it refuses the action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """The first requirement that does not hold."""
+
+    at: int
+    """Its index."""
+    requirement: CompiledRequirement
+    problem: str | None
+    """Reason why it has no answer, if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledAction:
+    """One action of a rulebook, made ready to run."""
+
+    spec: ActionSpec
+    requires: tuple[CompiledRequirement, ...]
+    effects: tuple[CompiledEffect, ...]
+    """Its own, and then those of each step."""
+    reveals: tuple[tuple[Expression | None, Template], ...]
+    """Observations with their conditions; the last one has none."""
+
+    def unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
+        """The first requirement that does not hold."""
+        for at, requirement in enumerate(self.requires):
+            answer = requirement.condition.answer(state, values)
+            if answer is not True:
+                fault = f"requirement {at + 1} of {self.spec.name!r}: {answer}" if isinstance(answer, str) else None
+                return Unmet(at, requirement, fault)
+        return None
+
+    def applied(self, state: JsonValue, values: Mapping[str, str], notice: Notice | None = None) -> JsonValue:
+        """The state after all effects, without a check of requirements; the very same object if nothing changed.
+
+        Raises:
+            Inapplicable: An effect has no meaning in this state.
+        """
+        return apply_effects(self.effects, state, values, notice)
+
+    def observation(
+        self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None
+    ) -> Template:
+        """The text of an action that led from one state to the next: the first whose condition holds."""
+        known, (*several, last) = {BEFORE: before, **values}, self.reveals
+        for number, (when, text) in enumerate(several, 1):
+            answer = when is None or when.answer(new, known)
+            if notice is not None:
+                notice(f"text {number} of reveals of {self.spec.name!r}", answer)
+            if answer is True:
+                return text
+        return last[1]
+
+    def conditional(self) -> Iterator[str]:
+        """Names of the effects that are not made always, those of refusals included."""
+        for effect in (*self.effects, *(effect for requirement in self.requires for effect in requirement.effects)):
+            if effect.when is not None or effect.otherwise:
+                yield effect.name
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKnowledge:
+    """Record of what the player has read."""
+
+    path: Pointer
+    texts: tuple[str, ...]
+
+    def after(self, state: JsonValue, told: str, values: Mapping[str, str]) -> JsonValue:
+        """The state in which the texts are known that an observation mentions and the action's values do not.
+
+        Raises:
+            Inapplicable: There is no list at the path.
+        """
+        keys = self.path.keys(state, {})
+
+        def more(known: JsonValue) -> JsonValue:
+            if not isinstance(known, list):
+                raise Inapplicable(f"what the player knows is no list at {pointer_text(keys)}")
+            # Said by the player, not read: a guess may stand in a longer value.
+            learned = {
+                text
+                for text in self.texts
+                if text not in known
+                and mentions(told, text)
+                and not any(mentions(value, text) for value in values.values())
+            }
+            # In their own order, not in that of reading, which makes no difference to the world.
+            others = [text for text in known if text not in self.texts]
+            return [*others, *(text for text in self.texts if text in known or text in learned)] if learned else known
+
+        return change(state, keys, more)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledInvariant:
+    """One invariant whose condition is compiled."""
+
+    number: int
+    """From 1."""
+    condition: Expression
+    sentence: str
+
+    def check(self, state: JsonValue, action: str) -> None:
+        """Return whether an action, by its template, may lead to this state.
+
+        Raises:
+            Inapplicable: Not so, since the invariant is broken there.
+        """
+        if broken := self.broken(state):
+            raise Inapplicable(f"{action!r} would break invariant {self.number}: {broken}")
+
+    def broken(self, state: JsonValue) -> str | None:
+        """Return what is wrong in this state; None if it holds."""
+        answer = self.condition.answer(state, {})
+        if answer is True:
+            return None
+        why = f"it has no answer: {answer}" if isinstance(answer, str) else "it does not hold"
+        return f"{self.sentence or repr(self.condition.cel)}: {why}"
+
+
+@contextmanager
+def where(place: str) -> Generator[None]:
+    """Say in which part of the rulebook an error is."""
+    try:
+        yield
+    except RulebookError as error:
+        raise RulebookError(f"{place}: {error}") from None
+
+
+def compile_effects(
+    effects: Iterable[Effect], names: frozenset[str], visible: Visible, of: str, types: Types = NO_TYPES
+) -> tuple[CompiledEffect, ...]:
+    """Effects whose texts are parsed; `of` says whose they are.
+
+    Raises:
+        RulebookError: Something in one cannot be run.
+    """
+    compiled: list[CompiledEffect] = []
+    for number, effect in enumerate(effects, 1):
+        with where(f"effect {number}"):
+            one = compile_effect(effect, names, visible, f"effect {number} of {of}", types)
+            last = compiled[-1] if compiled else None
+            if one.otherwise and (last is None or not (last.otherwise or (last.when and last.each is None))):
+                raise RulebookError(
+                    f"`when` is {ELSE!r}, but the effect before it has no `when`, or has `each`; write a condition"
+                )
+            compiled.append(one)
+    return tuple(compiled)
+
+
+def compile_action(
+    spec: ActionSpec, at: int, visible: Visible, each_step: tuple[CompiledEffect, ...] = ()
+) -> CompiledAction:
+    """An action whose texts are parsed; `at` is its index, for the message.
+
+    Raises:
+        RulebookError: Something in it cannot be run.
+    """
+    with where(f"action {at + 1}, {spec.name[:80]!r}"):
+        if problem := action_form(spec).problem:
+            raise RulebookError(problem)
+        names = frozenset(spec.placeholders)
+        if taken := names & RESERVED:
+            raise RulebookError(f"no parameter can be called {min(taken)!r}, which has a meaning of its own; rename it")
+        if BEFORE in names and any(one.looks_back for one in each_step):
+            raise RulebookError(f"no parameter can be called {BEFORE!r}, which each_step asks for; rename it")
+        requires: list[CompiledRequirement] = []
+        for number, requirement in enumerate(spec.requires, 1):
+            with where(f"requirement {number}"):
+                condition = compile_expression(requirement.condition, names, visible=visible, types=spec.types)
+                hint = parse_template(requirement.hint, names, visible)
+                of = f"requirement {number} of {spec.name!r}"
+                costs = compile_effects(requirement.effects, names, visible, of, spec.types)
+                requires.append(CompiledRequirement(condition, requirement.kind, hint, costs))
+        effects = compile_effects(spec.effects, names, visible, repr(spec.name), spec.types)
+        with where("reveals"):
+            reveals = tuple(_compile_words(spec.reveals or DONE, names, visible, spec.types))
+    return CompiledAction(spec, tuple(requires), (*effects, *each_step), reveals)
+
+
+def _compile_words(
+    reveals: str | tuple[ConditionalText, ...], names: frozenset[str], visible: Visible, types: Types
+) -> Iterator[tuple[Expression | None, Template]]:
+    several = (ConditionalText(text=reveals),) if isinstance(reveals, str) else reveals
+    for number, words in enumerate(several, 1):
+        if (words.when is None) != (number == len(several)):
+            raise RulebookError(f"text {number} of {len(several)}: the last one, and it alone, has no `when`")
+        when = None
+        if words.when is not None:
+            looks_back = BEFORE not in names
+            when = compile_expression(words.when, names, visible=visible, looks_back=looks_back, types=types)
+        yield (when, parse_template(words.text or DONE, names, visible))
+
+
+def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
+    """A record whose path is parsed.
+
+    Raises:
+        RulebookError: The path cannot be read.
+    """
+    with where("knows"):
+        for text in knows.texts:
+            require_text(text)
+            if not text.strip():
+                raise RulebookError("a text that is to be read is blank")
+        return CompiledKnowledge(parse_pointer(knows.path, frozenset()), knows.texts)
+
+
+def compile_invariant(invariant: Invariant, at: int) -> CompiledInvariant:
+    """An invariant whose condition is compiled; `at` is its index, for the message.
+
+    Raises:
+        RulebookError: The condition cannot be asked.
+    """
+    with where(f"invariant {at + 1}"):
+        require_text(invariant.sentence)
+        return CompiledInvariant(at + 1, compile_expression(invariant.condition, frozenset()), invariant.sentence)

@@ -1,0 +1,281 @@
+"""The operators and functions of conditions, as the CEL specification has them.
+
+Numbers are 64-bit: whole numbers overflow instead of growing. Nothing is converted silently: `1 + 1.5` has no answer,
+though `1 == 1.0` holds.
+"""
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from math import copysign, inf, isfinite, isnan, nan
+from typing import Any
+
+from refinesynth.world.condition_syntax import MOST_INT
+
+NOT_JSON = "the state is no JSON that a condition could read"
+_NO_OVERLOAD = "No such overload: the operation is not defined for the given operand types"
+_TYPES = {str: "string", int: "int", float: "float", bool: "bool", type(None): "null", list: "list", dict: "map"}
+_NUMBERS = frozenset({int, float})
+_IN_ORDER = frozenset({int, str, bool})
+_LEAST_INT = -MOST_INT - 1
+_INT = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(?:inf|infinity|nan|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)", re.IGNORECASE)
+
+_Binary = Callable[[Any, Any], Any]
+kind_of: Callable[[Any], type[Any]] = type
+
+
+class NoAnswer(Exception):
+    """An expression has no value in this state; the message says why."""
+
+
+def truth(value: Any) -> bool:
+    """A value that must be true or false."""
+    if type(value) is not bool:
+        raise no_overload(value)
+    return value
+
+
+def _type_name(value: Any) -> str:
+    try:
+        return _TYPES[type(value)]
+    except KeyError:
+        raise NoAnswer(NOT_JSON) from None
+
+
+def no_overload(*values: Any) -> NoAnswer:
+    """The error that nothing is defined for values of these types."""
+    return NoAnswer(_NO_OVERLOAD if all(type(value) in _TYPES for value in values) else NOT_JSON)
+
+
+def undefined(name: str) -> NoAnswer:
+    """The error that a variable has no value, or that a function takes no such arguments."""
+    return NoAnswer(f"Undefined variable or function: {name!r}")
+
+
+def _no_key(value: Any) -> NoAnswer:
+    return NoAnswer(f"Value of type {_type_name(value)} cannot be used as a map key")
+
+
+def item_at(here: Any, key: Any) -> Any:
+    """An object's or list's item."""
+    kind = kind_of(here)
+    if kind is dict:
+        if type(key) is str and key in here:
+            return here[key]
+        if type(key) in _IN_ORDER:
+            raise NoAnswer(f"there is no key {str(key).lower() if type(key) is bool else str(key)!r}")
+        raise _no_key(key)
+    if kind is not list:
+        raise no_overload(here)
+    if type(key) is not int:
+        wanted = {"float": "double", "null": "null_type"}.get(_type_name(key), _type_name(key))
+        raise NoAnswer(f"Unexpected type: got '{wanted}', want 'int|uint'.")
+    if not 0 <= key < len(here):
+        raise NoAnswer(f"index out of bounds: {key}")
+    return here[key]
+
+
+def minus(value: Any) -> Any:
+    """The negative of a number; as CEL has it, also the opposite of true and false."""
+    if type(value) is bool:
+        return not value
+    if type(value) not in _NUMBERS:
+        raise no_overload(value)
+    return value if value == _LEAST_INT and type(value) is int else -value
+
+
+def _equal(left: Any, right: Any) -> bool:
+    kind = kind_of(left)
+    if kind is type(right):
+        if kind is list:
+            return len(left) == len(right) and _all_equal(left, right)
+        if kind is dict:
+            return left.keys() == right.keys() and _all_equal(left.values(), map(right.__getitem__, left))
+        if kind in _TYPES:
+            return left == right
+    elif kind in _NUMBERS and type(right) in _NUMBERS:
+        return float(left) == float(right)
+    return _type_name(left) == _type_name(right)
+
+
+def _all_equal(left: Any, right: Any) -> bool:
+    # A loop, since all() of an expression would take more of the stack for each level of a value.
+    for one, other in zip(left, right, strict=True):  # noqa: SIM110
+        if not _equal(one, other):
+            return False
+    return True
+
+
+def _differs(left: Any, right: Any) -> bool:
+    return not _equal(left, right)
+
+
+def _within(left: Any, right: Any) -> bool:
+    kind = kind_of(right)
+    if kind is dict:
+        if type(left) not in _IN_ORDER:
+            raise _no_key(left)
+        return type(left) is str and left in right
+    if kind is not list:
+        raise no_overload(right)
+    return left in right if type(left) is str else any(_equal(left, item) for item in right)
+
+
+def _ordered(test: _Binary) -> _Binary:
+    def ordered(left: Any, right: Any) -> bool:
+        if type(left) is type(right) and type(left) in _IN_ORDER:
+            return test(left, right)
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            left, right = float(left), float(right)
+            if not isnan(left) and not isnan(right):
+                return test(left, right)
+        raise no_overload(left, right)
+
+    return ordered
+
+
+def _calculation(sign: str, name: str, whole: _Binary, real: _Binary | None) -> _Binary:
+    def calculated(left: Any, right: Any) -> Any:
+        kind = kind_of(left) if type(left) is type(right) else None
+        if kind is int:
+            if max(left, right) > MOST_INT:
+                raise NoAnswer(f"whole numbers beyond {MOST_INT} can be compared only")
+            result = whole(left, right)
+            if not _LEAST_INT <= result <= MOST_INT or (sign == "%" and left == _LEAST_INT and right == -1):
+                raise NoAnswer(f"Arithmetic overflow in '{name}' on {left} and {right}.")
+            return result
+        if kind is float and real is not None:
+            return real(left, right)
+        if sign == "+" and kind in {str, list}:
+            return left + right
+        if sign == "+" and (kind_of(left), kind_of(right)) == (list, dict):
+            return [*left, *sorted(right)]
+        if type(left) is int or (sign == "+" and kind_of(left) is list):
+            raise no_overload(left, right)
+        raise NoAnswer(f"Unsupported operation: {_type_name(left)} {sign} {_type_name(right)}")
+
+    return calculated
+
+
+def _quotient(left: int, right: int) -> int:
+    if not right:
+        raise NoAnswer("division by zero in CEL expression")
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _remainder(left: int, right: int) -> int:
+    if not right:
+        raise NoAnswer("modulo by zero in CEL expression")
+    remainder = abs(left) % abs(right)
+    return -remainder if left < 0 else remainder
+
+
+def _ratio(left: float, right: float) -> float:
+    if right:
+        return left / right
+    return nan if not left or isnan(left) or isnan(right) else copysign(inf, left) * copysign(1, right)
+
+
+OPERATORS: Mapping[type[ast.AST], _Binary] = {
+    ast.Eq: _equal,
+    ast.NotEq: _differs,
+    ast.In: _within,
+    ast.Lt: _ordered(operator.lt),
+    ast.LtE: _ordered(operator.le),
+    ast.Gt: _ordered(operator.gt),
+    ast.GtE: _ordered(operator.ge),
+    ast.Add: _calculation("+", "add", operator.add, operator.add),
+    ast.Sub: _calculation("-", "sub", operator.sub, operator.sub),
+    ast.Mult: _calculation("*", "mul", operator.mul, operator.mul),
+    ast.Div: _calculation("/", "div", _quotient, _ratio),
+    ast.Mod: _calculation("%", "rem", _remainder, None),
+}
+
+
+def total(numbers: Iterable[Any]) -> Any:
+    """The sum of numbers of one kind, 0 of none."""
+    add, found = OPERATORS[ast.Add], None
+    for number in numbers:
+        if type(number) not in _NUMBERS:
+            raise no_overload(number)
+        found = number if found is None else add(found, number)
+    return 0 if found is None else found
+
+
+def _size(value: Any) -> int:
+    """Items of a list or object; bytes of a text."""
+    kind = kind_of(value)
+    if kind is str:
+        return len(value.encode(errors="surrogatepass"))
+    if kind is list or kind is dict:
+        return len(value)
+    raise undefined("size")
+
+
+def _int(value: Any) -> int:
+    if type(value) is str:
+        if not _INT.fullmatch(value):
+            why = "invalid digit found in string" if value else "cannot parse integer from empty string"
+            raise NoAnswer(f"Function 'int' error: string parse error: {why}")
+        # Python reads no number of thousands of digits; twenty are too many, whichever they are.
+        digits = value.lstrip("+-").lstrip("0")[:20] or "0"
+        number = -int(digits) if value.startswith("-") else int(digits)
+        if not _LEAST_INT <= number <= MOST_INT:
+            size = "large" if number > 0 else "small"
+            raise NoAnswer(f"Function 'int' error: string parse error: number too {size} to fit in target type")
+        return number
+    if type(value) is float and isfinite(value) and _LEAST_INT < value < MOST_INT:
+        return int(value)
+    if type(value) is int and value <= MOST_INT:
+        return value
+    if type(value) in _NUMBERS:
+        raise NoAnswer("Function 'int' error: integer overflow")
+    raise undefined("int")
+
+
+def _double(value: Any) -> float:
+    if type(value) is str:
+        if not _DOUBLE.fullmatch(value):
+            why = "invalid float literal" if value else "cannot parse float from empty string"
+            raise NoAnswer(f"Function 'double' error: string parse error: {why}")
+        return float(value)
+    if type(value) in _NUMBERS:
+        return float(value)
+    raise undefined("double")
+
+
+def _string(value: Any) -> str:
+    if type(value) is str:
+        return value
+    if type(value) is int:
+        return str(value)
+    if type(value) is not float:
+        raise undefined("string")
+    if not isfinite(value):
+        return "NaN" if isnan(value) else str(value)
+    digits = f"{Decimal(repr(value)):f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def _of_texts(name: str, test: _Binary) -> _Binary:
+    def tested(argument: Any, target: Any) -> bool:
+        if type(target) is not str or type(argument) is not str:
+            raise undefined(name)
+        return test(target, argument)
+
+    return tested
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "size": _size,
+    "int": _int,
+    "double": _double,
+    "string": _string,
+    "contains": _of_texts("contains", str.__contains__),
+    "startsWith": _of_texts("startsWith", str.startswith),
+    "endsWith": _of_texts("endsWith", str.endswith),
+}

@@ -1,0 +1,181 @@
+"""The text of a condition and its tree.
+
+A condition is an expression of CEL, and CEL's expressions are Python's in other signs: `&&` is `and`, `!` is `~`, which
+binds as tightly, and `c ? a : b` stands in the order of `c if a else b`. So a condition is translated token by token,
+and Python's parser reads it. Nothing is executed. `condition` refuses all that is not CEL.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from math import isfinite
+from typing import NamedTuple
+
+from refinesynth.world.rulebook_errors import RulebookError
+from refinesynth.world.text_template import require_text
+
+MAX_TOKENS = 300
+"""Most tokens of one expression."""
+
+MAX_BRACKETS = 24
+"""Deepest nesting of brackets."""
+
+MOST_INT = 2**63 - 1
+"""Largest whole number that can be written or calculated with."""
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+)
+      |(?P<text>"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')
+      |(?P<number>0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
+      |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      |(?P<sign>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:.,()\[\]])""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))")
+_ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)) | {sign: sign for sign in "?\"'`\\"}
+_CLOSING = {"(": ")", "[": "]"}
+_PYTHON = {
+    "&&": "and", "||": "or", "!": "~", "?": "if", ":": "else", "in": "in", "true": "True", "false": "False",
+    "null": "None",
+}  # fmt: skip
+
+
+class Parsed(NamedTuple):
+    """A parsed expression."""
+
+    tree: ast.expr
+    """Names and attributes have an underscore before them, so they are no words of Python's; see `name_of`."""
+    conjuncts: tuple[str, ...]
+    """The texts that `&&` joins at the top; the whole text if there is one only."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def parse(source: str) -> Parsed:
+    """The tree of an expression.
+
+    Raises:
+        RulebookError: It does not parse, has more than `MAX_TOKENS` tokens or brackets deeper than `MAX_BRACKETS`.
+    """
+    require_text(source)
+    tokens = tuple(_tokens(source))
+    if len(tokens) > MAX_TOKENS:
+        raise RulebookError(f"the condition has {len(tokens)} parts, more than {MAX_TOKENS}; split it")
+    cuts = _check_brackets(tokens)
+    words = [_translated(source, token) for token in tokens]
+    try:
+        tree = ast.parse(" ".join(words), mode="eval").body
+    except (SyntaxError, MemoryError, RecursionError) as error:
+        at, length = 0, (getattr(error, "offset", None) or 1) - 1
+        while at < len(words) and length > len(words[at]):
+            length -= len(words[at]) + 1
+            at += 1
+        place = tokens[at].start if at < len(tokens) else len(source)
+        raise _unparsed(source, place, "an operand, operator or bracket is missing or does not belong there") from None
+    if not cuts or not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
+        return Parsed(tree, (source,))
+    begins, ends = [0, *(cut.end for cut in cuts)], [*(cut.start for cut in cuts), len(source)]
+    return Parsed(tree, tuple(source[begin:end].strip() for begin, end in zip(begins, ends, strict=True)))
+
+
+def name_of(node: ast.expr) -> str | None:
+    """The variable that a node is; None if it is none."""
+    return node.id[1:] if isinstance(node, ast.Name) else None
+
+
+def path_of(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
+    """The beginning of a chain of fields and indices, and its keys; a field is a constant key."""
+    keys: list[ast.expr] = []
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        keys.append(ast.Constant(node.attr[1:]) if isinstance(node, ast.Attribute) else node.slice)
+        node = node.value
+    return node, keys[::-1]
+
+
+def _tokens(source: str) -> Iterator[_Token]:
+    at, last = 0, ""
+    while at < len(source):
+        found = _TOKEN.match(source, at)
+        if found is None or found.lastgroup is None or source.startswith("//", at):
+            raise RulebookError(f"{source[at : at + 12]!r} is not understood; {_known_signs(source[at])}")
+        kind = found.lastgroup
+        if kind != "space":
+            if {last, kind} in ({"name", "text"}, {"text"}, {"number", "name"}) and source[at - 1] not in " \t\r\n":
+                raise RulebookError(
+                    f"{found[0][:20]!r} follows directly on something; use plain quoted text and plain numbers"
+                )
+            if last == kind == "text":
+                raise RulebookError("two texts follow one another; write + between them")
+            yield _Token(kind, found[0], at, found.end())
+            last = kind
+        at = found.end()
+
+
+def _known_signs(sign: str) -> str:
+    if sign in "{}":
+        return "objects cannot be written out; compare their fields one by one"
+    if sign in "&|=":
+        return "write &&, || and =="
+    if sign in "\"'":
+        return "a text ends with the quote that it began with, on the same line"
+    return "only CEL's names, numbers, quoted texts and signs can be used"
+
+
+def _check_brackets(tokens: tuple[_Token, ...]) -> list[_Token]:
+    """Refuse brackets without partners, and dots after nothing; return each `&&` outside of brackets."""
+    opened: list[_Token] = []
+    cuts: list[_Token] = []
+    before = None
+    for token in tokens:
+        if token.kind == "sign" and token.text in _CLOSING:
+            opened.append(token)
+            if len(opened) > MAX_BRACKETS:
+                raise RulebookError(f"brackets are nested deeper than {MAX_BRACKETS}; split the condition")
+        elif token.kind == "sign" and token.text in {")", "]"}:
+            if not opened or _CLOSING[opened.pop().text] != token.text:
+                raise RulebookError(f"the {token.text!r} at character {token.start + 1} closes nothing")
+        elif token.text == "." and (before is None or (before.kind == "sign" and before.text not in {")", "]"})):
+            raise RulebookError(f"the dot at character {token.start + 1} follows nothing")
+        elif token.text == "&&" and not opened:
+            cuts.append(token)
+        before = token
+    if opened:
+        raise RulebookError(f"the {opened[-1].text!r} at character {opened[-1].start + 1} is never closed")
+    return cuts
+
+
+def _translated(source: str, token: _Token) -> str:
+    """A token in Python's words."""
+    if token.kind == "text":
+        return repr(_ESCAPE.sub(lambda found: _unescaped(source, token, found), token.text[1:-1]))
+    if token.kind != "number":
+        return _PYTHON.get(token.text) or (f"_{token.text}" if token.kind == "name" else token.text)
+    if token.text.isdigit() or token.text[:2] in {"0x", "0X"}:
+        digits = token.text if token.text[1:2] in {"x", "X"} else token.text.lstrip("0") or "0"
+        # The largest there is with a minus before it; without one, it is refused with the tree.
+        if len(digits) < 20 and int(digits, 0) <= MOST_INT + 1:  # noqa: PLR2004 - digits of 2**63
+            return digits
+    elif isfinite(float(token.text)):
+        return token.text
+    raise _unparsed(source, token.start, f"the number {token.text[:20]} is too large")
+
+
+def _unescaped(source: str, token: _Token, found: re.Match[str]) -> str:
+    *hexadecimal, octal, sign = found.groups()
+    digits = next(filter(None, hexadecimal), None)
+    code = int(digits, 16) if digits else int(octal, 8) if octal else None
+    if code is None and sign in _ESCAPED:
+        return _ESCAPED[sign]
+    if code is None or code > 0x10FFFF or 0xD800 <= code < 0xE000:  # noqa: PLR2004 - no surrogates
+        raise _unparsed(source, token.start, f"{found[0]!r} stands for no character")
+    return chr(code)
+
+
+def _unparsed(source: str, at: int, why: str) -> RulebookError:
+    line, column = source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
+    return RulebookError(f"{source[:80]!r} does not parse at line:character {line}:{column}: {why}")

@@ -1,0 +1,308 @@
+"""Plans: action texts that lead from a state to the goal, found by search."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from heapq import heappop, heappush
+from itertools import count, islice, product
+
+from pydantic import JsonValue
+
+from refinesynth.actions.matching import meaning
+from refinesynth.trajectory import MistakeKind
+from refinesynth.world.compiled_action import CompiledAction, Unmet
+from refinesynth.world.executor import World
+from refinesynth.world.expression import json_bytes
+from refinesynth.world.ground_actions import (
+    BASE,
+    MAX_GROUND_ACTIONS,
+    Fact,
+    Facts,
+    GroundAction,
+    WorkLimit,
+    WorkLimitExceeded,
+    ground,
+    some_ground_actions,
+)
+from refinesynth.world.heuristic import UNREACHED, Heuristic, HeuristicValue
+from refinesynth.world.rulebook_errors import Inapplicable
+
+_PRICES = 16
+"""Mistakes with a price that are tried in a state."""
+
+MAX_NODES = 2_000
+"""States that a search expands by default."""
+
+Evaluate = Callable[[JsonValue], HeuristicValue]
+"""Estimated distance of a state from the goal, and the actions to try there."""
+
+
+def plan(
+    world: World, state: JsonValue, *, candidates: Iterable[str] | None = None, most: int = MAX_NODES
+) -> tuple[str, ...] | None:
+    """Action texts that lead from `state` to the goal; empty if it is reached already.
+
+    First only actions are tried that reasoning backwards from the goal finds helpful, then all. The same world, state
+    and candidates give the same plan; no action of it can be left out, though it need not be the shortest.
+
+    Args:
+        world: Whose actions and goal.
+        state: Where to begin.
+        candidates: Action texts worth trying, in the order in which they are preferred; those that are no action are
+            left out. None means every ground action, or of more than `MAX_GROUND_ACTIONS` some of each action.
+        most: Bound on the states that are expanded, in each of the two searches. Apart from this, all the work is
+            bounded.
+
+    Returns:
+        None if no plan is found within the bound, or there is none.
+    """
+    texts = some_ground_actions(world, MAX_GROUND_ACTIONS)[0] if candidates is None else candidates
+    planner = Planner(world, texts, WorkLimit())
+    try:
+        found = planner.find(state, planner.goal, most)
+        return None if found is None else tuple(action.text for action in pruned(world, state, found))
+    except WorkLimitExceeded:
+        return None
+
+
+class Planner:
+    """Searches in one world with one set of actions; what one search finds out about conditions and actions helps the
+    next.
+
+    Every search raises `WorkLimitExceeded` where the work limit is reached.
+    """
+
+    def __init__(self, world: World, texts: Iterable[str], work_limit: WorkLimit) -> None:
+        self.world = world
+        self.work_limit = work_limit
+        self.facts = Facts(world.visibility, work_limit)
+        self.actions = ground(world, texts, self.facts, work_limit)
+        self.goal = self.facts.goal(world)
+        self._heuristic = Heuristic(self.actions, self.goal, self.facts)
+
+    def after(self, action: GroundAction, state: JsonValue) -> JsonValue:
+        """The state after an action, without a check of requirements.
+
+        Raises:
+            Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
+        """
+        size = self.work_limit.size
+        self.work_limit.charge(BASE)
+        action.charge_effects(state)
+        new = self.world.after(state, action.action, action.values)
+        if new is not state:
+            self.work_limit.charge(
+                sum(invariant.condition.work(new, {}, size) + BASE for invariant in self.world.invariants)
+            )
+        return new
+
+    def find(
+        self, state: JsonValue, goal: tuple[Fact, ...], most: int, *, blindly: bool = True
+    ) -> tuple[GroundAction, ...] | None:
+        """Actions that lead from `state` to where all of `goal` holds; None if none are found within `most` states.
+
+        What seems helpful is tried first and then, where `blindly` says so, everything with as many states again.
+        """
+        if json_bytes(state) is None:
+            return None
+        found = self._search(state, goal, self._heuristic.aiming(goal).evaluate, most)
+        if found is None and blindly:
+            found = self._search(state, goal, lambda here: HeuristicValue(_unmet(goal, here), self.actions), most)
+        return found
+
+    def _search(
+        self, state: JsonValue, goal: tuple[Fact, ...], evaluate: Evaluate, most: int
+    ) -> tuple[GroundAction, ...] | None:
+        """A* by length and seeming distance; equal ones in the order in which they were found, nearer ones first."""
+        numbers = count()
+        lengths = {self._digest(state): 0}
+        distance, actions = evaluate(state)
+        queue = [(distance, distance, next(numbers), _Node(state, 0), actions)]
+        while queue and most > 0:
+            _, _, _, node, actions = heappop(queue)
+            if all(fact.holds(node.state) for fact in goal):
+                return node.path()
+            most -= 1
+            for action, new in next_states(self.after, node.state, actions):
+                digest, length = self._digest(new), node.length + 1
+                if digest is None or lengths.get(digest, length + 1) <= length:
+                    continue
+                lengths[digest] = length
+                distance, following = evaluate(new)
+                if distance < UNREACHED:
+                    entry = (length + distance, distance, next(numbers), _Node(new, length, action, node), following)
+                    heappush(queue, entry)
+        return None
+
+    def _digest(self, state: JsonValue) -> bytes | None:
+        """The state as a key, the same for every order of keys in objects; None if it is no JSON. Counts as looking at
+        it.
+        """
+        encoded = json_bytes(state, sort=True)
+        if encoded is None:
+            return None
+        self.work_limit.size = len(encoded)
+        self.work_limit.charge(len(encoded) + BASE)
+        return blake2b(encoded, digest_size=16).digest()
+
+
+def _unmet(goal: Iterable[Fact], state: JsonValue) -> int:
+    return sum(not fact.holds(state) for fact in goal)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Node:
+    state: JsonValue
+    length: int
+    action: GroundAction | None = None
+    before: "_Node | None" = None
+
+    def path(self) -> tuple[GroundAction, ...]:
+        """Actions from the start to here."""
+        actions: list[GroundAction] = []
+        node = self
+        while node.action is not None and node.before is not None:
+            actions.append(node.action)
+            node = node.before
+        return tuple(reversed(actions))
+
+
+def next_states(
+    after: Callable[[GroundAction, JsonValue], JsonValue], state: JsonValue, actions: Iterable[GroundAction]
+) -> Iterator[tuple[GroundAction, JsonValue]]:
+    """Return what comes of those actions that can be carried out in this state and change something."""
+    for action in actions:
+        if not all(fact.holds(state) for fact in action.requires):
+            continue
+        try:
+            new = after(action, state)
+        except Inapplicable:
+            continue
+        if new is not state:
+            yield action, new
+
+
+def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple[str, ...] | None:
+    """Return those of the actions that are possible when it is their turn and change something; None if the goal is not
+    reached then.
+    """
+    taken: list[str] = []
+    for text in actions:
+        found = world.read(text)
+        if found is not None and found[0].unmet(state, found[1]) is None:
+            try:
+                new = world.after(state, *found)
+            except Inapplicable:
+                continue
+            if new is not state:
+                taken.append(text)
+            state = new
+    return tuple(taken) if world.done(state) else None
+
+
+def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int | None:
+    """Return the number of actions of a known solution that still lead from this state to the goal, without those that are not possible or
+    change nothing any more; None if they do not. About as many as the solution are carried out, a few times over.
+    """
+
+    def taken(last: int) -> int | None:
+        """Of the last so many actions, those that are carried out; None if the goal is not reached then."""
+        found = carried_out(world, state, solution[len(solution) - last :])
+        return None if found is None else len(found)
+
+    if (found := taken(0)) is not None:
+        return found
+    short, long = 0, 1
+    while (found := taken(min(long, len(solution)))) is None:
+        if long >= len(solution):
+            return None
+        short, long = long, 2 * long
+    long = min(long, len(solution))
+    while long - short > 1:
+        middle = (short + long) // 2
+        tried = taken(middle)
+        if tried is None:
+            short = middle
+        else:
+            long, found = middle, tried
+    return found
+
+
+def mistakes_possible(
+    world: World,
+    state: JsonValue,
+    known: Collection[str],
+    made: Collection[tuple[str, ...]] = (),
+    solution: Sequence[str] = (),
+) -> frozenset[MistakeKind]:
+    """The kinds of which there is an action that this state refuses, whose values are all known and that was not `made`
+    before (see `meaning`); a text that is no action can always be written. Kinds of which one has a price after which
+    the known `solution` no longer leads to the goal are left out.
+
+    At most `MAX_GROUND_ACTIONS` are looked at, each action having the same share of them.
+    """
+    requirements = [requirement for action in world.actions for requirement in action.requires]
+    found, fatal, tried = {MistakeKind.PARAMETER}, set[MistakeKind](), count()
+    sought = found | {requirement.kind for requirement in requirements}
+    has_prices = any(requirement.effects for requirement in requirements)
+
+    def is_fatal(action: CompiledAction, values: Mapping[str, str], unmet: Unmet) -> bool:
+        if not unmet.requirement.effects:
+            return False
+        try:
+            new = world.after_mistake(state, action, values, unmet)
+        except Inapplicable:
+            return True
+        return new is not state and (next(tried) >= _PRICES or actions_left(world, new, solution) is None)
+
+    for action, values, unmet in _refused(world, state, known):
+        kind = unmet.requirement.kind
+        if kind in fatal or (kind in found and not unmet.requirement.effects):
+            continue
+        if meaning(world.script, action.spec.fill(values)) not in made:
+            (fatal if is_fatal(action, values, unmet) else found).add(kind)
+            if found == sought and not has_prices:
+                break
+    return frozenset(found - (fatal - {MistakeKind.PARAMETER}))
+
+
+def _refused(
+    world: World, state: JsonValue, known: Collection[str]
+) -> Iterator[tuple[CompiledAction, Mapping[str, str], Unmet]]:
+    """Actions that this state refuses, of these values; a requirement without an answer is the rulebook's fault, and no mistake."""
+    share = MAX_GROUND_ACTIONS // max(len(world.actions), 1)
+    for action in world.actions:
+        spec = action.spec
+        options = [
+            [value for value in spec.choices(name) if value in known or name in spec.types]
+            for name in spec.placeholders
+        ]
+        for filling in islice(product(*options), share):
+            values = dict(zip(spec.placeholders, filling, strict=True))
+            unmet = action.unmet(state, values)
+            if unmet is not None and unmet.problem is None:
+                yield action, values, unmet
+
+
+def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> tuple[GroundAction, ...]:
+    """A plan without the actions that it does not need, the earlier ones left out first."""
+    at = 0
+    while at < len(actions):
+        shorter = actions[:at] + actions[at + 1 :]
+        if _reaches(world, state, shorter):
+            actions = shorter
+        else:
+            at += 1
+    return actions
+
+
+def _reaches(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> bool:
+    def after(action: GroundAction, state: JsonValue) -> JsonValue:
+        return world.after(state, action.action, action.values)
+
+    for action in actions:
+        new = next((new for _, new in next_states(after, state, (action,))), None)
+        if new is None:
+            return False
+        state = new
+    return world.done(state)

@@ -1,0 +1,98 @@
+"""Chance: environments that a seed draws among those that a rulebook allows."""
+
+from collections.abc import Iterator
+from itertools import product
+from math import isfinite, prod
+from random import Random
+from typing import cast
+
+from pydantic import JsonValue
+
+from refinesynth.trajectory import Draw, Script
+from refinesynth.world.expression import MAX_STATE_BYTES, fits
+from refinesynth.world.json_pointer import put, resolve, same
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.text_template import parse_pointer
+
+MAX_OUTCOMES = 64
+"""Most environments that the draws of a rulebook can come to; each is searched for a solution."""
+
+
+def drawn(script: Script, seed: int) -> Script:
+    """The script without draws, its environment one that the seed draws; the script itself if it has none.
+
+    The solution goes unless the environment is the written one. The same script and seed give the same result.
+
+    Raises:
+        RulebookError: See `check_draws`.
+    """
+    draws = _draws(script)
+    if not draws:
+        return script
+    check_draws(script)
+    chosen = [Random(f"{seed}/{at}").choices(draw.values, draw.shares or None)[0] for at, draw in enumerate(draws)]
+    return _with(script, chosen)
+
+
+def outcomes(script: Script) -> Iterator[tuple[str, Script]]:
+    """Yield the other environments that can be drawn, each in words and as a script without draws."""
+    draws = _draws(script)
+    for chosen in product(*(draw.values for draw in draws)):
+        found = _with(script, chosen)
+        if found.environment is not script.environment:
+            yield ", ".join(f"{draw.path} = {value!r}" for draw, value in zip(draws, chosen, strict=True)), found
+
+
+def as_written(script: Script) -> Script:
+    """The script without draws, in the environment that is written."""
+    return _with(script, ()) if _draws(script) else script
+
+
+def check_draws(script: Script) -> None:
+    """Refuse draws that cannot be made.
+
+    Raises:
+        RulebookError: A path leads nowhere or into what another draw changes, the written value is none of the values,
+            a value is larger than a state may be, shares do not fit, or there are more than `MAX_OUTCOMES` outcomes.
+    """
+    draws = _draws(script)
+    if (count := prod(len(draw.values) for draw in draws)) > MAX_OUTCOMES:
+        raise RulebookError(f"the draws have {count:,} outcomes; at most {MAX_OUTCOMES} can be proved, so draw less")
+    places: list[tuple[str, ...]] = []
+    for at, draw in enumerate(draws, 1):
+        name = f"draw {at}, of {draw.path!r}"
+        if draw.shares and len(draw.shares) != len(draw.values):
+            raise RulebookError(f"{name}: {len(draw.shares)} shares for {len(draw.values)} values; give each one")
+        if draw.shares and not (isfinite(sum(draw.shares)) and sum(draw.shares)):
+            raise RulebookError(f"{name}: the shares sum to {sum(draw.shares)}; give finite ones, not all of them 0")
+        try:
+            keys = _keys(draw)
+            written = resolve(cast("JsonValue", script.environment), keys)
+        except Inapplicable as error:
+            raise RulebookError(f"{name}: {error}; draw a value that the environment holds") from None
+        if not any(same(written, value) for value in draw.values):
+            raise RulebookError(f"{name}: the environment's own {written!r} is none of its values; put it among them")
+        if any(keys[: len(other)] == other[: len(keys)] for other in places):
+            raise RulebookError(f"{name}: another draw changes the same value or a part of it; make it one draw")
+        places.append(keys)
+    if any(not fits(cast("JsonValue", found.environment)) for _, found in outcomes(script)):
+        raise RulebookError(f"a drawn environment is too deep or larger than {MAX_STATE_BYTES:,} bytes; draw less")
+
+
+def _draws(script: Script) -> tuple[Draw, ...]:
+    return script.rulebook.draws if script.rulebook is not None else ()
+
+
+def _keys(draw: Draw) -> tuple[str, ...]:
+    return parse_pointer(draw.path, frozenset()).keys(None, {})
+
+
+def _with(script: Script, chosen: tuple[JsonValue, ...] | list[JsonValue]) -> Script:
+    state = cast("JsonValue", script.environment)
+    for draw, value in zip(_draws(script), chosen, strict=False):
+        state = put(state, _keys(draw), value)
+    update: dict[str, object] = {"draws": ()}
+    if state is not script.environment:
+        update["solution"] = ()
+    rulebook = script.rulebook and script.rulebook.model_copy(update=update)
+    return script.model_copy(update={"environment": state, "rulebook": rulebook})
