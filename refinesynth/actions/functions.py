@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, cast
 
 from refinesynth.actions.calls import tools_of
+from refinesynth.actions.patterns import pattern_of
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.text.json_reader import depth, write_json
 from refinesynth.trajectory import ActionSpec, ParameterType, Script
@@ -86,12 +87,6 @@ def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
     with suppress(ValueError):
         return actions_of([tool])[0]
     return None
-
-
-def pattern_of(template: str) -> str:
-    """A pattern of the template with any text in its placeholders."""
-    *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
-    return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
 
 
 def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:

@@ -5,6 +5,7 @@ reported in words. Everything is matched as UTF-8 bytes, which spares RE2's wrap
 surrogates, which UTF-8 has no bytes for, count as U+FFFD.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, cast
@@ -121,6 +122,12 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
             f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN_CHARACTERS:,} are allowed"
         )
     return Pattern(pattern, ignore_case=ignore_case)
+
+
+def pattern_of(template: str) -> str:
+    """A pattern of the template with any text in its placeholders."""
+    *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
+    return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
 
 
 def to_utf8(text: str) -> bytes:

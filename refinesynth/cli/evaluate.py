@@ -102,7 +102,8 @@ class _Board:
         if now.seconds_left is None:
             tasks = ", ".join(f"{task} (at most {counted(steps, 'action')})" for task, steps in now.steps.items())
             bound = f"an answer has at most {now.max_tokens:,} tokens (--max-tokens)"
-            notes().print(f"{now.model} plays {tasks}: {done} finished; {bound}", soft_wrap=True)
+            form = " by tool calls" if now.tools else ""
+            notes().print(f"{now.model} plays {tasks}{form}: {done} finished; {bound}", soft_wrap=True)
         elif self._shown is None or now.finished == now.of or time.monotonic() - self._shown >= _EVERY:
             self._shown = time.monotonic()
             notes().print(f"{done} finished, about {duration(now.seconds_left)} to go", soft_wrap=True)

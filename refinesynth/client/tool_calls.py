@@ -63,8 +63,8 @@ class RepairedCalls(NamedTuple):
     """False if it is unknown what was called, so the answer is useless."""
 
 
-def settle(calls: tuple[Called, ...], text: str, tools: Tools) -> RepairedCalls:
-    """Return the calls that a model made, of these tools.
+def settle(calls: tuple[Called, ...], text: str, tools: Tools, *, others: bool = False) -> RepairedCalls:
+    """Return the calls that a model made, of these tools; in the text, with `others`, also of any other function.
 
     A tool's name is never changed, and a name that a model may have made up stays.
     """
@@ -80,7 +80,7 @@ def settle(calls: tuple[Called, ...], text: str, tools: Tools) -> RepairedCalls:
         elif plain != arguments:
             artefact = artefact or "arguments encoded twice or in an envelope"
         settled.append((known or name, plain, call_id))
-    written = [*_written(text, tools)]
+    written = [*_written(text, tools, others=others)]
     if not written:
         return RepairedCalls((*settled,), text, artefact)
     found: list[Called] = [(name, arguments, None) for _, name, arguments in written if name is not None]
@@ -138,7 +138,7 @@ def _loaded(text: str) -> object:
     return False
 
 
-def _written(text: str, tools: Tools) -> Iterator[tuple[int, str | None, str]]:
+def _written(text: str, tools: Tools, *, others: bool) -> Iterator[tuple[int, str | None, str]]:
     """Yield where each call in a text begins, its tool, and its arguments; the tool is None if it cannot be read."""
     at = 0
     for match in islice(_WRITTEN.finditer(text), _MOST):
@@ -146,8 +146,8 @@ def _written(text: str, tools: Tools) -> Iterator[tuple[int, str | None, str]]:
             continue
         if match["object"] is None:
             arguments, at = _arguments(text, match.end())
-            known = _tool(match["name"], tools)
-            if arguments is None and known is not None and not tools[known]:
+            known = _tool(match["name"], tools) or (match["name"] if others else None)
+            if arguments is None and known is not None and not tools.get(known):
                 arguments = "{}"
             yield match.start(), known if arguments is not None else None, arguments or ""
             continue
@@ -155,9 +155,9 @@ def _written(text: str, tools: Tools) -> Iterator[tuple[int, str | None, str]]:
         inner = value.get("function")
         given = cast("dict[str, object]", inner) if isinstance(inner, dict) else value
         name = next((one for key in _NAMES if isinstance(one := given.get(key), str)), "")
-        if (known := _tool(name, tools) if name else None) is not None:
-            key = next((key for key in _ARGUMENTS if key in given), None)
-            arguments = _plain(orjson.dumps(given[key] if key else {}).decode(), tools[known])
+        key = next((key for key in _ARGUMENTS if key in given), None)
+        if (known := (_tool(name, tools) or (name if others and key else None)) if name else None) is not None:
+            arguments = _plain(orjson.dumps(given[key] if key else {}).decode(), tools.get(known, ()))
             yield match.start(), known, arguments
         elif re.search(rf"(?:{_MARK})\W*\Z", text[max(0, match.start() - _NEAR) : match.start()]):
             yield match.start(), None, ""

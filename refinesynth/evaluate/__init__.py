@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from refinesynth.evaluate.comparing.table_values import Comparison
@@ -63,6 +63,7 @@ def evaluate(
     perturb: str = "",
     steps: int | None = None,
     shots: int = 0,
+    form: Literal["auto", "react", "tools"] = "auto",
     environments: int = 0,
     pythons: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -88,6 +89,8 @@ def evaluate(
         perturb: The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5.
         steps: Actions of a play at most; by default the benchmark's, mostly 30.
         shots: Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes).
+        form: Form of the chat: `react` (Thought and Action as text), `tools` (native tool calls, one function per
+            action), or `auto`: the form that a folder from `refinesynth train` was trained in, else react.
         environments: Processes of each benchmark at most; by default as memory allows, up to 16.
         pythons: Benchmark to the interpreter that has its package; this one where none is named.
         settings: Settings of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as

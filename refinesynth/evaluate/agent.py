@@ -1,4 +1,4 @@
-"""The agent loop: an episode whose DungeonMaster is an environment, in the chat format of training."""
+"""The agent loop: an episode whose DungeonMaster is an environment, in the chat form of training."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,7 +9,6 @@ from typing import Any
 
 from inspect_ai.model import (
     ChatMessage,
-    ChatMessageAssistant,
     ChatMessageUser,
     GenerateConfig,
     ModelAPI,
@@ -21,21 +20,20 @@ from inspect_ai.model import (
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
 
-from refinesynth.chat import parse_player, render_player, render_task
 from refinesynth.errors import InputError
+from refinesynth.evaluate.chat_form import ReactForm, ToolForm
 from refinesynth.evaluate.environment_pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.evaluate.environments.environment import Instance, Start
 from refinesynth.evaluate.episode_counts import EpisodeStep, counts
 from refinesynth.text.json_reader import scrub
-from refinesynth.text.thinking import split_thinking
-from refinesynth.trajectory import ActionSpec, PlayerTurn, Script
+from refinesynth.trajectory import PlayerTurn
 
 PROVIDER = "control"
 CONTROLS = ("random", "first", "oracle")
 """Uniform over the valid actions; the first valid action; the known solution of a grounded world."""
 
-Act = Callable[[list[ChatMessage], Episode], Awaitable[ModelOutput]]
-"""Next message of the model or control after these, which end with a user message."""
+Act = Callable[[list[ChatMessage], Episode, ReactForm], Awaitable[ModelOutput]]
+"""Next message of the model or control after these, which end with a user's or a function's."""
 
 
 def control_of(state: TaskState) -> Act | None:
@@ -50,15 +48,15 @@ def control_of(state: TaskState) -> Act | None:
 def _random(seed: int) -> Act:
     random = Random(seed)
 
-    async def act(_: list[ChatMessage], episode: Episode) -> ModelOutput:
+    async def act(_: list[ChatMessage], episode: Episode, form: ReactForm) -> ModelOutput:
         valid = await episode.valid_actions()
-        return _acting("random", random.choice(valid) if valid else None)
+        return _acting("random", random.choice(valid) if valid else None, form)
 
     return act
 
 
-async def _first(_: list[ChatMessage], episode: Episode) -> ModelOutput:
-    return _acting("first", next(iter(await episode.valid_actions()), None))
+async def _first(_: list[ChatMessage], episode: Episode, form: ReactForm) -> ModelOutput:
+    return _acting("first", next(iter(await episode.valid_actions()), None), form)
 
 
 class _Oracle:
@@ -68,21 +66,22 @@ class _Oracle:
         self._left: list[str] | None = None
         self._taken: list[str] = []
 
-    async def __call__(self, _: list[ChatMessage], episode: Episode) -> ModelOutput:
+    async def __call__(self, _: list[ChatMessage], episode: Episode, form: ReactForm) -> ModelOutput:
         if self._left is None:
             self._left = list(await episode.solution() or ())
         elif episode.slipped:
             self._left[:0] = self._taken[-1:]
         self._taken = self._left[:1]
         del self._left[:1]
-        return _acting("oracle", self._taken[0] if self._taken else None)
+        return _acting("oracle", self._taken[0] if self._taken else None, form)
 
 
-def _acting(name: str, action: str | None) -> ModelOutput:
+def _acting(name: str, action: str | None, form: ReactForm) -> ModelOutput:
     if action is None:
         return ModelOutput(model=f"{PROVIDER}/{name}")
-    message = render_player(PlayerTurn(thought="This is a control, which does not think.", action=action))
-    return ModelOutput.from_content(f"{PROVIDER}/{name}", message)
+    message = form.message(PlayerTurn(thought="This is a control, which does not think.", action=action))
+    message.model = f"{PROVIDER}/{name}"
+    return ModelOutput.from_message(message)
 
 
 @modelapi(name=PROVIDER)
@@ -134,43 +133,39 @@ class EpisodeResult:
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-def script_of(start: Start) -> Script:
-    """The script from which the first message is rendered, as in training."""
-    actions = tuple(ActionSpec.model_validate({**vars(one), "pattern": ".*"}) for one in start.actions)
-    return Script(
-        introduction=start.introduction, environment={}, goal=start.goal, completion_conditions=(), actions=actions
-    )
-
-
-def first_message(start: Start, *, example: str = "") -> str:
+def first_message(start: Start, form: ReactForm, *, example: str = "") -> str:
     """The first user message: task, worked example, first observation."""
-    parts = [render_task(script_of(start))]
+    parts = [form.task()]
     if example:
         parts.append(_EXAMPLE.format(text=example))
     return "\n\n".join([*parts, *filter(None, [start.observation])])
 
 
-def _opening(start: Start, example: str) -> Iterator[ChatMessage]:
-    yield ChatMessageUser(content=scrub(first_message(start, example=example)))
+def _opening(start: Start, form: ReactForm, example: str) -> Iterator[ChatMessage]:
+    yield ChatMessageUser(content=scrub(first_message(start, form, example=example)))
     for one in start.history:
-        turn = PlayerTurn(thought=one.thought, action=one.action)
-        yield ChatMessageAssistant(content=scrub(render_player(turn)))
-        yield ChatMessageUser(content=scrub(one.observation))
+        message = form.message(PlayerTurn(thought=one.thought, action=one.action))
+        yield message
+        yield from form.answers(message, one.observation)
 
 
 @solver
-def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, shots: int = 0) -> Solver:
+def player(
+    pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, shots: int = 0, form: str = "react"
+) -> Solver:
     """Play each sample's instance, in `instances` by the sample's id, with the settings of `TaskSettings`.
 
     Controls have no worked example.
     """
     solved: dict[str, str] = {}
+    chat_form = ToolForm if form == "tools" else ReactForm
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001 - Inspect's own signature
         instance = instances[str(state.sample_id)]
-        example = await _example(pool, instances, instance, solved, steps) if shots and not control_of(state) else ""
+        shown = shots and not control_of(state)
+        example = await _example(pool, instances, instance, solved, chat_form, steps=steps) if shown else ""
         async with pool.episode(instance) as episode:
-            played = await _attempt(state, episode, example, steps)
+            played = await _attempt(state, episode, chat_form, example, steps=steps)
         state.completed = True
         result: dict[str, Any] = {
             "success": float(played.success),
@@ -187,13 +182,19 @@ def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: i
 
 
 async def _example(
-    pool: EnvironmentPool, instances: Mapping[str, Instance], own: Instance, solved: dict[str, str], steps: int
+    pool: EnvironmentPool,
+    instances: Mapping[str, Instance],
+    own: Instance,
+    solved: dict[str, str],
+    form: type[ReactForm],
+    *,
+    steps: int,
 ) -> str:
     """Another instance, solved by the environment's oracle, preferably of the same level."""
     others = sorted((one for one in instances.values() if one.id != own.id), key=lambda one: one.level != own.level)
     for other in others[:_EXAMPLES_TRIED]:
         if other.id not in solved:
-            solved[other.id] = await _solved(pool, other, steps)
+            solved[other.id] = await _solved(pool, other, steps, form)
         if solved[other.id]:
             return solved[other.id]
     raise InputError(
@@ -202,14 +203,14 @@ async def _example(
     )
 
 
-async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
+async def _solved(pool: EnvironmentPool, instance: Instance, steps: int, form: type[ReactForm]) -> str:
     async with pool.episode(instance) as episode:
         try:
             start = await episode.reset()
-            lines = [start.goal, start.observation]
+            chat, lines = form(start), [start.goal, start.observation]
             for action in (await episode.solution() or ())[:steps]:
                 step = await episode.step(action)
-                lines += [render_player(PlayerTurn(thought=_EXAMPLE_THOUGHT, action=action)), step.observation]
+                lines += [chat.written(PlayerTurn(thought=_EXAMPLE_THOUGHT, action=action)), step.observation]
                 if step.done:
                     return "\n".join(filter(None, lines)) if step.success else ""
         except EnvironmentLost:
@@ -217,15 +218,18 @@ async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
     return ""
 
 
-async def _attempt(state: TaskState, episode: Episode, example: str, steps: int) -> EpisodeResult:
+async def _attempt(
+    state: TaskState, episode: Episode, form: type[ReactForm], example: str, *, steps: int
+) -> EpisodeResult:
     """Play, repeated once where it cannot go on in a new process."""
     for again in (False, True):
         played = EpisodeResult()
         try:
             start = await episode.reset()
-            state.messages = list(_opening(start, example))
+            chat = form(start)
+            state.messages = list(_opening(start, chat, example))
             played.moves += [EpisodeStep(one.action, one.refused, given=True) for one in start.history[-1:]]
-            await _play(state, episode, control_of(state) or _model, played, steps)
+            await _play(state, episode, control_of(state) or _model, chat, played, steps=steps)
         except EnvironmentLost as lost:
             if isinstance(lost, EnvironmentChanged) and not again:
                 continue
@@ -234,10 +238,12 @@ async def _attempt(state: TaskState, episode: Episode, example: str, steps: int)
     raise AssertionError
 
 
-async def _play(state: TaskState, episode: Episode, act: Act, played: EpisodeResult, steps: int) -> None:
+async def _play(
+    state: TaskState, episode: Episode, act: Act, chat: ReactForm, played: EpisodeResult, *, steps: int
+) -> None:
     window = _window(state)
     for _ in range(steps):
-        output = _writable(await act(state.messages, episode))
+        output = _writable(await act(state.messages, episode, chat))
         state.output = output
         if output.empty:
             played.stopped = "no action"
@@ -247,20 +253,19 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: EpisodeRes
             return
         state.messages.append(output.message)
         try:
-            # What a model thinks before it speaks may stand in its text, and hold actions that it does not take.
-            action = parse_player(split_thinking(output.completion).text).action[:MAX_ACTION]
+            action = chat.read(output.message)[:MAX_ACTION]
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
             played.moves.append(EpisodeStep("", failed=True))
             said = str(error)
-            state.messages.append(ChatMessageUser(content=f"{said[0].upper()}{said[1:]}.", metadata={"refused": True}))
+            state.messages += chat.answers(output.message, f"{said[0].upper()}{said[1:]}.", refused=True)
             continue
         step = await episode.step(action)
         played.moves.append(EpisodeStep(action, failed=step.refused))
         played.progress = max(played.progress, step.progress)
         played.success, played.measures = step.success, step.measures
         marks = {"refused": step.refused, "progress": round(step.progress, 4)}
-        state.messages.append(ChatMessageUser(content=scrub(step.observation), metadata=marks))
+        state.messages += chat.answers(output.message, step.observation, **marks)
         if step.done:
             played.stopped = "done"
             return
@@ -281,5 +286,5 @@ def _window(state: TaskState) -> float:
     return (info and info.context_length) or inf
 
 
-async def _model(messages: list[ChatMessage], _: Episode) -> ModelOutput:
-    return await get_model().generate(messages)
+async def _model(messages: list[ChatMessage], _: Episode, form: ReactForm) -> ModelOutput:
+    return await get_model().generate(messages, form.tools)

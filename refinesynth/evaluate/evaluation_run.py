@@ -19,6 +19,7 @@ from refinesynth.evaluate.benchmarks import named
 from refinesynth.evaluate.environment_pool import EnvironmentFault
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.inspect_models import open_model
+from refinesynth.evaluate.local_model import TrainedAs
 from refinesynth.evaluate.registry import TASKS, registered
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
@@ -28,6 +29,8 @@ from refinesynth.files.output_folder import FolderLock
 @dataclass(frozen=True, kw_only=True)
 class Progress:
     model: str
+    tools: bool
+    """True if the model calls functions; False for text."""
     folder: Path
     """Folder of the logs."""
     steps: Mapping[str, int]
@@ -50,7 +53,7 @@ def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = l
     console = rich.get_console()
     quiet, console.quiet = console.quiet, True
     try:
-        return _evaluate(_sampled(asked), on_progress)
+        return _evaluate(_formed(_sampled(asked)), on_progress)
     finally:
         console.quiet = quiet
 
@@ -60,7 +63,10 @@ def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> l
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
     if asked.folder.exists() and not asked.folder.is_dir():
         raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
-    model = open_model(asked.model, temperature=asked.temperature, settings=asked.settings, budget=asked.budget)
+    tools = asked.form == "tools"
+    model = open_model(
+        asked.model, temperature=asked.temperature, settings=asked.settings, budget=asked.budget, tools=tools
+    )
     arguments = [
         (name, _arguments(asked, argument, perturb))
         for name, argument in wanted
@@ -115,6 +121,7 @@ def _reporter(
     steps = {task.name: task_facts(task.metadata)["steps"] for task in tasks}
     now = Progress(
         model=str(model),
+        tools=asked.form == "tools",
         folder=asked.folder,
         steps=steps,
         max_tokens=asked.max_tokens or MAX_TOKENS,
@@ -202,6 +209,13 @@ def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]
     return {name: value for name, value in given.items() if name == "compat" or value != getattr(usual, name)}
 
 
+def _formed(asked: Evaluation) -> Evaluation:
+    """Settle the form: `tools`, or `auto` for text, as in logs that were made before there was a choice."""
+    form = TrainedAs.of(asked.model).form if asked.form == "auto" else asked.form
+    values: dict[str, Any] = {**dict(asked), "form": "tools" if form == "tools" else "auto"}
+    return Evaluation(**values)
+
+
 def _sampled(asked: Evaluation) -> Evaluation:
     """Move sampling options out of `settings`, where a backend's own settings would lose to them."""
     given = {name: asked.settings[name] for name in ("max_tokens", "temperature") if name in asked.settings}
@@ -223,7 +237,9 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
         header = read_eval_log(info, header_only=True)
         where = f"{str(asked.folder)!r} holds an evaluation of"
         if header.eval.model != str(model):
-            raise InputError(f"{where} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o")
+            same = header.eval.model.partition("/")[2] == str(model).partition("/")[2]
+            hint = ", or the --form of that one" if same else ""
+            raise InputError(f"{where} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o{hint}")
         wanted = mine.get(header.eval.task.rpartition("/")[2])
         if wanted is None:
             continue

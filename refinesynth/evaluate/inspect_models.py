@@ -12,6 +12,11 @@ from typing import Any, cast
 import orjson
 from inspect_ai.model import (
     ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageTool,
+    Content,
+    ContentReasoning,
+    ContentText,
     GenerateConfig,
     Model,
     ModelAPI,
@@ -22,13 +27,24 @@ from inspect_ai.model import (
     modelapi,
     set_model_info,
 )
-from inspect_ai.tool import ToolChoice, ToolInfo
+from inspect_ai.tool import ToolCall, ToolChoice, ToolInfo
 from pydantic import ValidationError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from refinesynth.actions.wording import quoted
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.names import resolve
 from refinesynth.client.budget.budget import Budget
@@ -38,17 +54,18 @@ from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.model_factory import open_model as open_client
 from refinesynth.client.session import RequestContext, Session, charged_to
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
-from refinesynth.evaluate import agent
+from refinesynth.evaluate import agent, local_model
 from refinesynth.evaluate.environment_pool import MOST
 from refinesynth.extras import check_installed
 from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
+from refinesynth.roles.player import offered
 from refinesynth.trajectory import explain
 
 PROVIDER = "refinesynth"
 IN_FLIGHT = 64
 """Requests at once if the backend sets no bound; the rate limiter adapts below it."""
 
-_PARAMETERS = ModelRequestParameters()
+_TEXT = ModelRequestParameters()
 
 
 @modelapi(name=PROVIDER)
@@ -87,21 +104,19 @@ class OwnBackend(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """Answer in text.
+        """Answer in text, or by calls of `tools`.
 
         Raises:
             RunStopped: The backend cannot be used, or the budget is spent; later calls raise it too.
             EpisodeAbandoned: This request cannot be answered.
         """
-        del tool_choice
-        if tools:
-            raise ConfigurationError(f"{PROVIDER}/{self.model_name} was asked to call tools; it answers in text alone")
         if self._stopped is not None:
             raise self._stopped
         model, account = self._open()
         try:
             with charged_to(account):
-                response = await model.request([*map(_message, input)], _settings(config), _PARAMETERS)
+                parameters = offered(map(local_model.definition, tools)) if tools else _TEXT
+                response = await model.request([*map(_message, input)], _settings(config, tool_choice), parameters)
         except RunStopped as error:
             self._stopped = error
             raise
@@ -130,9 +145,10 @@ def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
         raise ConfigurationError(f"the settings of {name!r} cannot be used: {explain(error)}") from error
 
 
-def _settings(config: GenerateConfig) -> ModelSettings:
+def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
     """Inspect's settings as pydantic-ai's; None is left to the backend."""
     given = {
+        "tool_choice": {"any": "required", "none": "none"}.get(str(choice)),
         "temperature": config.temperature,
         "top_p": config.top_p,
         "max_tokens": config.max_tokens,
@@ -145,18 +161,36 @@ def _settings(config: GenerateConfig) -> ModelSettings:
 
 
 def _message(message: ChatMessage) -> ModelMessage:
-    if message.role == "assistant":
-        return ModelResponse(parts=[TextPart(message.text)])
+    if isinstance(message, ChatMessageAssistant):
+        calls = [ToolCallPart(one.function, one.arguments, tool_call_id=one.id) for one in message.tool_calls or ()]
+        thinking = [ThinkingPart(thought)] if (thought := local_model.reasoning_of(message)) else []
+        said = [TextPart(message.text)] if message.text or not calls else []
+        return ModelResponse(parts=[*thinking, *said, *calls])
+    if isinstance(message, ChatMessageTool):
+        answer = ToolReturnPart(message.function or "", message.text, tool_call_id=message.tool_call_id or "")
+        return ModelRequest(parts=[answer])
     part = SystemPromptPart(message.text) if message.role == "system" else UserPromptPart(message.text)
     return ModelRequest(parts=[part])
 
 
 def _output(response: ModelResponse, name: str) -> ModelOutput:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    calls = [_call(part) for part in response.parts if isinstance(part, ToolCallPart)]
+    thoughts = [ContentReasoning(reasoning=one.content) for one in response.parts if isinstance(one, ThinkingPart)]
+    content: str | list[Content] = [*thoughts, ContentText(text=text)] if calls else text
     # An answer that did not come to its end is none: the model has asked for it again.
-    output = ModelOutput.from_content(f"{PROVIDER}/{name}", text, stop_reason="stop")
+    output = ModelOutput.from_content(f"{PROVIDER}/{name}", content, stop_reason="tool_calls" if calls else "stop")
+    output.message.tool_calls = calls or None
     output.usage = _usage(response.usage)
     return output
+
+
+def _call(part: ToolCallPart) -> ToolCall:
+    try:
+        return ToolCall(part.tool_call_id, part.tool_name, part.args_as_dict(raise_if_invalid=True))
+    except (ValueError, AssertionError):
+        wrong = f"its arguments are no JSON object: {quoted(part.args_as_json_str())}"
+        return ToolCall(part.tool_call_id, part.tool_name, {}, parse_error=wrong)
 
 
 def _usage(usage: RequestUsage) -> ModelUsage:
@@ -175,31 +209,34 @@ INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-
 """Providers of Inspect; all other names are our backends."""
 
 
-def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], budget: str | None = None) -> Model:
-    """Open the model of `Evaluation.model`, with settings of `Backend` or of Inspect's provider.
+def open_model(
+    name: str, *, temperature: float, settings: Mapping[str, Any], budget: str | None = None, tools: bool = False
+) -> Model:
+    """Open the model of `Evaluation.model`, with settings of `Backend` or of Inspect's provider, to call `tools` or not.
 
     The temperature 0 is greedy, which transformers needs as a setting. Raises InputError: There is no such model, or it
     cannot be opened.
     """
     bare = name.removeprefix(f"{agent.PROVIDER}/")
-    local = Path(name)
-    if bare in agent.CONTROLS and not local.is_dir():
+    path = Path(name)
+    if bare in agent.CONTROLS and not path.is_dir():
         _refuse(name, settings, budget)
         return get_model(f"{agent.PROVIDER}/{bare}")
-    if local.is_dir() or (local.is_file() and is_gguf(name)):
+    if path.is_dir() or (path.is_file() and is_gguf(name)):
         folder = _weights(Path(unpacked(name)))
         # Of a file its own name: in a hub's cache it is a link to one that is named by its digest.
-        shown = f"hf/{(local.resolve() if local.is_dir() else local).name}"
+        shown = f"{local_model.PROVIDER if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
         set_model_info(shown, ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
         return _of_inspect(shown, arguments, budget, greedy=temperature == 0)
-    if local.is_file():
+    if path.is_file():
         raise InputError(
             f"the model {name!r} is a file; expected a GGUF file (NAME.gguf), a folder with config.json and weights, or a backend"
         )
     prefix, _, rest = name.partition("/")
     if prefix in INSPECTS_OWN:
+        name = f"{local_model.PROVIDER}/{rest}" if tools and prefix == "hf" else name
         return _of_inspect(name, settings, budget, greedy=prefix == "hf" and temperature == 0)
     if prefix == "vllm" and rest:
         name = f"hosted_vllm/{rest}"
@@ -238,7 +275,7 @@ def _window(folder: Path) -> int | None:
 def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, greedy: bool) -> Model:
     if budget is not None:
         raise InputError(f"--budget is for models that are paid for, not for {name!r}; leave it out")
-    if name.startswith("hf/"):
+    if transformers := name.startswith(("hf/", f"{local_model.PROVIDER}/")):
         check_installed("train", "torch", "transformers", "accelerate")
     arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
     if greedy:
@@ -246,11 +283,13 @@ def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, g
         logging.getLogger("transformers.generation.configuration_utils").addFilter(_is_of_no_flag)
     # Inspect's provider waits two seconds for more before each batch that has fewer than `max_connections`, and takes no
     # notice of its own `batch_size`.
-    batch = arguments.get("batch_size", MOST) if name.startswith("hf/") else None
+    batch = arguments.get("batch_size", MOST) if transformers else None
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch_size is {batch!r}; expected 1 or more")
     try:
         return get_model(name, config=GenerateConfig(max_connections=batch), **arguments)
+    except InputError:
+        raise
     except Exception as error:  # Inspect, transformers and torch raise what they like.
         raise InputError(f"the model {name!r} cannot be opened: {error}") from error
 

@@ -1,6 +1,7 @@
 """Entry points for Inspect: `inspect eval refinesynth/babyai --model refinesynth/gpt-4o -T data=data/`."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from inspect_ai import Task, task
 
@@ -8,10 +9,11 @@ from refinesynth.evaluate.agent import BaselineModel
 from refinesynth.evaluate.benchmarks import TABLE
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.inspect_models import OwnBackend
+from refinesynth.evaluate.local_model import Local
 from refinesynth.evaluate.settings import TaskSettings
 from refinesynth.evaluate.task import benchmark_task, episode
 
-__all__ = ["TASKS", "BaselineModel", "OwnBackend", "episode"]
+__all__ = ["TASKS", "BaselineModel", "Local", "OwnBackend", "episode"]
 
 
 def registered(name: str) -> Callable[..., Task]:
@@ -26,6 +28,7 @@ def registered(name: str) -> Callable[..., Task]:
         perturb: str = "",
         steps: int | None = None,
         shots: int = 0,
+        form: Literal["auto", "react", "tools"] = "auto",
     ) -> Task:
         asked = locals()
         return benchmark_task(name, TaskSettings(**{field: asked[field] for field in TaskSettings.model_fields}))

@@ -94,13 +94,15 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     steps = options.steps or benchmark.steps
     pool = _pool_of.get()(benchmark, options)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "shots")}
+    # Absent for text: an evaluation that was begun before there was a choice has other arguments otherwise.
+    form = {"form": "tools"} if options.form == "tools" else {}
     # Evaluations of earlier versions name `reflexion`, and compare with these where it was off.
-    facts |= {"reflexion": 0, "benchmark": name, "steps": steps, "instances": len(instances)}
+    facts |= {"reflexion": 0, "benchmark": name, "steps": steps, "instances": len(instances), **form}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
     return Task(
         name=task_name(name, options.perturb),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),
-        solver=player(pool, instances, steps=steps, shots=options.shots),
+        solver=player(pool, instances, steps=steps, shots=options.shots, **form),
         scorer=episode(),
         config=GenerateConfig(temperature=0.0, max_tokens=MAX_TOKENS),
         # A sample that failed does not keep the others from ending, and the same command runs it again.

@@ -6,8 +6,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from refinesynth.actions.calls import Call, text_of
-from refinesynth.actions.functions import pattern_of
 from refinesynth.actions.matching import match_action, match_in
+from refinesynth.actions.patterns import pattern_of
 from refinesynth.chat import read_player, thinking_in
 from refinesynth.errors import InputError
 from refinesynth.imports.task_text import (

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from refinesynth.actions.functions import action_of, pattern_of
+from refinesynth.actions.functions import action_of
+from refinesynth.actions.patterns import pattern_of
 from refinesynth.chat import INSTRUCTIONS, SOMEWHERE, TOOL_INSTRUCTIONS, render_task, render_tool_task, render_tools
 from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.trajectory import ActionSpec, ParameterType, Script

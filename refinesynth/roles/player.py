@@ -1,7 +1,7 @@
 """The agent: thinks and acts, asked for text or with native tool calls."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Self, cast
@@ -158,16 +158,8 @@ class CallForm(AnswerForm[PlayerTurn]):
     @classmethod
     def of(cls, script: Script) -> Self:
         """For the functions of this script."""
-        functions = [one.definition()["function"] for one in tools_of(script)]
-        tools = [
-            ToolDefinition(
-                name=one["name"], description=one["description"], parameters_json_schema=one["parameters"], strict=False
-            )
-            for one in functions
-        ]
-        return cls(
-            parameters=ModelRequestParameters(function_tools=tools), load=partial(_in_words, script), script=script
-        )
+        parameters = offered(one.definition() for one in tools_of(script))
+        return cls(parameters=parameters, load=partial(_in_words, script), script=script)
 
     def read(self, response: ModelResponse) -> PlayerTurn:
         """The turn in a response.
@@ -208,6 +200,18 @@ def _misread(script: Script, call: Call, text: str) -> str | None:
     again = call_of(script, text).arguments
     texts = ((name, value.strip()) for name, value in call.arguments.items() if isinstance(value, str))
     return next((name for name, value in texts if isinstance(again.get(name), str) and again[name] != value), None)
+
+
+def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
+    """Parameters of a request that may be answered by a call of these functions, given as `chat.render_tools` has them."""
+    return ModelRequestParameters(
+        function_tools=[
+            ToolDefinition(
+                name=one["name"], description=one["description"], parameters_json_schema=one["parameters"], strict=False
+            )
+            for one in (tool["function"] for tool in tools)
+        ]
+    )
 
 
 def _in_words(script: Script, text: str) -> PlayerTurn:

@@ -31,6 +31,7 @@ from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
 
 from refinesynth.evaluate.agent import first_message
+from refinesynth.evaluate.chat_form import ReactForm
 from refinesynth.evaluate.episode_counts import SCORE
 from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
@@ -197,7 +198,8 @@ def test_a_player_reads_of_types_as_in_training(tmp_path: Path):
     file = tmp_path / "typed.jsonl"
     file.write_bytes(trajectory(script=script).to_json() + b"\n")
     (instance,) = benchmarks.read_instances("worlds", argument=str(file))
-    assert first_message(GroundedWorld().reset(instance)) == render_task(script)
+    start = GroundedWorld().reset(instance)
+    assert first_message(start, ReactForm(start)) == render_task(script)
 
 
 def test_the_oracle_goes_on_from_every_mistake(mistaken: Path, tmp_path: Path):

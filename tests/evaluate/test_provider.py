@@ -1,20 +1,31 @@
 """Our backends as models of Inspect: asked with our own keys, limits and budget."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from samples import SHED_GROUNDED, trajectory
+from samples import SHED_GROUNDED, dm, player, trajectory
 from typer.testing import CliRunner, Result
 
+from refinesynth.chat import render_tool_turns, render_tools
 from refinesynth.cli import app
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
-from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, GenerateConfig, get_model
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageTool,
+    ChatMessageUser,
+    ContentReasoning,
+    GenerateConfig,
+    get_model,
+)
+from inspect_ai.tool import ToolCall, ToolInfo
 
 from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.inspect_models import open_model
@@ -48,10 +59,11 @@ class Asked:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.message: dict[str, Any] = {"content": "Thought: so.\nAction: open box"}
 
     async def __call__(self, **request: Any) -> dict[str, Any]:
         self.requests.append(request)
-        message = {"role": "assistant", "content": "Thought: so.\nAction: open box"}
+        message = {"role": "assistant", **self.message}
         return {
             "id": "x",
             "model": "m",
@@ -88,6 +100,35 @@ async def test_a_chat_is_sent_as_it_is_and_what_it_took_comes_back(asked: Asked)
     assert output.completion == "Thought: so.\nAction: open box"
     assert output.usage is not None
     assert (output.usage.input_tokens, output.usage.output_tokens) == (100, 20)
+
+
+async def test_functions_calls_and_their_answers_are_sent_as_a_chat_completion_has_them(asked: Asked):
+    script = SHED_GROUNDED
+    turns = (player("open box", "It is shut."), dm("It is open."))
+    want = [one.openai() for one in render_tool_turns(script, turns)]
+    first, acted, answered = want
+    (call,) = acted["tool_calls"]
+    function = call["function"]
+    chat: list[ChatMessage] = [
+        ChatMessageUser(content=first["content"]),
+        ChatMessageAssistant(
+            content=acted["content"],
+            tool_calls=[ToolCall(call["id"], function["name"], json.loads(function["arguments"]))],
+        ),
+        ChatMessageTool(content=answered["content"], tool_call_id=call["id"], function=function["name"]),
+    ]
+    tools = [ToolInfo.model_validate(one["function"]) for one in render_tools(script)]
+    for arguments, wrong in (('{"thing": "key"}', False), ("[1]", True), ('{"thing": {"key', True)):
+        given = {"id": "c1", "type": "function", "function": {"name": "take", "arguments": arguments}}
+        asked.message = {"content": "I take it.", "reasoning_content": "The key!", "tool_calls": [given]}
+        output = await get_model("refinesynth/gpt-4o", memoize=False).generate(chat, tools)
+        assert asked.requests[-1]["messages"] == want
+        assert asked.requests[-1]["tools"] == render_tools(script)
+        assert output.completion == "I take it."
+        (made,) = output.message.tool_calls or []
+        assert (made.function, made.parse_error is not None) == ("take", wrong)
+        assert made.arguments.get("thing", "key") == "key"
+        assert output.message.content[0] == ContentReasoning(reasoning="The key!")
 
 
 async def test_a_budget_stops_the_model_for_good(asked: Asked):

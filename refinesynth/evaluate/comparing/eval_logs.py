@@ -137,6 +137,7 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
     log, task = logs[-1], f"{benchmark}{':' if argument else ''}{argument}{' ' if perturb else ''}{perturb}"
     episodes = {(str(one.id), one.epoch): values for one in log.samples if (values := _values(one)) is not None}
     settings = {name: log.about.get(name) for name in _SETTINGS} | {"temperature": log.header.plan.config.temperature}
+    settings["form"] = log.about.get("form", "react")
     ids, epochs = tuple(sorted({id_ for id_, _ in episodes})), sorted({epoch for _, epoch in episodes})
     return LoggedEvaluation(
         task=task,

@@ -30,6 +30,8 @@ class Action:
     """Placeholder to the values that it may take; one that is not named takes any."""
     types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Placeholder to the type of its values, as `ActionSpec.types` has it in JSON; text by default."""
+    pattern: str = ""
+    """Regular expression (RE2) of its whole text; by default its template with any text in the placeholders."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,9 @@ def _seed(instance: Instance) -> int:
 
 
 def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
-    written = (spec.model_dump(mode="json", include={"name", "description", "types"}) for spec in script.actions)
+    written = (
+        spec.model_dump(mode="json", include={"name", "description", "types", "pattern"}) for spec in script.actions
+    )
     actions = tuple(
         Action(**one, parameters=spec.parameters) for one, spec in zip(written, script.actions, strict=True)
     )

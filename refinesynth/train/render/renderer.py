@@ -86,6 +86,11 @@ class Renderer:
         """The chat template in use, in Jinja, for the tuned model's tokenizer."""
         return self._template.source
 
+    def prompt(self, turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The text behind which a model writes the next turn, with these functions: that of training. Raises as `render`."""
+        messages = [self._message(turn, f"message {at + 1}") for at, turn in enumerate(turns)]
+        return self._template.write(messages, prompt=True, tools=tools)
+
     def render(self, conversation: Conversation) -> list[Rendered]:
         """The examples of one conversation: one, several if it is expanded, or none without an assistant turn.
 
