@@ -62,7 +62,13 @@ NAVIGATION: Mapping[str, Mapping[str, str]] = {
         "Reliability": "reliability.md",
         "Architecture": "architecture.md",
     },
-    "Experiments": {"Ablation": "ablation.md", "Benchmarks": "benchmarks.md", "Parity": "parity.md"},
+    "Experiments": {
+        "Ablation": "ablation.md",
+        "Pretrained model": "experiments/real-model.md",
+        "Own mistakes (design)": "experiments/student-teacher.md",
+        "Benchmarks": "benchmarks.md",
+        "Parity": "parity.md",
+    },
 }
 
 API = {

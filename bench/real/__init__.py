@@ -1,0 +1,1 @@
+"""What of the data teaches a real pretrained model to repair its mistakes."""
