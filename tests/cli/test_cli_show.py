@@ -284,3 +284,10 @@ def test_what_answers_nothing_in_an_executed_world_is_shown_as_unanswered(tmp_pa
     text = unwrapped(show(folder).stdout)
     assert "1 mistake · 0 answered · 1 unanswered" in text
     assert "> look ! turn 1 stays unanswered" in text
+
+
+def test_the_mask_is_refused_where_there_is_none(folder: Path) -> None:
+    for arguments in (["--list"], ["--json"], ["--paper"], ["--refused"], ["--refused", "--random"]):
+        result = show(folder, "--mask", "some/model", *arguments)
+        assert result.exit_code == 2
+        assert "--mask" in result.stderr

@@ -6,10 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import orjson
 import pytest
 import tiny
+from typer.testing import CliRunner
 
+import refinesynth as rs
+from refinesynth.chat import to_messages
+from refinesynth.cli import app
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import open_binary
 from refinesynth.train import Trainer
@@ -131,3 +136,22 @@ def test_libraries_say_nothing_across_what_is_shown(how: list[str], data: Path) 
         assert orjson.loads(shown.stdout)["means"]["parallel"] == "zero3"
     else:
         assert shown.stdout.startswith("talk-0: ")
+
+
+def test_show_prints_a_trajectory_as_tokens_with_those_that_carry_loss(model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    async def synthesize() -> None:
+        await rs.synthesize(n=3, backend="rehearsal", output=run, seed=5)
+
+    anyio.run(synthesize)
+    trajectory = next(one for one in rs.SynthesisResult.open(run) if one.mistakes())
+    result = CliRunner().invoke(app, ["show", str(run), trajectory.id, "--mask", str(model)], env={"COLUMNS": "2000"})
+    assert result.exit_code == 0, result.output
+    rows = [line.strip() for line in result.stdout.splitlines()]
+    for message in to_messages(trajectory):
+        if message.role == "assistant":
+            sign = "+" if message.loss else "✗"
+            first = message.content.splitlines()[0]
+            assert any(row.startswith(sign) and first in row for row in rows), (sign, first)
+    assert CliRunner().invoke(app, ["show", str(run), "--mask", str(tmp_path / "none")]).exit_code == 2
