@@ -6,6 +6,7 @@ and budget instead of Inspect's.
 
 import logging
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -286,12 +287,28 @@ def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, g
     batch = arguments.get("batch_size", MOST) if transformers else None
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch_size is {batch!r}; expected 1 or more")
+    if name.startswith("hf/") and "tokenizer_call_args" not in arguments and _adds_tokens(name, arguments):
+        # The chat template writes them, as in training; twice would be a prompt that no training has.
+        arguments["tokenizer_call_args"] = {"add_special_tokens": False}
     try:
         return get_model(name, config=GenerateConfig(max_connections=batch), **arguments)
     except InputError:
         raise
     except Exception as error:  # Inspect, transformers and torch raise what they like.
         raise InputError(f"the model {name!r} cannot be opened: {error}") from error
+
+
+def _adds_tokens(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Return True if the tokenizer adds special tokens to a chat whose template has written all of them."""
+    transformers: Any = import_module("transformers")
+    path = arguments.get("tokenizer_path") or arguments.get("model_path") or name.removeprefix("hf/")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(path))
+        if arguments.get("chat_template") is None and tokenizer.chat_template is None:
+            return False
+        return bool(tokenizer("a").input_ids != tokenizer("a", add_special_tokens=False).input_ids)
+    except Exception:  # noqa: BLE001 - opening the model says what is wrong
+        return False
 
 
 def _is_of_no_flag(record: logging.LogRecord) -> bool:
