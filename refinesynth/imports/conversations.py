@@ -175,8 +175,6 @@ def _joined(thinking: str, said: str) -> str:
 
 def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Turn]) -> tuple[Task, _Reader]:
     acting = [turn for turn in played if turn.role == "assistant"]
-    if (most := max(len(turn.calls) for turn in acting)) > 1:
-        raise ValueError(f"one message calls {most} functions; a turn is one action")
     silent = any(not turn.calls for turn in acting)
     ours = read_tool_task(asked[0].content, found.tools) if len(asked) == 1 and not silent else None
     if ours is not None:
@@ -220,9 +218,18 @@ def _turns(
 
 
 def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]:
+    """Yield the number of a message, a player's turn of it, and what answers that; each of several calls is a turn, and
+    the message's thought belongs to the first.
+    """
     starts = [at for at, turn in enumerate(played) if turn.role == "assistant"]
     for at, stop in zip(starts, [*starts[1:], len(played)], strict=True):
-        yield at, played[at], list(played[at + 1 : stop])
+        speaker, heard = played[at], list(played[at + 1 : stop])
+        for call in speaker.calls[:-1]:
+            answer = [turn for turn in heard if turn.role == "tool" and turn.answers == call.id][:1]
+            heard = [turn for turn in heard if turn not in answer]
+            yield at, speaker._replace(calls=(call,)), answer
+            speaker = speaker._replace(content="", thinking="")
+        yield at, speaker._replace(calls=speaker.calls[-1:]), heard
 
 
 def _answer(observation: str, *, wrong: bool = False, unknown: bool = False) -> DungeonMasterTurn:

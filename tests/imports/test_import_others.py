@@ -165,6 +165,43 @@ def test_documents_of_others() -> None:
     ]
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(("Rome", "Oslo", "Bern")), st.integers(0, 9)), min_size=1, max_size=5),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_several_calls_of_a_message_are_turns_with_their_own_answers(
+    cities: list[tuple[str, int]], chance: Any, right: bool
+) -> None:
+    calls = [
+        {"id": f"c{at}", "function": {"name": "get_weather", "arguments": {"city": city, "days": days}}}
+        for at, (city, days) in enumerate(cities)
+    ]
+    answers = [{"role": "tool", "tool_call_id": f"c{at}", "content": f"answer {at}"} for at in range(len(calls))]
+    chance.shuffle(answers)
+    speaker = {"role": "assistant", "content": "I ask.", "tool_calls": calls, "weight": int(right)}
+    last = call("get_weather", {"city": "Rome"}, tool_calls=[{"id": "z", "function": calls[0]["function"]}])
+    found = read_record({"id": "weather", **asked(speaker, *answers, last)}, "openai", "file:1")
+    players = [turn for turn in found.turns if isinstance(turn, PlayerTurn)]
+    masters = [turn for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
+    assert [turn.thought for turn in players] == ["I ask.", *[""] * len(cities)]
+    asked_of = [call_of(found.script, turn.action).arguments for turn in players]
+    assert [(one["city"], str(one["days"])) for one in asked_of[:-1]] == [(city, str(days)) for city, days in cities]
+    assert [turn.observation for turn in masters] == [*(f"answer {at}" for at in range(len(cities))), UNANSWERED]
+    assert [turn.mistake_kind is None for turn in masters] == [*[right] * len(cities), True]
+
+
+def test_several_calls_in_text_are_turns() -> None:
+    hermes = {
+        "role": "assistant",
+        "content": 'I ask. <tool_call>{"name": "get_weather", "arguments": {"city": "x"}}</tool_call>\n'
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "y"}}</tool_call>',
+    }
+    told = {"role": "user", "content": "<tool_response>sun</tool_response><tool_response>rain</tool_response>"}
+    found = read_record(asked(hermes, told), "openai", "file:1")
+    assert [turn.observation for turn in found.turns if isinstance(turn, DungeonMasterTurn)] == ["sun", "rain"]
+
+
 @pytest.mark.parametrize(
     ("name", "record", "why"),
     [
@@ -176,7 +213,6 @@ def test_documents_of_others() -> None:
         ("atif", {"schema_version": "2", "steps": []}, "this is no ATIF document"),
         ("atif", {**DOCUMENT, "steps": [{"source": "agent"}]}, "a step cannot be read"),
         ("openai", asked({"role": "assistant", "content": "Hello."}, tools=()), 'no line that begins with "Action:"'),
-        ("openai", asked({**call("a", {}), "tool_calls": [*call("a", {})["tool_calls"]] * 2}), "calls 2 functions"),
         ("openai", asked(call("get_weather", {"city": "x", "unit": "K"})), "cannot be written as an action's text"),
         ("agentinstruct", {"conversations": RELEASED["conversations"][:2]}, "the assistant takes no turn"),
         ("openai", asked(call("do", '{"a":' * 900 + "1" + "}" * 900), tools=()), "nested too deeply"),
