@@ -148,6 +148,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "filter": ("merge:filter_", "Keep the trajectories that a chain of rules accepts."),
         "sample": ("merge:sample", "Draw trajectories of a run at random."),
         "export": ("export:export", "Write trajectories in the form that a trainer reads."),
+        "publish": ("publish:publish", "Publish a run as a dataset on the Hugging Face Hub."),
         "import": ("import_:import_", "Read trajectories of others into a run folder."),
         "fetch": ("fetch:fetch", "Copy a run from an object store into a folder."),
     },

@@ -166,7 +166,12 @@ def export(
         console.print(report.advice, soft_wrap=True)
         if card and licence is not None:
             facts = CardFacts(
-                title or source.resolve().name, licence, tally, language=languages, held_out=held, **_of_run(source)
+                title or source.resolve().name,
+                licence,
+                tally,
+                language=languages,
+                held_out=held,
+                **facts_of_run(source),
             )
             console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
         _tell_spoilt(spoilt)
@@ -349,7 +354,8 @@ def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]
         yield record
 
 
-def _of_run(source: Path) -> dict[str, Any]:
+def facts_of_run(source: Path) -> dict[str, Any]:
+    """Fields of `CardFacts` about a run; none for a file."""
     if not is_run(source):
         return {}
     result = SynthesisResult.open(source)

@@ -117,6 +117,8 @@ class CardFacts:
     """Source and licence of the personas, in the user's words."""
     estimated: bool = False
     """True if token counts of the run are estimated."""
+    repo: str = ""
+    """Name of the dataset on the Hub; empty for files on a disk."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "licence", check_licence(self.licence))

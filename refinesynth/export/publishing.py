@@ -1,0 +1,168 @@
+"""Publication of a dataset on the Hugging Face Hub: a folder with the splits as Parquet and a card, and its upload."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+import orjson
+
+from refinesynth.errors import ConfigurationError, InputError, StorageError
+from refinesynth.export.card import CardCounts, CardFacts, render_card
+from refinesynth.export.export_files import ExportReport, Side, one_side, write_export
+from refinesynth.extras import check_installed, require
+from refinesynth.files.atomic_write import write_text_file
+from refinesynth.run.run_folder import stored_trajectories
+from refinesynth.trajectory import Trajectory
+
+SHARD: Final = 20_000
+"""Most rows of one Parquet file."""
+
+_REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+
+
+def check_repo(repo: str) -> str:
+    """Return the name of a dataset; raises InputError unless it has the form OWNER/NAME."""
+    if _REPO.fullmatch(repo) is None:
+        raise InputError(f"{repo!r} is no name of a dataset on the Hub; expected OWNER/NAME")
+    return repo
+
+
+def write_split(records: Path, folder: Path, split: str) -> list[Path]:
+    """Write the rows of a JSONL file as `data/SPLIT-00000-of-00001.parquet` and so on, read them back and compare.
+
+    Raises:
+        InputError: The rows have no common columns, so a table would change them.
+        StorageError: The files read back differ.
+    """
+    check_installed("publish", "pyarrow")
+    arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
+    rows = [orjson.loads(line) for line in records.read_bytes().splitlines()]
+    try:
+        table: Any = arrow.Table.from_pylist(rows)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError) as error:
+        raise InputError(f"the records have columns of several types, which no table can hold: {error}") from error
+    total = max(1, -(-len(rows) // SHARD))
+    paths = [folder / "data" / f"{split}-{number:05d}-of-{total:05d}.parquet" for number in range(total)]
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    for number, path in enumerate(paths):
+        parquet.write_table(table.slice(number * SHARD, SHARD), path)
+    places = count()
+    for path in paths:
+        for row in parquet.read_table(path).to_pylist():
+            if _without_nulls(row) != _without_nulls(rows[next(places)]):
+                raise StorageError(f"{str(path)!r} does not hold what was written to it; nothing was sent")
+    return paths
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without the nulls by which a table fills its columns."""
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        return {key: _without_nulls(each) for key, each in found.items() if each is not None}
+    return [_without_nulls(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def write_dataset(
+    source: str | Path,
+    folder: Path,
+    repo: str,
+    *,
+    licence: str,
+    format: str = "openai",  # noqa: A002 - the word that users type
+    masking: str | None = None,
+    held_out: float | None = None,
+    title: str = "",
+    language: Iterable[str] = (),
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, ExportReport]:
+    """Write a dataset into a new folder: `data/train-*.parquet`, with `held_out` also `data/test-*.parquet`, and README.md.
+    Return the report of each split.
+
+    Args:
+        source: Run folder, or JSONL file of trajectories.
+        folder: Folder to write; it must be empty or missing.
+        repo: Name on the Hub, OWNER/NAME, for the card.
+        licence: Identifier as on the Hub, such as `apache-2.0`.
+        format: Name of an export format with one JSON object per record.
+        masking: As for `write_export`.
+        held_out: Share of the scripts for the split `test`; None for no such split.
+        title: Title of the card; the repository's name by default.
+        language: Codes of the languages of the data.
+        facts: Further fields of `CardFacts`.
+
+    Raises:
+        InputError: A value is invalid, the folder is not empty, or a split would be empty.
+    """
+    check_repo(repo)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{str(folder)!r} exists and is not an empty folder; give another one")
+    counts = CardCounts()
+
+    def counted(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        for trajectory in trajectories:
+            counts.add(trajectory)
+            yield trajectory
+
+    reports: dict[str, ExportReport] = {}
+    with TemporaryDirectory() as scratch:
+        for split, side in (("train", "train"), *((("test", "held_out"),) if held_out is not None else ())):
+            every = stored_trajectories(source)
+            chosen = every if held_out is None else one_side(every, cast("Side", side), held_out=held_out)
+            records = Path(scratch) / f"{split}.jsonl"
+            found = write_export(counted(chosen) if split == "train" else chosen, records, format, masking=masking)
+            write_split(records, folder, split)
+            reports[split] = replace(found, path=Path("data") / f"{split}-*.parquet")
+    about = CardFacts(
+        title or repo.partition("/")[2],
+        licence,
+        counts,
+        language=tuple(language),
+        held_out=reports.get("test"),
+        repo=repo,
+        **facts,
+    )
+    write_text_file(folder / "README.md", render_card(about, reports["train"]))
+    return reports
+
+
+def files_of(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield the files of a dataset's folder by name, with their bytes."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield str(path.relative_to(folder)), path.stat().st_size
+
+
+def check_key() -> None:
+    """Raise ConfigurationError unless the environment has a key for the Hub."""
+    if require("huggingface_hub", "publish").get_token() is None:
+        raise ConfigurationError("there is no key for the Hugging Face Hub; run `hf auth login`, or set HF_TOKEN")
+
+
+def upload(folder: Path, repo: str, *, public: bool = False) -> str:
+    """Send a folder to a dataset on the Hub, in one commit, and return its address; the key is the environment's.
+
+    Raises:
+        InputError: The dataset is public and `public` is not given.
+        ConfigurationError: huggingface_hub is missing, or there is no key.
+        StorageError: The Hub cannot be reached, or refuses it.
+    """
+    hub = require("huggingface_hub", "publish")
+    api: Any = hub.HfApi(library_name="refinesynth")
+    check_key()
+    try:
+        api.create_repo(repo, repo_type="dataset", private=not public, exist_ok=True)
+        exposed = not public and not api.repo_info(repo, repo_type="dataset").private
+        if not exposed:
+            api.upload_folder(
+                repo_id=repo, folder_path=str(folder), repo_type="dataset", commit_message="Data made with refinesynth"
+            )
+    except Exception as error:  # the Hub's errors, and those of whichever HTTP client its library uses
+        raise StorageError(f"the Hugging Face Hub did not take {repo!r}: {error}") from error
+    if exposed:
+        raise InputError(f"the dataset {repo!r} is public; give --public to publish there, or another name")
+    return f"{api.endpoint}/datasets/{repo}"

@@ -1,0 +1,219 @@
+"""A run as a dataset: the splits and the card in a folder, and what a stand-in of the Hub is sent."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import refinesynth as rs
+from refinesynth.cli import app
+from refinesynth.errors import InputError
+from refinesynth.export import export
+from refinesynth.export.publishing import check_repo, write_dataset, write_split
+
+parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra publish")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "first"
+
+    async def synthesize() -> None:
+        await rs.synthesize(n=16, backend="rehearsal", output=folder, seed=2)
+
+    anyio.run(synthesize)
+    return folder
+
+
+def rows(folder: Path, split: str) -> list[Any]:
+    return [
+        row for path in sorted(folder.glob(f"data/{split}-*.parquet")) for row in parquet.read_table(path).to_pylist()
+    ]
+
+
+def test_the_splits_hold_every_record_once_and_the_card_names_them(run: Path, tmp_path: Path) -> None:
+    reports = write_dataset(run, tmp_path / "made", "me/first", licence="mit", held_out=0.4)
+    train, test = rows(tmp_path / "made", "train"), rows(tmp_path / "made", "test")
+    assert (len(train), len(test)) == (reports["train"].records, reports["test"].records)
+    assert train
+    assert test
+    every = {json.dumps(record["messages"]) for record in export(run, "openai")}
+    written = [
+        json.dumps([{k: v for k, v in message.items() if v is not None} for message in row["messages"]])
+        for row in [*train, *test]
+    ]
+    assert sorted(written) == sorted(every)
+    _, head, body = (tmp_path / "made" / "README.md").read_text().split("---\n", 2)
+    facts = yaml.safe_load(head)
+    assert facts["configs"] == [
+        {
+            "config_name": "default",
+            "data_files": [
+                {"split": "train", "path": "data/train-*.parquet"},
+                {"split": "test", "path": "data/test-*.parquet"},
+            ],
+        }
+    ]
+    assert facts["license"] == "mit"
+    assert 'load_dataset("me/first")' in body
+
+
+def test_many_rows_are_several_files_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.export.publishing.SHARD", 3)
+    records = tmp_path / "records.jsonl"
+    records.write_text("".join(f'{{"at": {at}, "text": "x\\u00e9"}}\n' for at in range(8)))
+    paths = write_split(records, tmp_path, "train")
+    assert [path.name for path in paths] == [f"train-{at:05d}-of-00003.parquet" for at in range(3)]
+    assert [row["at"] for row in rows(tmp_path, "train")] == list(range(8))
+
+
+def test_what_no_table_can_hold_is_refused(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"a": 1}\n{"a": "text"}\n')
+    with pytest.raises(InputError, match="several types"):
+        write_split(records, tmp_path, "train")
+
+
+@pytest.mark.parametrize("name", ["data", "me/", "me/data/more", "me/dätä", "../x/y"])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="OWNER/NAME"):
+        check_repo(name)
+
+
+def test_nothing_is_sent_in_a_dry_run_or_without_a_key(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    asked = [str(run), "me/first", "--license", "mit"]
+    dry = CliRunner().invoke(app, ["publish", *asked, "--dry-run", "-o", str(tmp_path / "made")])
+    assert dry.exit_code == 0, dry.output
+    assert "nothing was sent" in dry.stdout
+    assert (tmp_path / "made" / "README.md").is_file()
+    for arguments, said in (
+        (asked, "no key"),
+        ([*asked, "--dry-run", "-o", str(tmp_path / "made")], "not an empty folder"),
+        ([*asked[:2], "--license", "of my own"], "licence identifier"),
+        ([*asked, "--dry-run", "--format", "sung"], "sung"),
+    ):
+        result = CliRunner().invoke(app, ["publish", *arguments])
+        assert (result.exit_code, said in result.stderr.replace("\n", " ")) == (2, True), result.stderr
+
+
+class Hub:
+    """A stand-in that takes a commit whole and answers as the Hub does."""
+
+    def __init__(self, *, private: bool) -> None:
+        self.private = private
+        self.sent: dict[str, bytes] = {}
+        self.created: dict[str, Any] = {}
+        self.keys: set[str | None] = set()
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[Hub, str]]:
+    hub = Hub(private=request.param)
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            pass
+
+        def _answer(self, value: object) -> None:
+            body = json.dumps(value).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            hub.keys.add(self.headers.get("Authorization"))
+            self._answer({"id": "me/first", "private": hub.private, "sha": "0" * 40, "siblings": []})
+
+        def do_POST(self) -> None:
+            hub.keys.add(self.headers.get("Authorization"))
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if "/api/repos/create" in self.path:
+                hub.created = json.loads(body)
+                self._answer({"url": "http://127.0.0.1/datasets/me/first", "name": "me/first"})
+            elif "/preupload/" in self.path:
+                files = json.loads(body)["files"]
+                self._answer(
+                    {"files": [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in files]}
+                )
+            elif "/commit/" in self.path:
+                for line in body.splitlines():
+                    one = json.loads(line)
+                    if one["key"] == "file":
+                        hub.sent[one["value"]["path"]] = base64.b64decode(one["value"]["content"])
+                self._answer(
+                    {
+                        "commitUrl": f"http://{self.headers['Host']}/datasets/me/first/commit/{'1' * 40}",
+                        "commitOid": "1" * 40,
+                        "success": True,
+                    }
+                )
+            else:
+                self._answer({"errors": [], "warnings": []})
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield hub, f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def published(address: str, run: Path, home: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "refinesynth", "publish", str(run), "me/first", "--license", "mit", *more]
+    # Read when the library is imported.
+    env = {**os.environ, "HF_ENDPOINT": address, "HF_TOKEN": "hf_secret", "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("served", [True], indirect=True)
+def test_the_hub_gets_the_files_in_a_private_dataset(served: tuple[Hub, str], run: Path, tmp_path: Path) -> None:
+    hub, address = served
+    done = published(address, run, tmp_path / "home", "-o", str(tmp_path / "made"))
+    assert done.returncode == 0, done.stderr
+    assert f"{address}/datasets/me/first" in done.stdout
+    assert hub.created.get("visibility", "private" if hub.created.get("private") else "public") == "private"
+    assert hub.created["type"] == "dataset"
+    local = {str(path.relative_to(tmp_path / "made")): path.read_bytes() for path in (tmp_path / "made").rglob("*.*")}
+    assert {name: content for name, content in hub.sent.items() if name != ".gitattributes"} == local
+    assert hub.keys - {None} == {"Bearer hf_secret"}
+    assert "hf_secret" not in done.stdout + done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("served", [False], indirect=True)
+def test_nothing_is_sent_to_a_public_dataset_unless_that_is_asked_for(
+    served: tuple[Hub, str], run: Path, tmp_path: Path
+) -> None:
+    hub, address = served
+    done = published(address, run, tmp_path / "home")
+    assert done.returncode == 2
+    assert "is public" in done.stderr
+    assert hub.sent == {}
+    done = published(address, run, tmp_path / "home", "--public")
+    assert done.returncode == 0, done.stderr
+    assert hub.created.get("visibility", "private" if hub.created.get("private") else "public") == "public"
+    assert hub.sent
+
+
+@pytest.mark.process
+def test_a_hub_that_cannot_be_reached_is_said(run: Path, tmp_path: Path) -> None:
+    done = published("http://127.0.0.1:9", run, tmp_path / "home")
+    assert done.returncode == 3
+    assert "did not take 'me/first'" in done.stderr.replace("\n", " ")
+    assert "hf_secret" not in done.stderr
