@@ -151,12 +151,20 @@ def _opening(start: Start, form: ReactForm, example: str) -> Iterator[ChatMessag
 
 @solver
 def player(
-    pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, shots: int = 0, form: str = "react"
+    pool: EnvironmentPool,
+    instances: Mapping[str, Instance],
+    *,
+    steps: int,
+    reflexion: int = 0,
+    shots: int = 0,
+    form: str = "react",
 ) -> Solver:
     """Play each sample's instance, in `instances` by the sample's id, with the settings of `TaskSettings`.
 
-    Controls have no worked example.
+    Controls have no worked example. `reflexion` has no effect: Inspect compares the arguments of solvers, and with it
+    evaluations that were begun with an earlier version go on.
     """
+    del reflexion
     solved: dict[str, str] = {}
     chat_form = ToolForm if form == "tools" else ReactForm
 

@@ -102,7 +102,7 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     return Task(
         name=task_name(name, options.perturb),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),
-        solver=player(pool, instances, steps=steps, shots=options.shots, **form),
+        solver=player(pool, instances, steps=steps, reflexion=0, shots=options.shots, **form),
         scorer=episode(),
         config=GenerateConfig(temperature=0.0, max_tokens=MAX_TOKENS),
         # A sample that failed does not keep the others from ending, and the same command runs it again.

@@ -134,9 +134,9 @@ import sys
 import anyio
 from refinesynth import Backend, synthesize
 from refinesynth.backends.providers import read_table
-from refinesynth.client.batch import collecting
+from refinesynth.client.batch import batching
 
-collecting.QUIET, collecting.POLL = 0.1, (0.01, 0.05)
+batching.QUIET, batching.POLL = 0.1, (0.01, 0.05)
 backend, folder, *people = sys.argv[1:]
 backend = Backend.model_validate_json(backend)
 anyio.run(lambda: synthesize(people, 4, backend, play="narrated", batch=True, output=folder))

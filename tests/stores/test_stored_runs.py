@@ -63,9 +63,9 @@ KILLED = """
 import sys
 from functools import partial
 import anyio
-from refinesynth.stores import output
+from refinesynth.stores import run_output
 from refinesynth.synthesis import synthesize
-output.EVERY = 0.1
+run_output.EVERY = 0.1
 anyio.run(partial(synthesize, None, 1000, output=sys.argv[1], concurrency=4, seed=3))
 """
 

@@ -95,13 +95,13 @@ def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(t
         import os, signal, sys
         from pathlib import Path
         from refinesynth.train.config import TrainConfig
-        from refinesynth.train.engine import launching
+        from refinesynth.train.engine import launcher
         send = "os.environ['RANK'] == '0' and os.kill(os.getppid(), int(os.environ['SENT']))"
-        launching.command = lambda _settings: [sys.executable, "-c", f"import os, time; {send}; time.sleep(60)"]
-        launching.check_inputs = lambda _config, _sources: None
+        launcher.command = lambda _settings: [sys.executable, "-c", f"import os, time; {send}; time.sleep(60)"]
+        launcher.check_inputs = lambda _config, _sources: None
         config = TrainConfig(data=("x",), model="x", output="x", processes=2)
         try:
-            launching.launch(config)
+            launcher.launch(config)
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
@@ -128,10 +128,10 @@ def test_a_second_signal_ends_ranks_that_are_still_saving(tmp_path: Path):
     script = """
         import sys
         from refinesynth.train.config import TrainConfig
-        from refinesynth.train.engine import launching
-        launching.command = lambda _settings: [sys.executable, "saving.py"]
-        launching.check_inputs = lambda _config, _sources: None
-        launching.launch(TrainConfig(data=("x",), model="x", output="x", processes=2))
+        from refinesynth.train.engine import launcher
+        launcher.command = lambda _settings: [sys.executable, "saving.py"]
+        launcher.check_inputs = lambda _config, _sources: None
+        launcher.launch(TrainConfig(data=("x",), model="x", output="x", processes=2))
     """
     started = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], env=toys.environment(), cwd=tmp_path)
     for said in ("began", "heard"):

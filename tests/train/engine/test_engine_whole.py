@@ -107,7 +107,7 @@ def test_a_tuned_thinking_model_is_asked_as_it_was_trained_without_a_word(tmp_pa
         for each in records()
     ]
     fields: dict[str, Any] = FIELDS | {"max_steps": 1, "data": learned, "model": base}
-    with pytest.raises(InputError, match=r"item 1: .*=false --set chat_template_kwargs\.preserve_thinking=true"):
+    with pytest.raises(InputError, match=r"item 1: .*Try --set chat_template_kwargs\.enable_thinking=true\|false"):
         Trainer(output=tmp_path / "refused", **fields).plan()
     Trainer(output=tmp_path / "out", chat_template_kwargs=variables, **fields).train()
     tuned: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
