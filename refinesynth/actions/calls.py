@@ -12,7 +12,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import JsonValue
 
@@ -124,10 +124,13 @@ def text_of(script: Script, call: Call) -> str:
 
 def python_call(script: Script, text: str) -> tuple[int, Call] | None:
     """The call in Python's syntax that is a line of a text, such as `open(door="red")`, alone, in a fence or after
-    `Action:`, and where that begins: of one function of the script, with literal arguments. None if there is none, or
-    several that differ.
+    `Action:`, and where that begins: of one function of the script, with literal arguments, at the end of the text. None
+    for no call, or several different ones.
     """
-    found = {match["call"]: match.start() for match in reversed([*_LINE.finditer(text[:_LONGEST_TEXT])])}
+    matches = [*_LINE.finditer(text[:_LONGEST_TEXT])]
+    if not matches or text[matches[-1].end() :].strip("` \t\r\n"):
+        return None  # words behind a call may say that it is not taken
+    found = {match["call"]: match.start() for match in reversed(matches)}
     (line, at), *others = found.items() or [("", 0)]
     call = None if others else _of_python(script, line)
     return call and (at, call)
@@ -147,8 +150,12 @@ def _of_python(script: Script, line: str) -> Call | None:
     for tool in tools_of(script):
         names = [*tool.properties.values()]
         arguments = dict(zip(names, given, strict=False)) | named
-        needed: list[str] = tool.definition()["function"]["parameters"]["required"]
+        # Of a user's function it may be missing.
+        needed: list[str] = tool.definition()["function"]["parameters"].get("required") or []
         whole = set(needed) <= arguments.keys() <= set(names) and len(arguments) == len(given) + len(named)
+        # Only a parameter of JSON takes lists and objects.
+        nested = {at for at, value in arguments.items() if isinstance(value, list | dict)}
+        whole &= nested <= {at for name, at in tool.properties.items() if tool.action.type_of(name).type == "json"}
         if whole and f"{tool.name}_".startswith(f"{tree.func.id}_") and all(map(_is_plain, arguments.values())):
             calls.append(Call(tool.name, arguments))
     calls = [call for call in calls if call.name == tree.func.id] or calls
@@ -156,7 +163,12 @@ def _of_python(script: Script, line: str) -> Call | None:
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether a value is a text without halves of characters, or a number of no absurd size."""
+    """Return True for texts without halves of characters, numbers of no absurd size, and lists and objects of them."""
+    if isinstance(value, dict):
+        found = cast("dict[object, object]", value)
+        return all(isinstance(key, str) and _is_plain(each) for key, each in found.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, cast("list[object]", value)))
     if isinstance(value, str):
         return value.isascii() or scrub(value) == value
     return isinstance(value, int | float) and abs(value) < _ABSURD

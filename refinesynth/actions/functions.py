@@ -8,7 +8,7 @@ import keyword
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
+from itertools import count, islice
 from typing import Any, cast
 
 from refinesynth.actions.calls import tools_of
@@ -27,6 +27,7 @@ _RESERVED = frozenset({"state", "visible", "each", "before", *keyword.kwlist})
 _KINDS = ("string", "integer", "number", "boolean", "array", "object")
 _TYPES: Mapping[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _MOST_ALTERNATIVES = 64
+_MOST_VISITED = 1_000
 _SHOWN = 5
 _TRIED = 16
 """Positions at which a function's description is split."""
@@ -131,7 +132,7 @@ def _argument(
     schema: Mapping[str, Any], root: Mapping[str, Any], *, needed: bool
 ) -> tuple[ParameterType, tuple[str, ...], object]:
     """Type, listed values and description; raises ValueError, whose message goes on from the argument's name."""
-    every = list(islice(_alternatives(schema, root), _MOST_ALTERNATIVES))
+    every = list(islice(_alternatives(schema, root, count()), _MOST_ALTERNATIVES))
     others = [one for one in every if one["type"] != "null"]
     kinds = sorted({str(one["type"]) for one in others})
     if len(kinds) != 1 or kinds[0] not in _KINDS:
@@ -151,21 +152,25 @@ def _argument(
     return kind, texts, said
 
 
-def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any], deep: int = 8) -> Iterator[dict[str, Any]]:
+def _alternatives(
+    schema: Mapping[str, Any], root: Mapping[str, Any], visited: Iterator[int], deep: int = 8
+) -> Iterator[dict[str, Any]]:
     """Schemas of one type each that a schema's references and unions lead to; the type is None where there is none."""
+    if next(visited) > _MOST_VISITED:
+        raise ValueError(f"leads to more than {_MOST_VISITED:,} schemas")
     several = next((key for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), "")
     kind, reference, values = schema.get("type"), schema.get("$ref"), schema.get("enum")
     rest = {key: value for key, value in schema.items() if key not in {several, "$ref", "const"}}
     if deep and several:
         for one in schema[several]:
-            yield from _alternatives({**_object(one), **rest}, root, deep - 1)
+            yield from _alternatives({**_object(one), **rest}, root, visited, deep - 1)
     elif deep and isinstance(reference, str):
         found: object = root
         for step in reference.removeprefix("#/").split("/"):
             found = _object(found).get(step)
-        yield from _alternatives({**_object(found), **rest}, root, deep - 1)
+        yield from _alternatives({**_object(found), **rest}, root, visited, deep - 1)
     elif deep and "const" in schema:
-        yield from _alternatives({**rest, "enum": [schema["const"]]}, root, deep - 1)
+        yield from _alternatives({**rest, "enum": [schema["const"]]}, root, visited, deep - 1)
     else:
         listed_values = cast("list[object]", values) if isinstance(values, list) else []
         of_values = [_TYPES.get(type(value), "array") for value in listed_values] if kind is None else []

@@ -26,7 +26,7 @@ _COMPARED_CHARACTERS = 200
 """Characters of a text that are compared to find the nearest action: the comparison is quadratic."""
 _COMPARED_ACTIONS = 100
 """Most actions that are compared to find the nearest."""
-_COMPARED_WORDINGS = 2_000
+_COMPARED_WORDINGS = 400
 """Most wordings of actions that are compared to find the nearest."""
 _NEAR = 0.7
 """Least similarity of a wording that may have been meant, from 0 to 1."""

@@ -43,8 +43,13 @@ def view(
             "`refinesynth report` for a run"
         )
     if _is_run(folder):
+        page = Path("report.html")
+        if page.exists():
+            raise InputError(
+                f"view shows evaluations. For a run, give `refinesynth report {folder} -o FILE`; {str(page)!r} is there already"
+            )
         notes().print("view shows evaluations; for a run, `refinesynth report RUN` writes this page", soft_wrap=True)
-        report(folder)
+        report(folder, output=page)
         return
     check_installed("evaluate", "inspect_ai")
     free = free_port(port)

@@ -156,10 +156,14 @@ def _written(text: str, tools: Tools, *, others: bool) -> Iterator[tuple[int, st
         given = cast("dict[str, object]", inner) if isinstance(inner, dict) else value
         name = next((one for key in _NAMES if isinstance(one := given.get(key), str)), "")
         key = next((key for key in _ARGUMENTS if key in given), None)
-        if (known := (_tool(name, tools) or (name if others and key else None)) if name else None) is not None:
+        marked = re.search(rf"(?:{_MARK})\W*\Z", text[max(0, match.start() - _NEAR) : match.start()]) is not None
+        # Of an unknown function, an object alone may be any data.
+        if (
+            known := (_tool(name, tools) or (name if others and key and marked else None)) if name else None
+        ) is not None:
             arguments = _plain(orjson.dumps(given[key] if key else {}).decode(), tools.get(known, ()))
             yield match.start(), known, arguments
-        elif re.search(rf"(?:{_MARK})\W*\Z", text[max(0, match.start() - _NEAR) : match.start()]):
+        elif marked:
             yield match.start(), None, ""
 
 

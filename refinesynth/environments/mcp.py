@@ -102,7 +102,7 @@ def _problem(schema: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     wanted = schema["properties"]
     if unknown := [name for name in given if name not in wanted]:
         return f"There is no argument {unknown[0]!r}; expected {', '.join(wanted) or 'none'}."
-    if missing := [name for name in schema.get("required", ()) if name not in given]:
+    if missing := [name for name in schema.get("required") or () if name not in given]:
         return f"The argument {missing[0]!r} is missing."
     texts = {name for name, each in wanted.items() if each.get("type") == "string"}
     if other := [name for name, value in given.items() if name in texts and not isinstance(value, str)]:

@@ -8,6 +8,7 @@ from inspect_ai.tool import ToolCall, ToolInfo
 from refinesynth.actions.calls import Call, call_of, text_of
 from refinesynth.actions.patterns import pattern_of
 from refinesynth.chat import parse_player, render_player, render_task, render_tool_task, render_tools
+from refinesynth.evaluate import local_model
 from refinesynth.evaluate.environments.environment import Start
 from refinesynth.text.json_reader import scrub, write_json
 from refinesynth.text.thinking import split_thinking
@@ -62,7 +63,7 @@ class ToolForm(ReactForm):
     def __init__(self, start: Start) -> None:
         super().__init__(start)
         self._at = 1 if start.observation else 0
-        self.tools = [ToolInfo.model_validate(one["function"]) for one in render_tools(self._script)]
+        self.tools = [local_model.offered_tool(one) for one in render_tools(self._script)]
 
     def task(self) -> str:
         return render_tool_task(self._script)

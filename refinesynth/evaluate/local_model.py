@@ -4,7 +4,7 @@ Inspect's own provider for transformers writes tools and calls in forms of its o
 `function` object), on which no model was trained. It is used for the generation alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -63,8 +63,18 @@ class TrainedAs(BaseModel):
             raise InputError(f"{str(path)!r} is of another version: {explain(error)}; give --form react") from error
 
 
+def offered_tool(function: Mapping[str, Any]) -> ToolInfo:
+    """A function of `chat.render_tools` as Inspect has it, with the definition itself where Inspect's loses a part of it."""
+    tool = ToolInfo.model_validate(function["function"])
+    if definition(tool) != function:
+        tool.options = {"definition": dict(function)}
+    return tool
+
+
 def definition(tool: ToolInfo) -> dict[str, Any]:
     """A function as `chat.render_tools` has it."""
+    if isinstance(known := (tool.options or {}).get("definition"), dict):
+        return cast("dict[str, Any]", known)
     given = tool.parameters.model_dump(exclude_none=True, exclude={"additionalProperties"})
     for name, schema in given["properties"].items():
         given["properties"][name] = {key: schema[key] for key in _ORDER if key in schema} | schema

@@ -198,8 +198,13 @@ def _misread(script: Script, call: Call, text: str) -> str | None:
     if not any(one.function for one in script.actions):
         return None
     again = call_of(script, text).arguments
-    texts = ((name, value.strip()) for name, value in call.arguments.items() if isinstance(value, str))
-    return next((name for name, value in texts if isinstance(again.get(name), str) and again[name] != value), None)
+    for name, value in call.arguments.items():
+        found = again.get(name)
+        if isinstance(value, list | dict) and found != value:
+            return name
+        if isinstance(value, str) and isinstance(found, str) and found != value.strip():
+            return name
+    return None
 
 
 def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
@@ -218,14 +223,14 @@ def _in_words(script: Script, text: str) -> PlayerTurn:
     """Return the turn of an answer without a call: a call in Python's syntax, or an available action after its
     label, stands for one.
     """
-    if (found := python_call(script, text)) is not None and (thought := _prose(text[: found[0]])):
-        action = text_of(script, found[1])
-        if _misread(script, found[1], action) is None:
-            return PlayerTurn(thought=thought, action=action)
     at = action_label(text)
     thought = "" if at is None else _prose(text[:at])
     if thought and match_in(script, action := parse_player(text).action):
         return PlayerTurn(thought=thought, action=action)
+    if (found := python_call(script, text)) is not None and (thought := _prose(text[: found[0]])):
+        action = text_of(script, found[1])
+        if _misread(script, found[1], action) is None:
+            return PlayerTurn(thought=thought, action=action)
     raise ValueError("no function is called; write your thought as text, and call one function, which is your action")
 
 

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from samples import SHED_GROUNDED, dm, player, trajectory
 
+from refinesynth.actions.calls import Call, text_of
+from refinesynth.actions.functions import actions_of
 from refinesynth.chat import ToolMessage, render_tool_turns, render_tools
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.alfworld import _ACTIONS as HOUSEHOLD  # pyright: ignore[reportPrivateUsage]
 from refinesynth.evaluate.environments.environment import Action, Exchange, Start
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
+from refinesynth.evaluate.environments.worlds import _start  # pyright: ignore[reportPrivateUsage]
 from refinesynth.testing import valid_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import World
@@ -237,3 +240,23 @@ def test_worked_examples_are_calls_too(tmp_path: Path, worlds: Path):
     assert '{"name":"open","arguments":{"thing":"box"}}' in asked[0][0]["content"]
     assert [len(one) for one in asked] == [*range(1, 2 * steps, 2)]
     assert all(offered)
+
+
+def test_functions_of_a_user_are_offered_as_in_training():
+    parameters = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "unit": {"enum": ["c", "f"]}, "where": {"$ref": "#/$defs/Place"}},
+        "required": ["city"],
+        "$defs": {"Place": {"type": "object", "properties": {"x": {"type": "number"}}}},
+    }
+    actions = actions_of([{"name": "get_weather", "description": "Of a city.", "parameters": parameters}])
+    script = SHED_GROUNDED.model_copy(update={"actions": actions})
+    form = ToolForm(_start(script, ()))
+    assert [definition(tool) for tool in form.tools] == render_tools(script)
+    assert form.read(says_call("get_weather", city="Lisbon")) == text_of(
+        script, Call("get_weather", {"city": "Lisbon"})
+    )
+
+
+def says_call(name: str, **arguments: Any) -> ChatMessageAssistant:
+    return ChatMessageAssistant(content="I ask.", tool_calls=[ToolCall("a", name, arguments)])

@@ -32,6 +32,8 @@ class Action:
     """Placeholder to the type of its values, as `ActionSpec.types` has it in JSON; text by default."""
     pattern: str = ""
     """Regular expression (RE2) of its whole text; by default its template with any text in the placeholders."""
+    function: Mapping[str, Any] | None = None
+    """Definition of the function that it is, as `ActionSpec.function` has it; made of the rest by default."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,8 @@ def _seed(instance: Instance) -> int:
 
 def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
     written = (
-        spec.model_dump(mode="json", include={"name", "description", "types", "pattern"}) for spec in script.actions
+        spec.model_dump(mode="json", include={"name", "description", "types", "pattern", "function"})
+        for spec in script.actions
     )
     actions = tuple(
         Action(**one, parameters=spec.parameters) for one, spec in zip(written, script.actions, strict=True)

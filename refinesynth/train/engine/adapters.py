@@ -77,7 +77,7 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
     except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
     # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does;
-    # `saving.py` writes it.
+    # `model_writer.py` writes it.
     cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
     _untie_what_was_replaced(model)
     return cast("nn.Module", made)

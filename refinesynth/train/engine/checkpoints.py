@@ -33,7 +33,7 @@ class Checkpoint:
     step: int
     """Optimizer steps done."""
     identity: Mapping[str, Any]
-    """Everything that decides about the weights (`running.py`)."""
+    """Everything that decides about the weights (`rank_training.py`)."""
 
 
 def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ def token_losses(
     """(K,) Minus log probability of each predicted token, in nats; in fp32, or fp64 in an fp64 model.
 
     `model` is called with `inputs`; `inner` is the transformers model in it. `chunk_elements` limits the logits held at
-    once, for models whose logits are their head's output (see `layout.py`).
+    once, for models whose logits are their head's output (see `batch_layout.py`).
     """
     keep, column = _kept(inner, batch)
     head = output_head(inner)
