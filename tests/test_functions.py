@@ -103,6 +103,14 @@ def test_null_and_a_missing_argument_are_the_same_where_it_is_optional() -> None
     assert call_of(script, "page size=") == Call("page", {})
 
 
+def test_the_text_null_is_a_value_of_an_optional_argument() -> None:
+    script = script_of(actions_of([function("search", {"q": TEXT})]))
+    call = Call("search", {"q": "null"})
+    assert text_of(script, call) == "search q=null"
+    assert call_of(script, "search q=null") == call
+    assert text_of(script, Call("search", {"q": None})) == "search q="
+
+
 VALUES = st.text("abc ä{}\"'[]:;.\n", max_size=8).map(str.strip)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | VALUES,
@@ -146,7 +154,7 @@ def test_the_players_text_says_what_may_be_empty_and_is_read_back() -> None:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "no list": (3, "expected a list of functions"),
-    "empty": ({"tools": []}, "expected a list of functions"),
+    "empty": ({"tools": []}, "the list of functions is empty"),
     "no object": (["now"], "expected a name of its own"),
     "name": ([function("a b", {})], '"a b": expected a name'),
     "twice": ([function("a", {}), function("a", {})], '"a": expected a name of its own'),

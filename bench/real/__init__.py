@@ -1,1 +1,1 @@
-"""What of the data teaches a real pretrained model to repair its mistakes."""
+"""Experiment: the part of the data that teaches a pretrained model to repair its mistakes."""

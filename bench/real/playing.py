@@ -109,7 +109,7 @@ class Play:
         return self._tokenizer(text, add_special_tokens=False).input_ids
 
     def outcome(self) -> dict[str, Any]:
-        """Whether it reached the goal, and how it went on behind failures."""
+        """Success, and the turns behind failures."""
         own = [(move.action, move.failed) for move in self.moves]
         found = counts(self.moves)
         return {

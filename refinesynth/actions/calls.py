@@ -60,7 +60,7 @@ class Tool:
     def spelled(self, placeholder: str, given: str | None) -> str:
         """Return a value as the action's text has it: the default where none is given, else the placeholder."""
         kind = self.action.type_of(placeholder)
-        if given is None or (kind.optional and given == "null"):
+        if given is None:
             left_out = "" if kind.optional else f"{{{placeholder}}}"
             return left_out if kind.default is None else kind.default
         return (kind.spelled(given) if kind.type != "string" else None) or given
@@ -115,7 +115,9 @@ def text_of(script: Script, call: Call) -> str:
     """
     tool = _tools(script).get(call.name)
     if tool is not None:
-        given = {name: _text(call.arguments[at]) for name, at in tool.properties.items() if at in call.arguments}
+        said = {name: call.arguments[at] for name, at in tool.properties.items() if at in call.arguments}
+        # Null leaves an optional argument out; the text "null" is a value.
+        given = {name: _text(v) for name, v in said.items() if v is not None or not tool.action.type_of(name).optional}
         return tool.action.fill({name: tool.spelled(name, given.get(name)) for name in tool.properties})
     if set(call.arguments) == {TEXT}:
         return _text(call.arguments[TEXT])

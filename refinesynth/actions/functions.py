@@ -41,7 +41,9 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
         ValueError: This is no such list, a function is missing or cannot be an action; each one is named with the reason.
     """
     tools = _object(cast("object", given)).get("tools") if isinstance(given, Mapping) else given
-    if not isinstance(tools, list | tuple) or not tools:
+    if isinstance(tools, list | tuple) and not tools:
+        raise ValueError("the list of functions is empty; give at least one")
+    if not isinstance(tools, list | tuple):
         raise ValueError("expected a list of functions, or an object with the list `tools`, in OpenAI's or MCP's form")
     functions = [_object(_object(tool).get("function", tool)) for tool in cast("list[object]", tools)]
     names = [str(function.get("name") or "") for function in functions]

@@ -134,14 +134,30 @@ def world_class(
 
 def _method(tool: Tool) -> Callable[..., str]:
     """An action as a method whose signature and Google-style docstring define the tool."""
-    wanted: Mapping[str, Any] = tool.definition()["function"]["parameters"]["properties"]
-    python = {_python_name(name): name for name in wanted}
+    schema: Mapping[str, Any] = tool.definition()["function"]["parameters"]
+    wanted: Mapping[str, Any] = schema["properties"]
+    python: dict[str, str] = {}
+    for name in wanted:
+        own = _python_name(name)
+        while own in python:
+            own += "_"
+        python[own] = name
+    optional = {own for own, name in python.items() if name not in (schema.get("required") or ())}
 
     def method(self: Any, **given: Any) -> str:
-        return self._world.act(Call(tool.name, {python.get(name, name): value for name, value in given.items()}))
+        said = {
+            python.get(name, name): value for name, value in given.items() if not (value is None and name in optional)
+        }
+        return self._world.act(Call(tool.name, said))
 
     types: dict[str, Any] = {name: _type(wanted[given]) for name, given in python.items()}
-    parameters = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=types[name]) for name in python]
+    types |= {name: types[name] | None for name in optional}
+    parameters = [
+        Parameter(
+            name, Parameter.KEYWORD_ONLY, annotation=types[name], default=None if name in optional else Parameter.empty
+        )
+        for name in python
+    ]
     method.__name__ = method.__qualname__ = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name
     method.__annotations__ = types
     vars(method)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
@@ -149,9 +165,12 @@ def _method(tool: Tool) -> Callable[..., str]:
     return method
 
 
+_TYPES: Mapping[str, type] = {"integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
+
+
 def _type(wanted: Mapping[str, Any]) -> Any:
     values = wanted.get("enum")
-    return Literal[tuple(values)] if values else str
+    return Literal[tuple(values)] if values else _TYPES.get(str(wanted.get("type")), str)
 
 
 def _python_name(name: str) -> str:

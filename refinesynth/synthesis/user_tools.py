@@ -57,6 +57,8 @@ async def list_tools(server: str, *, seconds: float = SECONDS) -> list[dict[str,
 
     Raises ValueError: it cannot be started, or does not answer in time or as such a server does; with its last words.
     """
+    if not server.strip():
+        raise ValueError("the command is empty; give one that starts an MCP server, or a URL")
     check_installed("mcp", "mcp")
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -66,10 +68,11 @@ async def list_tools(server: str, *, seconds: float = SECONDS) -> list[dict[str,
     found: list[Any] = []
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         try:
-            command, *args = shlex.split(server) or [""]
+            is_url = server.startswith(("http://", "https://"))
+            command, *args = [server] if is_url else shlex.split(server)
             process = stdio_client(StdioServerParameters(command=command, args=args), errlog=log)
             with anyio.fail_after(seconds):
-                async with Client(server if server.startswith(("http://", "https://")) else process) as client:
+                async with Client(server if is_url else process) as client:
                     page = await client.list_tools()
                     found += page.tools
                     while page.next_cursor and len(found) < _MOST_TOOLS:

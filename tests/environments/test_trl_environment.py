@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from samples import SHED_GROUNDED
 from transformers.utils import chat_template_utils
 
-from refinesynth.actions.calls import call_of
+from refinesynth.actions.calls import Call, call_of
+from refinesynth.actions.functions import actions_of
 from refinesynth.chat import render_act_task, render_tool_task
 from refinesynth.environments import NamedWorld
 from refinesynth.environments.trl import TextWorld, world_class, world_classes
@@ -137,3 +139,28 @@ def test_a_row_that_is_no_script_is_refused_in_words() -> None:
     with pytest.raises(InputError, match=r"script is no script of .*goal: Field required") as refused:
         TextWorld().reset(script="{}")
     assert "pydantic" not in str(refused.value)
+
+
+def test_functions_of_a_user_keep_every_argument_with_its_type() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {
+            "a-b": {"type": "string"},
+            "a_b": {"type": "integer"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["a-b"],
+    }
+    actions = actions_of([{"name": "find", "description": "Find.", "parameters": parameters}])
+    spec = actions[0].model_copy(update={"reveals": "Found."})
+    script = SHED_GROUNDED.model_copy(update={"actions": (*SHED_GROUNDED.actions, spec)})
+    method = vars(world_class(script))["find"]
+    signature = inspect.signature(method)
+    assert list(signature.parameters) == ["self", "a_b", "a_b_", "tags"]
+    assert [each.default for each in signature.parameters.values()][1:] == [inspect.Parameter.empty, None, None]
+    world: Any = world_class(script)()
+    world.reset()
+    said: list[Any] = []
+    world._world = SimpleNamespace(act=said.append)
+    world.find(a_b="x", a_b_=3, tags=None)
+    assert said == [Call("find", {"a-b": "x", "a_b": 3})]

@@ -17,7 +17,7 @@ from playwright.sync_api import expect, sync_playwright
 
 CHROMIUM = os.environ.get("REFINESYNTH_CHROMIUM") or shutil.which("chromium")
 PICTURES = os.environ.get("REFINESYNTH_PICTURES")
-"""Where pictures of the page go, for docs/images; nowhere by default."""
+"""Folder for pictures of the page, for docs/images; none by default."""
 
 pytestmark = [
     pytest.mark.process,
