@@ -35,6 +35,8 @@ def check_repo(repo: str) -> str:
 def write_split(records: Path, folder: Path, split: str) -> list[Path]:
     """Write the rows of a JSONL file as `data/SPLIT-00000-of-00001.parquet` and so on, read them back and compare.
 
+    All rows of the file are in memory at once.
+
     Raises:
         InputError: The rows have no common columns, so a table would change them.
         StorageError: The files read back differ.
