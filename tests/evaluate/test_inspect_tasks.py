@@ -183,7 +183,13 @@ def test_a_score_that_is_no_share_is_an_error_of_the_sample(server: Server, tmp_
     ],
 )
 def test_what_cannot_be_done_is_refused_in_words(asked: dict[str, Any], words: str, tmp_path: Path):
-    given = {"model": "openai/agent", "tasks": NAME, "user": "openai/user", "output": tmp_path / "a", **asked}
+    given: dict[str, Any] = {
+        "model": "openai/agent",
+        "tasks": NAME,
+        "user": "openai/user",
+        "output": tmp_path / "a",
+        **asked,
+    }
     with pytest.raises(InputError, match=words):
         evaluate(**given)
     assert not (tmp_path / "a").exists()
