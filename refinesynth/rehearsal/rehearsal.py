@@ -109,6 +109,8 @@ class Rehearsal:
     def _structured(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
         blocks = request.blocks
         script = blocks.get("script")
+        if "action" in blocks and "result" in blocks:
+            return "completion", unknown_scripts.see_completion(script, blocks.get("history"))
         if "script" in blocks and "action" in blocks:
             turn = dungeon_master.narrate(luck, script, blocks.get("history"), blocks["action"])
             return "ruling", turn.model_dump(mode="json", exclude={"role"})
@@ -160,6 +162,7 @@ _REQUIRED = {
     "words": ("thought", "observation"),
     "ruling": ("thought", "observation", "parameter_error", "place_error", "logic_error"),
     "judgement": ("accepted",),
+    "completion": ("thought", "done"),
 }
 """Required keys by kind of answer; those of a trajectory are in its turns."""
 

@@ -47,6 +47,15 @@ def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
     return value if isinstance(value, str) and is_url(value) else _a_path(value)
 
 
+def _text(value: str) -> str:
+    if not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"it cannot be read: {getattr(error, 'strerror', None) or error}; give a text file") from error
+
+
 def _in_flight(value: object) -> object:
     found = int(value) if isinstance(value, str) and value.isdecimal() else value
     if found == "auto" or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= _MOST):
@@ -141,9 +150,15 @@ class RunSettings(PlaySettings):
     40, each episode draws 40."""
     mcp: Annotated[Annotated[str, Field(min_length=1)] | None, Option(INPUT, "COMMAND")] = None
     """Command of an MCP server, or its URL (http:// or https://), whose tools are the actions of all worlds. They are
-    listed once, at the start; none is called."""
+    listed once, at the start; none is called without `real`."""
     allow_tool: Annotated[tuple[str, ...], Option(INPUT, "NAME")] = ()
     """Names of the tools that are taken of those given; by default all."""
+    real: Annotated[bool, Option(INPUT)] = False
+    """Execute the calls of live play on the server of `mcp`, whose results are the observations; each play starts its
+    own process. Models choose the arguments, so give it a sandbox. Needs `allow_tool`."""
+    real_state: Annotated[Annotated[str, AfterValidator(_text)] | None, Option(INPUT, "TEXT|@FILE")] = None
+    """Data that the server of `real` has as a play begins, in words for the ScriptWriter, or `@` and a file with
+    them."""
     n: Annotated[Whole, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
     """Accepted trajectories to make. The run ends when at least so many are accepted; an episode that brings more than
     was missing is kept whole."""
