@@ -32,6 +32,10 @@ def noted(line: str) -> None:
         file.write(f"{line}\n")
 
 
+def starts() -> str:
+    return str(LOG.read_text().count("start"))
+
+
 async def list_tools(context: object, params: object) -> types.ListToolsResult:
     del context, params
     tools = [
@@ -55,7 +59,7 @@ async def call_tool(context: object, params: types.CallToolRequestParams) -> typ
         case "list_notes":
             text = "\n".join(sorted(NOTES)) or "none"
         case "count_starts":
-            text = str(LOG.read_text().count("start"))
+            text = starts()
         case "check":
             failed, text = True, "1 validation error for check: title"
         case "big":

@@ -254,7 +254,7 @@ def _is_format(found: object, name: str) -> bool:
 
 
 def _with_calls(found: Format) -> Format:
-    if isinstance(found, ChatFormat) and found.takes_calls:
+    if isinstance(found, ChatFormat | PreferenceFormat) and found.takes_calls:
         return replace(found, form="tools")
     able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "takes_calls", False))
     raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")

@@ -96,6 +96,8 @@ class Rehearsal:
             return "words", dungeon_master.word(
                 luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling
             )
+        if "action" in blocks and "result" in blocks:
+            return "completion", unknown_scripts.see_completion(blocks.get("script"), blocks.get("history"))
         if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
             if tools := _tools_in(blocks):
                 least = next(iter(items(wanted.get("actions"))), 6)
@@ -109,8 +111,6 @@ class Rehearsal:
     def _structured(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
         blocks = request.blocks
         script = blocks.get("script")
-        if "action" in blocks and "result" in blocks:
-            return "completion", unknown_scripts.see_completion(script, blocks.get("history"))
         if "script" in blocks and "action" in blocks:
             turn = dungeon_master.narrate(luck, script, blocks.get("history"), blocks["action"])
             return "ruling", turn.model_dump(mode="json", exclude={"role"})

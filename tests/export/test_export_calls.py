@@ -84,7 +84,7 @@ def test_both_forms_train_on_the_same_turns(trajectory: Trajectory) -> None:
                     assert [one.get(key) for one in ours] == [one.get(key) for one in theirs]
 
 
-@pytest.mark.parametrize("name", ["sharegpt", "paper", "atif", "preference", "llamafactory"])
+@pytest.mark.parametrize("name", ["sharegpt", "paper", "atif", "llamafactory"])
 def test_a_format_without_calls_is_refused_at_once(name: str) -> None:
     with pytest.raises(InputError, match="cannot be written with tool calls; use one of: openai, trl"):
         export((), name, form="tools")
