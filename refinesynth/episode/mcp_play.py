@@ -39,7 +39,6 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Player
 
 if TYPE_CHECKING:
     from mcp.client import Client
-    from mcp_types import CallToolResult
 
 START_S = 60.0
 """Time in which a server must have started and answered."""
@@ -103,23 +102,11 @@ class Result:
     """Kind of the mistake, of an error."""
 
     @classmethod
-    def of(cls, text: str, kind: MistakeKind | None = None) -> "Result":
-        said = printable(without_success(text)).strip() or (
-            "The call failed." if kind else "The call returned nothing."
-        )
-        return cls(said if len(said) <= MAX_OBSERVATION else f"{said[: MAX_OBSERVATION - 3].rstrip()}...", kind)
-
-    @classmethod
-    def read(cls, found: "CallToolResult") -> "Result":
-        texts = [getattr(one, "text", None) or f"[{one.type}]" for one in found.content]
-        if not texts and found.structured_content is not None:
-            texts = [write_json(found.structured_content, default=str).decode()]
-        return cls.error("\n".join(texts)) if found.is_error else cls.of("\n".join(texts))
-
-    @classmethod
-    def error(cls, text: str, *, of_arguments: bool = False) -> "Result":
-        wrong = of_arguments or _ARGUMENTS.search(text) is not None
-        return cls.of(text, MistakeKind.PARAMETER if wrong else MistakeKind.LOGIC)
+    def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
+        kind = MistakeKind.PARAMETER if of_arguments or _ARGUMENTS.search(text) else MistakeKind.LOGIC
+        said = printable(without_success(text)).strip() or f"The call {'failed' if failed else 'returned nothing'}."
+        cut = said if len(said) <= MAX_OBSERVATION else f"{said[: MAX_OBSERVATION - 3].rstrip()}..."
+        return cls(cut, kind if failed else None)
 
 
 class McpConversation(Conversation):
@@ -147,7 +134,7 @@ class McpConversation(Conversation):
         if match_in(self.script, act.action) is None:
             # It is not sent: calls of other tools were not allowed, and invalid values have no effect.
             message = explain_mismatch(self.script.actions, act.action).message
-            result = Result.of(message, MistakeKind.PARAMETER)
+            result = Result.of(message, failed=True, of_arguments=True)
         else:
             result = await self._recorded(turns, act)
         if result.kind is not None:
@@ -156,8 +143,10 @@ class McpConversation(Conversation):
         return act, _answer(thought, result, done=done)
 
     def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
-        """As in every conversation, with mistakes that are never executed: the server might carry out any other."""
-        return super()._asked(turns, **known, kinds=lambda: frozenset({MistakeKind.PARAMETER}))
+        """As in every conversation, with mistakes that are not executed: the server might carry out any other."""
+        asked = super()._asked(turns, **known)
+        made = asked is not None and asked.way in {"late", "give_up"}
+        return asked if asked is None or made else asked._replace(kind=MistakeKind.PARAMETER)
 
     async def _recorded(self, turns: Turns, act: PlayerTurn) -> Result:
         """The result of a call, committed to the journal before it is used."""
@@ -171,10 +160,9 @@ class McpConversation(Conversation):
             result = await self._execute(turns, act.action)
         except _NoResult as error:
             await self._close()
-            message = f"The tools gave no result to {quoted(act.action)}: {error}. Take another action."
-            found = Violation(
-                rule="ToolServer", turn=error.turn, code="no_result", message=message, keeps_prefix=error.turn > 0
-            )
+            problem, turn = error.args
+            message = f"The tools gave no result to {quoted(act.action)}: {problem}. Take another action."
+            found = Violation(rule="ToolServer", turn=turn, code="no_result", message=message, keeps_prefix=turn > 0)
             raise Unanswerable((*turns, act), found) from error
         await account.keep(Answer(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server")
         return result
@@ -208,15 +196,19 @@ class McpConversation(Conversation):
         self._executed += (action,)
         try:
             with anyio.fail_after(CALL_S):
-                return Result.read(await self._open[0].call_tool(call.name, {**call.arguments}))
+                found = await self._open[0].call_tool(call.name, {**call.arguments})
         except TimeoutError:
             raise _NoResult(f"no answer in {CALL_S:g} s", turn) from None
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise _NoResult("the server has ended", turn) from error
-            return Result.error(error.message, of_arguments=error.code in {INVALID_PARAMS, METHOD_NOT_FOUND})
+            return Result.of(error.message, failed=True, of_arguments=error.code in {INVALID_PARAMS, METHOD_NOT_FOUND})
         except Exception as error:
             raise _NoResult(one_line(str(error) or repr(error), most=_SHOWN), turn) from error
+        texts = [getattr(one, "text", None) or f"[{one.type}]" for one in found.content]
+        if not texts and found.structured_content is not None:
+            texts = [write_json(found.structured_content, default=str).decode()]
+        return Result.of("\n".join(texts), failed=found.is_error)
 
     async def _hold(self, *, task_status: TaskStatus[tuple["Client", anyio.CancelScope]]) -> None:
         """Keep a session open until its scope is cancelled, in one task, as anyio demands."""
@@ -240,11 +232,7 @@ class McpConversation(Conversation):
 
 
 class _NoResult(Exception):
-    """A call has no result that a play could go on with; `turn` is the first to be taken back."""
-
-    def __init__(self, problem: str, turn: int) -> None:
-        super().__init__(problem)
-        self.turn = turn
+    """A call has no result that a play could go on with: the problem, and the first turn to be taken back."""
 
 
 def _answer(thought: str, result: Result, *, done: bool = False) -> DungeonMasterTurn:

@@ -47,15 +47,6 @@ def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
     return value if isinstance(value, str) and is_url(value) else _a_path(value)
 
 
-def _text(value: str) -> str:
-    if not value.startswith("@"):
-        return value
-    try:
-        return Path(value[1:]).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"it cannot be read: {getattr(error, 'strerror', None) or error}; give a text file") from error
-
-
 def _in_flight(value: object) -> object:
     found = int(value) if isinstance(value, str) and value.isdecimal() else value
     if found == "auto" or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= _MOST):
@@ -156,9 +147,8 @@ class RunSettings(PlaySettings):
     real: Annotated[bool, Option(INPUT)] = False
     """Execute the calls of live play on the server of `mcp`, whose results are the observations; each play starts its
     own process. Models choose the arguments, so give it a sandbox. Needs `allow_tool`."""
-    real_state: Annotated[Annotated[str, AfterValidator(_text)] | None, Option(INPUT, "TEXT|@FILE")] = None
-    """Data that the server of `real` has as a play begins, in words for the ScriptWriter, or `@` and a file with
-    them."""
+    real_state: Annotated[str | None, Option(INPUT, "TEXT")] = None
+    """Data that the server of `real` has as a play begins, in words for the ScriptWriter."""
     n: Annotated[Whole, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
     """Accepted trajectories to make. The run ends when at least so many are accepted; an episode that brings more than
     was missing is kept whole."""

@@ -141,8 +141,7 @@ async def test_a_run_goes_on_with_the_results_in_its_journal(tmp_path: Path, at:
 @pytest.mark.process
 async def test_the_script_writer_knows_the_state_and_the_run_keeps_it(tmp_path: Path) -> None:
     seen: list[str] = []
-    (tmp_path / "state.txt").write_text("Three notes about <owls>.")
-    await played(tmp_path, "run", in_order(ADDED), seen=seen, real_state=f"@{tmp_path / 'state.txt'}")
+    await played(tmp_path, "run", in_order(ADDED), seen=seen, real_state="Three notes about <owls>.")
     assert any("Three notes about \\u003cowls>." in text for text in seen)
     assert RunFolder.open(tmp_path / "run").config.real is not None
     with pytest.raises(InputError, match="real: "):
@@ -157,10 +156,6 @@ async def test_the_script_writer_knows_the_state_and_the_run_keeps_it(tmp_path: 
         (("--real",), "real is given, with play 'live' and mcp None; it needs the server"),
         (("--real", "--mcp", "x", "--play", "narrated"), "real is given, with play 'narrated' and mcp 'x'"),
         (("--real-state", "x", "--mcp", "x"), "real_state is given without real"),
-        (
-            ("--real", "--mcp", "x", "--real-state", "@/nowhere"),
-            "--real-state is '@/nowhere'; it cannot be read: No such",
-        ),
         pytest.param(
             ("--real", "--mcp", f"{sys.executable} {SERVER} /dev/null"),
             "no tool may be called; name some with allow_tool. There are add_note, big",
