@@ -48,8 +48,8 @@ class EpisodeSettings(PlaySettings):
     """Actions that the user gave; scripts have these, and no others."""
     server: str | None = None
     """MCP server that executes the actions in live play; None where the DungeonMaster imagines their results."""
-    real_state: str = ""
-    """State of the server as a play begins, in words for the ScriptWriter."""
+    real_state: str | None = None
+    """State of the server as a play begins, in words for the ScriptWriter, perhaps none; None without a server."""
     scripted: bool = False
     """True if personas come with their scripts, so that no ScriptWriter is asked."""
 
@@ -177,11 +177,8 @@ class Play(ABC):
 
         Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
         """
-        settings = context.settings
-        state = None if settings.server is None else settings.real_state
-        writer = context.actor(
-            ScriptWriter, Role.SCRIPT_WRITER, seed=context.session.seed, tools=context.tools, state=state
-        )
+        more = {"seed": context.session.seed, "tools": context.tools, "state": context.settings.real_state}
+        writer = context.actor(ScriptWriter, Role.SCRIPT_WRITER, **more)
         return await write_script(writer, context, needs=self.needs())
 
     @abstractmethod

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.prompts import Prompts
@@ -27,6 +27,11 @@ class Words(NamedTuple):
     thought: str
     observation: str
     """Never blank."""
+
+
+class _Completion(BaseModel, frozen=True):
+    thought: str
+    done: bool
 
 
 @dataclass
@@ -107,7 +112,8 @@ class DungeonMaster(Actor):
         request = self.prompts.fill(
             "tool_server", "request", script=self._show(script), history=history(turns), action=action, result=result
         )
-        return await self.ask(_completion_form(self.prompts), request)
+        found = await self.ask(_completion_form(self.prompts), request)
+        return found.thought[:MAX_OBSERVATION], found.done
 
     def _show(self, script: Script) -> Shown:
         # The longest part of every request, and the same in all requests of an episode.
@@ -181,16 +187,9 @@ def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
 
 
 @lru_cache(maxsize=4)
-def _completion_form(prompts: Prompts) -> AnswerForm[tuple[str, bool]]:
+def _completion_form(prompts: Prompts) -> AnswerForm[_Completion]:
     instructions = prompts.fill("tool_server", "instructions")
-    return object_form(COMPLETION, name="completion", instructions=instructions, read=_completion)
-
-
-def _completion(answer: Mapping[str, Any]) -> tuple[str, bool]:
-    thought, done = answer.get("thought"), answer.get("done")
-    if not isinstance(thought, str) or not isinstance(done, bool):
-        raise ValueError("expected the text `thought`, and `done`, which is true or false")
-    return thought[:MAX_OBSERVATION], done
+    return object_form(COMPLETION, name="completion", instructions=instructions, read=_Completion.model_validate)
 
 
 @lru_cache(maxsize=4)

@@ -141,7 +141,7 @@ class Request:
             prompts=prompts,
             tools=self.actions,
             server=asked.mcp if asked.real else None,
-            real_state=asked.real_state or "",
+            real_state=(asked.real_state or "") if asked.real else None,
             scripted=asked.scripts is not None,
         )
 
@@ -208,7 +208,7 @@ class Request:
                 else None,
                 "curation": None if curation is None or curation.idle else _recorded(curation),
                 "tools": tools or None,
-                "real": blake2b(settings.real_state.encode(), digest_size=8).hexdigest() if asked.real else None,
+                "real": blake2b((asked.real_state or "").encode(), digest_size=8).hexdigest() if asked.real else None,
                 "prompts": prompts,
                 "models": models,
                 "connections": connections,
@@ -226,7 +226,6 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
     """Raise InputError for what does nothing beside the other settings; `repairer` is the argument as it was given."""
     plays.checked(settings.play)
     executed = plays.find(settings.play).executed
-    on_server = settings.play == "live" and settings.mcp is not None
     sources = [name for name in ("tools", "mcp", "scripts") if getattr(settings, name) is not None]
     refused = (
         (
@@ -259,7 +258,7 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
             f"allow_tool is {', '.join(settings.allow_tool)}, and there are no tools to choose from; give tools or mcp too",
         ),
         (
-            settings.real and not on_server,
+            settings.real and (settings.play != "live" or settings.mcp is None),
             f"real is given, with play {settings.play!r} and mcp {settings.mcp!r}; it needs the server that executes the calls, and play='live'",
         ),
         (settings.real_state is not None and not settings.real, "real_state is given without real; give that too"),

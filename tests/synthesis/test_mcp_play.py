@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import refinesynth as rs
@@ -16,8 +18,10 @@ from refinesynth.episode import mcp_play
 from refinesynth.errors import InputError, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.player import is_task
+from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.run import RunFolder
+from refinesynth.text.printable import control_character
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
 
 SERVER = Path(__file__).parents[1] / "notes_server.py"
@@ -64,6 +68,16 @@ def in_order(actions: Sequence[str]) -> Callable[[int, str], str]:
 
 def answers(trajectory: rs.Trajectory) -> list[tuple[str, MistakeKind | None]]:
     return [(turn.observation, turn.mistake_kind) for turn in trajectory.turns if isinstance(turn, DungeonMasterTurn)]
+
+
+@given(st.text(st.characters(codec="utf-8")) | st.just("task\tSUCCEED \x00"), st.booleans())
+def test_a_result_is_text_that_every_rule_takes(text: str, failed: bool) -> None:
+    found = mcp_play.Result.of(text * 300, failed=failed)
+    assert 0 < len(found.text) <= MAX_OBSERVATION
+    assert SUCCESS.casefold() not in found.text.casefold()
+    assert found.text.strip() == found.text
+    assert control_character(found.text) is None
+    assert (found.kind is not None) == failed
 
 
 @pytest.mark.process
