@@ -33,6 +33,7 @@ from refinesynth.export import (
     check_languages,
     check_licence,
     one_side,
+    with_distractors,
     write_card,
     write_export,
 )
@@ -86,6 +87,9 @@ MaskingOption = Annotated[
 FormOption = Annotated[
     Form, option("--form", "Turns as ReAct text, or with actions as tool calls; not every format can.")
 ]
+DistractorTools = Annotated[
+    int, option("--distractor-tools", "With --form tools: offer N functions of other scripts, too.", metavar="N", min=0)
+]
 Card = Annotated[bool, option("--card", "Also write a dataset card, README.md beside FILE; needs --license.")]
 License = Annotated[
     str | None, option("--license", "Licence of your data, as the Hub writes it: apache-2.0.", metavar="ID")
@@ -115,6 +119,7 @@ def export(
     output: Output = None,
     masking: MaskingOption = None,
     form: FormOption = "react",
+    distractor_tools: DistractorTools = 0,
     held_out: HeldOut = None,
     card: Card = False,
     license_id: License = None,
@@ -133,7 +138,13 @@ def export(
     """
     if schema_version is not None:
         notes().print("! --schema-version is gone and does nothing: documents are of ATIF-v1.8", soft_wrap=True)
+    spoilt: dict[str, None] = {}
     write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], form=form, start=start)
+    if distractor_tools and form != "tools":
+        raise InputError("--distractor-tools is for --form tools alone; give that too, or leave it out")
+    if distractor_tools:
+        chat = with_distractors(format_name, distractor_tools, _trajectories(source, spoilt))
+        write = partial(write_export, format=chat, masking=masking)
     if output is None:
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
@@ -144,7 +155,6 @@ def export(
         licence = None if license_id is None else check_licence(license_id)
         languages = check_languages(language or ())
         tally = CardCounts()
-        spoilt: dict[str, None] = {}
         found = _trajectories(source, spoilt)
         train = found if held_out is None else one_side(found, "train", held_out=held_out)
         if str(output) == STANDARD_OUTPUT:

@@ -17,6 +17,7 @@ _SAID = frozenset(
         "workers_wait",
         "block_lost",
         "tool_parser",
+        "real_tools",
     }
 )
 

@@ -1,15 +1,18 @@
 """Grounded worlds as a taskset and an environment of verifiers 0.4, for prime-rl among others.
 
 `vf-eval refinesynth-worlds --env.taskset.source runs/worlds` finds them by the module `refinesynth_worlds`. The model plays
-in ReAct text, as `refinesynth.chat` writes it; the world answers as the user.
+in ReAct text, as `refinesynth.chat` writes it, and the world answers as the user; or by native tool calls, which a
+server of the play executes.
 """
 
 # It is not installed where this is checked.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUntypedFunctionDecorator=false
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+import orjson
 import verifiers.v1 as vf
 
 from refinesynth.environments.grounded import STEPS, GroundedEnvironment, read_worlds, tell_task
@@ -18,11 +21,19 @@ from refinesynth.trajectory import Draft, MalformedTurn, Script
 _WEIGHTS = ("success", "progress", "mistake", "length", "recovered", "repeat")
 
 
+class WorldTaskConfig(vf.TaskConfig):
+    """Settings `--env.taskset.task.*`."""
+
+    form: Literal["react", "tools"] = "react"
+    """Form of the play: text or tool calls, as the model was trained."""
+
+
 class WorldsConfig(vf.TasksetConfig):
     """Settings `--env.taskset.*`."""
 
     source: str = ""
     """A run folder of grounded play, or a file of its trajectories."""
+    task: WorldTaskConfig = WorldTaskConfig()
     start: str = "clean"
     """Beginning of the plays: `clean`, `mistakes` or `mixed:0.5`, see `read_worlds`."""
 
@@ -30,10 +41,68 @@ class WorldsConfig(vf.TasksetConfig):
 class WorldData(vf.TaskData):
     script: dict[str, Any]
     before: list[dict[str, Any]]
+    steps: int = STEPS
+    slips: float = 0.0
+    seed: int = 0
+
+    def begun(self) -> GroundedEnvironment:
+        """The world at the beginning of a play."""
+        world = GroundedEnvironment(Script.model_validate(self.script), steps=self.steps, slips=self.slips)
+        before = Draft.model_validate({"script": self.script, "turns": self.before}).turns
+        world.reset(self.seed, before=[turn for turn in before if not isinstance(turn, MalformedTurn)])
+        return world
+
+    def after(self, trace: Any) -> GroundedEnvironment:
+        """The same after the calls of a trace; those that the harness itself refused are no actions."""
+        world = self.begun()
+        known = {tool["function"]["name"] for tool in world.tools()}
+        for node in trace.nodes:
+            for call in getattr(node.message, "tool_calls", None) or []:
+                try:
+                    given = orjson.loads(call.arguments or "{}")
+                except orjson.JSONDecodeError:
+                    continue
+                if call.name in known and isinstance(given, dict):
+                    world.act({"name": call.name, "arguments": given})
+        return world
 
 
-class WorldTask(vf.Task[WorldData, vf.State, vf.TaskConfig]):
+class WorldTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
+    """The functions of one world, which a process of their own executes during one play."""
+
+    TOOL_PREFIX = None
+
+    async def setup_task(self, task: WorldData) -> None:
+        self.world = task.begun()
+
+    def register(self, mcp: Any) -> None:
+        # The handlers of MCPServer call these public methods, and verifiers' own toolsets replace them, too.
+        mcp.list_tools, mcp.call_tool = self.list_tools, self.call_tool
+
+    async def list_tools(self) -> list[Any]:
+        from mcp_types import Tool
+
+        told = [tool["function"] for tool in self.world.tools()]
+        return [Tool(name=one["name"], description=one["description"], input_schema=one["parameters"]) for one in told]
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: object = None) -> Any:
+        from mcp_types import CallToolResult, TextContent
+
+        del context
+        return CallToolResult(content=[TextContent(text=self.world.act({"name": name, "arguments": arguments}))])
+
+
+class WorldTask(vf.Task[WorldData, vf.State, WorldTaskConfig]):
     """A world to play."""
+
+    @classmethod
+    def toolsets(cls, config: WorldTaskConfig) -> list[vf.Toolset]:
+        return [WorldTools(vf.ToolsetConfig())] if config.form == "tools" else []
+
+    @vf.stop
+    async def is_over(self, trace: vf.Trace) -> bool:
+        """Return True if a play by calls has reached the goal or its last step."""
+        return self.config.form == "tools" and self.data.after(trace).done
 
 
 class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):
@@ -45,7 +114,7 @@ class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):
             data = WorldData(
                 id=world.id,
                 name=world.id,
-                prompt=tell_task(world.script, world.before),
+                prompt=tell_task(world.script, world.before, self.config.task.form),
                 script=world.script.model_dump(mode="json"),
                 before=[turn.model_dump(mode="json") for turn in world.before],
             )
@@ -75,12 +144,13 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
     async def run(self, task: WorldTask, agents: vf.Agents) -> None:
         """Play to the end, and record reward and metrics on the trace."""
         asked = self.config
-        world = GroundedEnvironment(Script.model_validate(task.data.script), steps=asked.steps, slips=asked.slips)
-        before = Draft.model_validate({"script": task.data.script, "turns": task.data.before}).turns
-        world.reset(asked.seed, before=[turn for turn in before if not isinstance(turn, MalformedTurn)])
-        async with agents.player.interaction(task) as play:
+        data = task.data.model_copy(update={"steps": asked.steps, "slips": asked.slips, "seed": asked.seed})
+        world = data.begun()
+        async with agents.player.interaction(WorldTask(data, task.config)) as play:
             segment = await play.turn()
-            while not segment.terminated:
+            if task.config.form == "tools":
+                world = data.after(play.trace)
+            while not segment.terminated and task.config.form == "react":
                 observation = world.reply(segment.last_reply)
                 if world.done:
                     break
@@ -97,3 +167,7 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
                 "repeats": float(world.repeats),
             }
         )
+
+
+if __name__ == "__main__":
+    WorldTools.run()

@@ -13,6 +13,11 @@ class LivePlay(Play):
     name = "live"
 
     async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
+        if context.settings.server is not None:
+            # Imported here: most plays have no server.
+            from refinesynth.episode.mcp_play import McpConversation
+
+            return await McpConversation(context, script).play(start)
         return await Live(context, script).play(start)
 
 

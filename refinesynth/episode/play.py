@@ -46,6 +46,10 @@ class EpisodeSettings(PlaySettings):
     """Roles whose answers have their default `max_tokens` where the backend states none."""
     tools: tuple[ActionSpec, ...] = ()
     """Actions that the user gave; scripts have these, and no others."""
+    server: str | None = None
+    """MCP server that executes the actions in live play; None where the DungeonMaster imagines their results."""
+    real_state: str | None = None
+    """State of the server as a play begins, in words for the ScriptWriter, perhaps none; None without a server."""
     scripted: bool = False
     """True if personas come with their scripts, so that no ScriptWriter is asked."""
 
@@ -173,7 +177,8 @@ class Play(ABC):
 
         Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
         """
-        writer = context.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=context.session.seed, tools=context.tools)
+        more = {"seed": context.session.seed, "tools": context.tools, "state": context.settings.real_state}
+        writer = context.actor(ScriptWriter, Role.SCRIPT_WRITER, **more)
         return await write_script(writer, context, needs=self.needs())
 
     @abstractmethod

@@ -48,8 +48,7 @@ class Ruled:
         """Plain words of the world, where no better ones were accepted; never blank, cut at `MAX_OBSERVATION`."""
         if self.excuse is not None:
             return self.excuse
-        # Whatever a rulebook says, only the engine says this.
-        text = _SUCCESS.sub("success", self.ruling.text).strip()
+        text = without_success(self.ruling.text).strip()
         if len(text) > MAX_OBSERVATION:
             text = f"{text[: MAX_OBSERVATION - 3].rstrip()}..."
         return text or (_CARRIED_OUT if self.ruling.kind is None else _REFUSED)
@@ -100,6 +99,11 @@ class Ruled:
             progress=self.progress_before if self.transient else self.ruling.progress,
             transient=self.transient,
         )
+
+
+def without_success(text: str) -> str:
+    """The text of an environment in other words where it reports success, which only the engine does."""
+    return _SUCCESS.sub("success", text)
 
 
 _WHOLE = 2**64

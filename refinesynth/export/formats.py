@@ -1,15 +1,17 @@
 """Export formats by name, with the ways in which each keeps mistakes out of training."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from random import Random
 from types import MappingProxyType
 from typing import Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
-from refinesynth.actions.calls import tools_of
-from refinesynth.chat import to_messages, to_tool_messages
+from refinesynth.actions.calls import Tool, tools_of
+from refinesynth.chat import ToolMessage, to_messages, to_tool_messages
 from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
 from refinesynth.export import chat_shapes
@@ -43,17 +45,29 @@ class ChatFormat:
     takes_labels: bool = True
     """False if the reader refuses further keys, such as the labels of a run with a repairer."""
     form: Form = "react"
+    distractors: tuple[int, tuple[Tool, ...]] = (0, ())
+    """Number of functions that a record offers beside those of its script, and the functions to draw from."""
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         called = self.form == "tools"
-        tools = tools_of(trajectory.script) if called else ()
         told: Sequence[chat_shapes.Spoken] = to_tool_messages(trajectory) if called else to_messages(trajectory)
+        tools = self._offered(trajectory, told) if called else ()
         for number, messages in enumerate(conversations(told, masking), start=1):
             spoken = sum(message.role == "assistant" for message in messages)
             trained = sum(message.loss for message in messages)
             name = trajectory.id + self._mark(masking, number)
             labels = chat_shapes.labels(trajectory, messages) if self.takes_labels else {}
             yield ExportRecord({**self.shape(name, messages, tools), **labels}, trained, spoken - trained)
+
+    def _offered(self, trajectory: Trajectory, told: Sequence[chat_shapes.Spoken]) -> tuple[Tool, ...]:
+        """Functions of a record: with distractors in an order of its own, and none that a mistake calls."""
+        own, (most, others) = tools_of(trajectory.script), self.distractors
+        taken = {tool.name for tool in own} | {
+            one.call.name for one in told if isinstance(one, ToolMessage) and one.call
+        }
+        free, draw = [tool for tool in others if tool.name not in taken], Random(trajectory.id)
+        offered = [*own, *draw.sample(free, min(most, len(free)))]
+        return tuple(draw.sample(offered, len(offered))) if most else own
 
     def _mark(self, masking: Masking, number: int) -> str:
         """Suffix of the id where a reader cannot know otherwise what is trained on."""
@@ -248,13 +262,31 @@ def find_format(name: str | Format, form: str = "react") -> Format:
     raise InputError(f"there is no export format {name!r}{meant} Choose one of: {known}, or {TOKENS}.")
 
 
+_DRAWN_FROM = 200
+"""Trajectories whose functions can be distractors: the first, which stay when a run grows."""
+
+
+def with_distractors(name: str, most: int, trajectories: Iterable[Trajectory]) -> Format:
+    """The format with calls, whose records offer `most` functions of the scripts of other `trajectories`, or all there are.
+
+    Raises InputError: the format has no such records, or the scripts have no different functions.
+    """
+    found, scripts = find_format(name, "tools"), [tools_of(one.script) for one in islice(trajectories, _DRAWN_FROM)]
+    others = {tool.name: tool for tools in reversed(scripts) for tool in tools}
+    if not isinstance(found, ChatFormat):
+        raise InputError(f"the format {name!r} has no distractor tools; leave them out, or write conversations")
+    if len(others) <= min(map(len, scripts), default=0):
+        raise InputError("all scripts have the same functions, so none is a distractor; leave distractor tools out")
+    return replace(found, distractors=(most, tuple(others[name] for name in sorted(others))))
+
+
 def _is_format(found: object, name: str) -> bool:
     parts = all(hasattr(found, part) for part in ("reader", "advice", "records")) and not isinstance(found, type)
     return parts and getattr(found, "name", "") == name and bool(getattr(found, "advice", None))
 
 
 def _with_calls(found: Format) -> Format:
-    if isinstance(found, ChatFormat) and found.takes_calls:
+    if isinstance(found, ChatFormat | PreferenceFormat) and found.takes_calls:
         return replace(found, form="tools")
     able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "takes_calls", False))
     raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")

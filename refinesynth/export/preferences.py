@@ -1,4 +1,4 @@
-"""Pairs of a mistake and its repair in one context, for preference training (TRL's DPO form).
+"""Pairs of a mistake and its repair in one context, as text or calls, for preference training (TRL's DPO form).
 
 The context is what came before the mistake. Rejected is the mistaken turn, chosen the turn that repaired it
 (the repairer's right after it, else the one that `rules.repairs` names): what would have been the better turn there. The
@@ -16,11 +16,10 @@ What cannot be found: an admission in other words, or in another language, that 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Literal
 
-from pydantic import JsonValue
-
-from refinesynth.chat import Message, render_player, render_turns
+from refinesynth.chat import Message, render_player, render_tool_turns, render_tools, render_turns
+from refinesynth.export import chat_shapes
 from refinesynth.export.chat_shapes import ExportRecord, Masking
 from refinesynth.rules.exchanges import Exchange, exchanges
 from refinesynth.rules.name_search import words_of
@@ -72,6 +71,9 @@ class PreferenceFormat:
         }
     )
 
+    form: Literal["react", "tools"] = "react"
+    takes_calls: bool = True
+
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         """Pairs of one trajectory, and a reason for each mistake without a pair."""
         del masking
@@ -91,17 +93,17 @@ class PreferenceFormat:
             elif (chosen := _foreseen(answer.player, between, prompt)) is None:
                 yield ExportRecord.none(HINDSIGHT)
             else:
-                yield _pair(f"{trajectory.id}#{number}", prompt, chosen, mistake.player)
+                masked = sum(message.role == "assistant" for message in prompt)
+                data = self._pair(f"{trajectory.id}#{number}", trajectory, mistake, chosen)
+                yield ExportRecord(data, trained=1, masked=masked)
 
-
-def _pair(name: str, prompt: Sequence[Message], chosen: PlayerTurn, rejected: PlayerTurn) -> ExportRecord:
-    data: dict[str, JsonValue] = {
-        "id": name,
-        "prompt": [{"role": message.role, "content": message.content} for message in prompt],
-        "chosen": [{"role": "assistant", "content": render_player(chosen)}],
-        "rejected": [{"role": "assistant", "content": render_player(rejected)}],
-    }
-    return ExportRecord(data, trained=1, masked=sum(message.role == "assistant" for message in prompt))
+    def _pair(self, name: str, trajectory: Trajectory, mistake: Exchange, chosen: PlayerTurn) -> dict[str, Any]:
+        render, script = (render_tool_turns if self.form == "tools" else render_turns), trajectory.script
+        before = trajectory.turns[: mistake.at]
+        one, other = (render(script, (*before, turn))[-1:] for turn in (chosen, mistake.player))
+        parts = {"prompt": render(script, before), "chosen": one, "rejected": other}
+        tools = {"tools": render_tools(script)} if self.form == "tools" else {}
+        return {"id": name, **{part: chat_shapes.prompt(messages) for part, messages in parts.items()}, **tools}
 
 
 def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[Message]) -> PlayerTurn | None:

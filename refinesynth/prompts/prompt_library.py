@@ -116,6 +116,11 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
     "given_tools": {"request": frozenset({"tools", "grounded"})},
+    "tool_server": {
+        "writer": frozenset({"state"}),
+        "instructions": frozenset(),
+        "request": frozenset({"script", "history", "action", "result"}),
+    },
     "rulebook_language": {"language": frozenset()},
     "rulebook_features": {"features": frozenset()},
     "rulebook_variety": {"twists": frozenset(), "surfaces": frozenset(), "devices": frozenset()},
@@ -312,6 +317,8 @@ _FULL: dict[str, object] = {
     },
     "ruling": {"accepted": True, "mistake": None, "transient": False, "text": "sample", "done": False},
     "tools": [{"name": "sample"}],
+    "state": "sample",
+    "result": "sample",
     "grounded": True,
 }
 _SAMPLES: tuple[dict[str, object], ...] = (
@@ -327,6 +334,7 @@ _SAMPLES: tuple[dict[str, object], ...] = (
         "minimum": 0,
         "ending": None,
         "grounded": False,
+        "state": "",
     },
     {**_FULL, "previous": None, "mistake": "place", "way": "late"},
     {**_FULL, "way": "give_up"},

@@ -96,6 +96,8 @@ class Rehearsal:
             return "words", dungeon_master.word(
                 luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling
             )
+        if "action" in blocks and "result" in blocks:
+            return "completion", unknown_scripts.see_completion(blocks.get("script"), blocks.get("history"))
         if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
             if tools := _tools_in(blocks):
                 least = next(iter(items(wanted.get("actions"))), 6)
@@ -160,6 +162,7 @@ _REQUIRED = {
     "words": ("thought", "observation"),
     "ruling": ("thought", "observation", "parameter_error", "place_error", "logic_error"),
     "judgement": ("accepted",),
+    "completion": ("thought", "done"),
 }
 """Required keys by kind of answer; those of a trajectory are in its turns."""
 

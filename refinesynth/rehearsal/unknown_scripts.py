@@ -12,6 +12,7 @@ from pydantic import JsonValue, ValidationError
 
 from refinesynth.actions.matching import match_action
 from refinesynth.rehearsal.injected_faults import Luck
+from refinesynth.rehearsal.openai_wire import items
 from refinesynth.rehearsal.phrasing import say, shown
 from refinesynth.rehearsal.replayed_history import Exchange
 from refinesynth.rules.ending import SUCCESS
@@ -48,6 +49,13 @@ def write_for_tools(tools: Sequence[ActionSpec], count: int, *, grounded: bool) 
         },
     }
     return script if grounded else {key: each for key, each in script.items() if key not in {"actions", "rulebook"}}
+
+
+def see_completion(script: JsonValue, history: JsonValue) -> dict[str, Any]:
+    """The judgement on a newest call that succeeded, after these exchanges, in the world of a user's tools."""
+    needed = CALLS.search(str(script.get("introduction"))) if isinstance(script, dict) else None
+    made = sum(isinstance(one, dict) and one.get("mistake") is None for one in items(history)) + 1
+    return {"thought": f"{made} calls have succeeded.", "done": needed is not None and made >= int(needed["count"])}
 
 
 def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:

@@ -8,15 +8,16 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.data_blocks import Shown
 from refinesynth.roles.actor import Actor
 from refinesynth.roles.output_forms import AnswerForm, object_form
-from refinesynth.roles.schemas import RULING, WORDS
+from refinesynth.roles.schemas import COMPLETION, RULING, WORDS
 from refinesynth.rules.rule import Violation
+from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.trajectory import EXECUTED, DungeonMasterTurn, PlayerTurn, Script
 
 
@@ -28,10 +29,15 @@ class Words(NamedTuple):
     """Never blank."""
 
 
+class _Completion(BaseModel, frozen=True):
+    thought: str
+    done: bool
+
+
 @dataclass
 class DungeonMaster(Actor):
     """`narrate` imagines the world and judges; `word` puts into words what an executed world has ruled, and judges
-    nothing.
+    nothing; `see_completion` judges whether the goal is reached, of a world that is real.
 
     It sees what the player did, not what the player thought: who reads intentions judges too kindly.
     """
@@ -93,6 +99,21 @@ class DungeonMaster(Actor):
             violations=list(violations),
         )
         return await self.ask(_words_form(self.prompts), request)
+
+    async def see_completion(
+        self, script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], action: str, result: str
+    ) -> tuple[str, bool]:
+        """Return the state of the completion conditions in words, and True if all of them hold after the real `result`
+        of `action`.
+
+        Raises:
+            InvalidAnswer: No answer was such a judgement.
+        """
+        request = self.prompts.fill(
+            "tool_server", "request", script=self._show(script), history=history(turns), action=action, result=result
+        )
+        found = await self.ask(_completion_form(self.prompts), request)
+        return found.thought[:MAX_OBSERVATION], found.done
 
     def _show(self, script: Script) -> Shown:
         # The longest part of every request, and the same in all requests of an episode.
@@ -163,6 +184,12 @@ def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
         # A blank message teaches nothing, and some servers refuse it.
         raise ValueError("observation: it is blank; say what the player perceives")
     return turn
+
+
+@lru_cache(maxsize=4)
+def _completion_form(prompts: Prompts) -> AnswerForm[_Completion]:
+    instructions = prompts.fill("tool_server", "instructions")
+    return object_form(COMPLETION, name="completion", instructions=instructions, read=_Completion.model_validate)
 
 
 @lru_cache(maxsize=4)

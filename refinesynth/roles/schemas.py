@@ -209,6 +209,15 @@ class _Judgement(_Described):
     accepted: bool
 
 
+class _Completion(_Described):
+    """Whether the goal is reached."""
+
+    thought: str
+    """Each completion condition, and the result that shows that it is true, or what is missing."""
+    done: bool
+    """True if every one is true."""
+
+
 class _Untitled(GenerateJsonSchema):
     """Without the titles that pydantic derives from field names: they say nothing and are paid for on every call."""
 
@@ -243,3 +252,4 @@ WORDS = _schema(_Words)
 RULING = _schema(_Ruling)
 TURNS = _schema(_Turns)
 JUDGEMENT = _schema(_Judgement)
+COMPLETION = _schema(_Completion)

@@ -25,6 +25,9 @@ class ScriptWriter(Actor):
     tools: tuple[ActionSpec, ...] = ()
     """Actions that are given: those of the script, as they are."""
 
+    state: str | None = None
+    """State of the program that executes the tools, which may be empty; None where none does."""
+
     _template: ClassVar[str] = "script_writer"
     _kind: ClassVar[Kind] = Kind.SCRIPTS
 
@@ -50,6 +53,8 @@ class ScriptWriter(Actor):
             tools = [{"action": one.name, **one.function} for one in self.tools if one.function]
             grounded = self._kind is Kind.GROUNDED
             request += "\n\n" + self.prompts.fill("given_tools", "request", tools=tools, grounded=grounded)
+        if self.state is not None:
+            request += "\n\n" + self.prompts.fill("tool_server", "writer", state=self.state)
         examples = drawn(_examples(self.prompts, self._kind), self._kind, self.seed)
         instructions = self.prompts.fill(self._template, "instructions", examples=examples)
         least = 0 if self.tools else self.prompts.required.get("ActionCount", {}).get("least", 0)

@@ -63,6 +63,8 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     """Settings of an executed world; None in other plays. The band of difficulty is among the script rules."""
     tools: dict[str, str] | None = Field(default=None, exclude_if=lambda tools: tools is None)
     """Name to digest of each of the user's tools; absent where scripts have actions of their own."""
+    real: str | None = Field(default=None, exclude_if=lambda real: real is None)
+    """Digest of the described state of the MCP server that executed the tools; absent where none did."""
     branches: int = Field(default=1, ge=1)
     episodes_per_script: int = Field(default=1, ge=1)
     curation: dict[str, JsonValue] | None = None

@@ -141,9 +141,14 @@ class RunSettings(PlaySettings):
     40, each episode draws 40."""
     mcp: Annotated[Annotated[str, Field(min_length=1)] | None, Option(INPUT, "COMMAND")] = None
     """Command of an MCP server, or its URL (http:// or https://), whose tools are the actions of all worlds. They are
-    listed once, at the start; none is called."""
+    listed once, at the start; none is called without `real`."""
     allow_tool: Annotated[tuple[str, ...], Option(INPUT, "NAME")] = ()
     """Names of the tools that are taken of those given; by default all."""
+    real: Annotated[bool, Option(INPUT)] = False
+    """Execute the calls of live play on the server of `mcp`, whose results are the observations; each play starts its
+    own process. Models choose the arguments, so give it a sandbox. Needs `allow_tool`."""
+    real_state: Annotated[str | None, Option(INPUT, "TEXT")] = None
+    """Data that the server of `real` has as a play begins, in words for the ScriptWriter."""
     n: Annotated[Whole, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
     """Accepted trajectories to make. The run ends when at least so many are accepted; an episode that brings more than
     was missing is kept whole."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from refinesynth.episode import EpisodeSettings
     from refinesynth.episode.play import Play
     from refinesynth.rules import Rule
-    from refinesynth.settings import Mistakes
     from refinesynth.trajectory import ActionSpec
 
 
@@ -132,7 +131,7 @@ class Request:
         from refinesynth.prompts import Prompts
 
         asked, play = self.settings, plays.find(self.settings.play)
-        drafts = _chain("rules", asked.rules, partial(_usual, play, asked.mistakes))
+        drafts = _chain("rules", asked.rules, partial(_usual, play, asked))
         scripts = _chain("script_rules", asked.script_rules, partial(play.script_rules, asked.grounding))
         prompts = Prompts(asked.prompts, rules=self._replayed_rules() or (drafts, scripts))
         return EpisodeSettings(
@@ -141,6 +140,8 @@ class Request:
             script_rules=scripts,
             prompts=prompts,
             tools=self.actions,
+            server=asked.mcp if asked.real else None,
+            real_state=(asked.real_state or "") if asked.real else None,
             scripted=asked.scripts is not None,
         )
 
@@ -184,7 +185,12 @@ class Request:
             connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
         play, budget, curation = plays.find(settings.play), Budget.of(asked.budget), asked.curation
         prompts = play.digest(settings.prompts)
-        for template, is_read in (("player_repair", asked.repairer == "model"), ("given_tools", bool(self.actions))):
+        more = {
+            "player_repair": asked.repairer == "model",
+            "given_tools": bool(self.actions),
+            "tool_server": asked.real,
+        }
+        for template, is_read in more.items():
             prompts = settings.prompts.digest_beside(prompts, template) if is_read else prompts
         tools = {one.name.partition(" ")[0]: blake2b(one.to_json(), digest_size=8).hexdigest() for one in self.actions}
         played = asked.model_dump(mode="json", include=set(PlaySettings.model_fields))
@@ -202,6 +208,7 @@ class Request:
                 else None,
                 "curation": None if curation is None or curation.idle else _recorded(curation),
                 "tools": tools or None,
+                "real": blake2b((asked.real_state or "").encode(), digest_size=8).hexdigest() if asked.real else None,
                 "prompts": prompts,
                 "models": models,
                 "connections": connections,
@@ -250,17 +257,22 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
             bool(settings.allow_tool) and not {"tools", "mcp"} & {*sources},
             f"allow_tool is {', '.join(settings.allow_tool)}, and there are no tools to choose from; give tools or mcp too",
         ),
+        (
+            settings.real and (settings.play != "live" or settings.mcp is None),
+            f"real is given, with play {settings.play!r} and mcp {settings.mcp!r}; it needs the server that executes the calls, and play='live'",
+        ),
+        (settings.real_state is not None and not settings.real, "real_state is given without real; give that too"),
     )
     for wrong, problem in refused:
         if wrong:
             raise InputError(problem)
 
 
-def _usual(play: "Play", mistakes: "Mistakes") -> "Rule":
+def _usual(play: "Play", asked: RunSettings) -> "Rule":
     """Return the play's own rules; with `at_least`, each trajectory must hold that many mistakes."""
     from refinesynth import rules
 
-    chain = play.rules()
+    chain, mistakes = rules.strict(imagined=False) if asked.real else play.rules(), asked.mistakes
     return chain & rules.EnoughMistakes(minimum=mistakes.minimum) if mistakes.policy == "at_least" else chain
 
 

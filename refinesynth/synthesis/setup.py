@@ -1,5 +1,6 @@
 """Set-up of a run: models, personas, budget, folder and pool; episodes play in this process or on Ray."""
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, 
 from refinesynth.run.event_log import LEVELS
 from refinesynth.run.run_folder import open_source
 from refinesynth.run.spending import spent_of
-from refinesynth.settings import Curation
+from refinesynth.settings import Curation, RunSettings
 from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, fewest_for, most_of
 from refinesynth.synthesis.pool import PlayEpisode, Pool, explain_early_stop
 from refinesynth.synthesis.progress import BackendsState, StatusProbe
@@ -158,6 +159,8 @@ async def begin(
         # 5. The start; what is stored goes up from now on.
         if not pool.reached:
             _log_start(folder, personas)
+            if asked.real:
+                _warn_of_tools(asked)
             await output.begin(pool.wake)
         yield StartedRun(pool, tracker)
 
@@ -367,6 +370,15 @@ def _report(folder: RunWriter, trajectory: str, overlaps: "Sequence[Overlap]") -
     found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
     # At any level: the report counts them.
     folder.milestones.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
+
+
+def _warn_of_tools(asked: RunSettings) -> None:
+    text = (
+        f"models call {', '.join(asked.allow_tool)} of {asked.mcp!r} with arguments of their own; run it in a sandbox"
+    )
+    if str(asked.mcp).startswith("http"):
+        text += ". Plays at a URL share what it keeps between sessions"
+    logging.getLogger("refinesynth.tools").warning(text, extra={"facts": {"event": "real_tools", "text": text}})
 
 
 def _log_start(folder: RunWriter, personas: Personas) -> None:

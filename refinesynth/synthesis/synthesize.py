@@ -33,6 +33,8 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     tools: str | PathLike[str] | Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
     mcp: str | None = None,
     allow_tool: Sequence[str] = (),
+    real: bool = False,
+    real_state: str | None = None,
     config: str | PathLike[str] | None = None,
     play: str = "live",
     rules: Rule | str | None = None,

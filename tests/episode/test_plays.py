@@ -92,10 +92,9 @@ def test_no_template_can_change_without_the_digest_of_a_play(template: str, tmp_
     (tmp_path / f"{template}{SUFFIX}").write_text(f"{{# another one #}}{source}")
     own = Prompts(tmp_path)
     of_plays = [(plays.find(name).digest(own), plays.find(name).digest(shipped)) for name in plays.known()]
-    # Runs whose repairer is a model read one more.
-    beside = [
-        (own.digest_beside("", name), shipped.digest_beside("", name)) for name in ("player_repair", "given_tools")
-    ]
+    # Runs whose repairer is a model, or with tools, read one more.
+    more = "player_repair", "given_tools", "tool_server"
+    beside = [(own.digest_beside("", name), shipped.digest_beside("", name)) for name in more]
     assert any(one != other for one, other in [*of_plays, *beside])
 
 

@@ -10,7 +10,8 @@ from export_samples import a_trajectory, any_trajectories, of_draft
 from hypothesis import given
 from samples import dm, player
 
-from refinesynth.chat import render_player, to_messages
+from refinesynth.actions.calls import Call
+from refinesynth.chat import ToolMessage, render_player, render_tools, to_messages, to_react
 from refinesynth.export import Masking, export, find_format, write_export
 from refinesynth.export.chat_shapes import ExportRecord
 from refinesynth.export.preferences import ALONE, CHANGED, HINDSIGHT, UNREPAIRED
@@ -37,6 +38,33 @@ def test_a_pair_has_what_came_before_the_mistake_with_earlier_mistakes_as_they_w
     better = [{"role": "assistant", "content": "Thought: I try this.\nAction: look"}]
     assert first == {"id": "000001-abc#1", "prompt": whole[:1], "chosen": better, "rejected": whole[1:2]}
     assert second == {"id": "000001-abc#2", "prompt": whole[:3], "chosen": better, "rejected": whole[3:4]}
+
+
+@given(any_trajectories())
+def test_pairs_in_calls_are_those_in_text(played: Trajectory) -> None:
+    calls, texts = ([*find_format("preference", form).records(played, Masking.PAIR)] for form in ("tools", "react"))
+    assert [one.omitted for one in calls] == [one.omitted for one in texts]
+    for call, text in zip(calls, texts, strict=True):
+        if call.omitted:
+            continue
+        said: dict[str, Any] = call.data
+        assert said["tools"] == render_tools(played.script)
+        messages = [ToolMessage(**_message(one)) for part in ("prompt", "chosen", "rejected") for one in said[part]]
+        parts: dict[str, Any] = text.data
+        told = [one["content"] for part in ("prompt", "chosen", "rejected") for one in parts[part]]
+        # What a pattern takes beyond its template is the same action in the template's words.
+        assert len(told) == len(messages)
+        assert [one.content for one in to_react(played.script, messages) if one.role == "user"] == [
+            said for said, one in zip(told, messages, strict=True) if one.role != "assistant"
+        ]
+        assert len({one.id for one in messages[-2:]}) == 1
+
+
+def _message(one: dict[str, Any]) -> dict[str, Any]:
+    (call, *_) = one.get("tool_calls", [None])
+    read = Call(call["function"]["name"], call["function"]["arguments"]) if call else None
+    number = call["id"] if call else one.get("tool_call_id", "")
+    return {"role": one["role"], "content": one["content"], "loss": False, "id": number, "call": read}
 
 
 @given(any_trajectories())

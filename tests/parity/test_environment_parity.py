@@ -80,12 +80,14 @@ def test_trl_trains_by_grpo_in_our_worlds(run: Path, tmp_path: Path, one_each: s
 
 
 @installed("verifiers")
-def test_verifiers_rewards_are_ours(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["react", "tools"])
+def test_verifiers_rewards_are_ours(run: Path, tmp_path: Path, form: str) -> None:
     port = free_port()
     serve = [str(VENVS / "verifiers" / "bin" / "python"), "-m", "refinesynth", "serve", "--port", str(port)]
     with serving(serve, tmp_path, port) as url:
         evaluate = [str(VENVS / "verifiers" / "bin" / "vf-eval"), "refinesynth-worlds", "--no-rich", "--no-push"]
         evaluate += ["--env.taskset.source", str(run), "--env.progress", "0.5", "--env.mistake", "0.1"]
+        evaluate += ["--env.taskset.task.form", form]
         evaluate += ["--model", "rehearsal", "--client.base-url", f"{url}/v1", "--client.api-key-var", "ANY_KEY"]
         done([*evaluate, "-o", str(tmp_path / "out")], tmp_path, ANY_KEY="x")
     (traces,) = tmp_path.glob("out/*/traces.jsonl")
@@ -96,8 +98,11 @@ def test_verifiers_rewards_are_ours(run: Path, tmp_path: Path) -> None:
         for trace in episode.get("traces", [episode]):
             data = trace["task"]["data"]
             world = GroundedEnvironment(Script.model_validate(data["script"]))
-            for said in _said(trace):
-                world.reply(said)
+            for said, calls in _said(trace):
+                if form == "react":
+                    world.reply(said)
+                for call in calls:
+                    world.act({"name": call["name"], "arguments": json.loads(call["arguments"])})
             assert trace["rewards"]["world"]["score"] == world.reward(progress=0.5, mistake=0.1)
             assert trace["metrics"]["success"] == float(world.success)
             assert world.taken > 1
@@ -105,10 +110,10 @@ def test_verifiers_rewards_are_ours(run: Path, tmp_path: Path) -> None:
     assert played == {world.id for world in read_worlds(run)}
 
 
-def _said(trace: dict[str, Any]) -> list[str]:
-    """The assistant's messages, in order."""
+def _said(trace: dict[str, Any]) -> list[tuple[str, list[dict[str, str]]]]:
+    """Text and calls of the assistant's messages, in order."""
     messages = [node["message"] for node in trace["nodes"]]
-    return [message["content"] for message in messages if message["role"] == "assistant"]
+    return [(one["content"], one.get("tool_calls") or []) for one in messages if one["role"] == "assistant"]
 
 
 _SERVE = "import sys, uvicorn; from refinesynth.environments.openenv import app_of; uvicorn.run(app_of(sys.argv[1]), port=int(sys.argv[2]))"

@@ -65,6 +65,8 @@ def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
         "ruling": {"accepted": True, "text": "Open."},
         "tools": [{"name": "open", "action": "open box={box}"}],
         "grounded": True,
+        "state": "Three notes.",
+        "result": "Done.",
     } | given
     return {key: data[key] for key in SECTIONS[name][section]}
 

@@ -1,0 +1,245 @@
+"""Live play whose environment is the user's MCP server: it executes the Player's calls, and its results are the
+observations.
+"""
+
+import logging
+import re
+import shlex
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import orjson
+from anyio.abc import TaskStatus
+
+from refinesynth.actions.calls import call_of
+from refinesynth.actions.matching import explain_mismatch, match_in
+from refinesynth.actions.wording import quoted
+from refinesynth.backends.role import Role
+from refinesynth.client.background_tasks import background_tasks
+from refinesynth.client.completion_parsing import Answer
+from refinesynth.client.session import RequestContext
+from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
+from refinesynth.episode.play import EpisodeContext, Turns
+from refinesynth.episode.ruled_action import without_success
+from refinesynth.errors import EpisodeAbandoned
+from refinesynth.extras import check_installed
+from refinesynth.roles import DungeonMaster
+from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.rule import Violation
+from refinesynth.rules.text_form import MAX_OBSERVATION
+from refinesynth.settings.mistakes import MistakeRequest
+from refinesynth.text.json_reader import write_json
+from refinesynth.text.printable import one_line, printable
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
+
+if TYPE_CHECKING:
+    from mcp.client import Client
+
+START_S = 60.0
+"""Time in which a server must have started and answered."""
+CALL_S = 60.0
+"""Time of a call: clients of MCP wait about as long, and an agent would not wait longer."""
+ROLE = "tools"
+"""Key of the server's results in the journal and in `Provenance.models`."""
+
+_SHOWN = 500
+_ARGUMENTS = re.compile(
+    r"validation error|invalid (?:argument|param|input)|unexpected keyword|(?:required|missing) [\w ]*(?:argument|property|parameter|field)"
+    r"|is a required property|is not of type",
+    re.IGNORECASE,
+)
+"""An error that is about a call's arguments."""
+
+
+@asynccontextmanager
+async def connected(
+    server: str, *, seconds: float = START_S
+) -> AsyncGenerator[tuple["Client", anyio.CancelScope], None]:
+    """Session with the MCP server behind a command or a URL, and the scope of its time; its process has ended
+    afterwards.
+
+    It gets no environment variables but HOME, PATH and a few like them. Raises ValueError: it cannot be started, or does
+    not answer in time or as such a server does; with its last words.
+    """
+    check_installed("mcp", "mcp")
+    from mcp.client import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    # What a server prints beside its messages is in the error, if it comes to one.
+    logging.getLogger("mcp").addHandler(logging.NullHandler())
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        try:
+            is_url = server.startswith(("http://", "https://"))
+            command, *args = [server] if is_url else shlex.split(server)
+            process = stdio_client(StdioServerParameters(command=command, args=args), errlog=log)
+            with anyio.fail_after(seconds) as limit:
+                async with Client(server if is_url else process) as client:
+                    yield client, limit
+        except Exception as error:
+            first: Any = error
+            while isinstance(first, BaseExceptionGroup):
+                first = cast("Any", first).exceptions[0]
+            reason = f"no answer in {seconds:g} s" if isinstance(first, TimeoutError) else str(first) or repr(first)
+            log.seek(0)
+            wrote = log.read()[-_SHOWN:].strip()
+            raise ValueError(
+                f"{one_line(reason, most=_SHOWN)}{f'; it wrote {one_line(wrote)}' if wrote else ''}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Result:
+    """Result of a call."""
+
+    text: str
+    """Never blank, without control characters, at most `MAX_OBSERVATION` characters; never reports success."""
+    kind: MistakeKind | None = None
+    """Kind of the mistake, of an error."""
+
+    @classmethod
+    def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
+        kind = MistakeKind.PARAMETER if of_arguments or _ARGUMENTS.search(text) else MistakeKind.LOGIC
+        said = printable(without_success(text)).strip() or f"The call {'failed' if failed else 'returned nothing'}."
+        cut = said if len(said) <= MAX_OBSERVATION else f"{said[: MAX_OBSERVATION - 3].rstrip()}..."
+        return cls(cut, kind if failed else None)
+
+
+class McpConversation(Conversation):
+    """One script being played on the user's MCP server.
+
+    A session executes the calls of one sequence of turns. Where turns were taken back or recorded by an earlier process,
+    a new one executes the calls of the turns that stand, whose results must be the same.
+    """
+
+    def __init__(self, context: EpisodeContext, script: Script) -> None:
+        super().__init__(context, script)
+        self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER)
+        self._server = context.settings.server or ""
+        self._open: tuple[Client, anyio.CancelScope] | None = None
+        self._closed = anyio.Event()
+        self._executed: tuple[str, ...] = ()
+        """Actions that the session has executed."""
+
+    async def play(self, start: Turns = ()) -> Draft | None:
+        async with background_tasks() as self._tasks:
+            return await super().play(start)
+
+    async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
+        act = await self._act(turns, taken)
+        if match_in(self.script, act.action) is None:
+            # It is not sent: calls of other tools were not allowed, and invalid values have no effect.
+            message = explain_mismatch(self.script.actions, act.action).message
+            result = Result.of(message, failed=True, of_arguments=True)
+        else:
+            result = await self._recorded(turns, act)
+        if result.kind is not None:
+            return act, _answer(f"The call failed: a {result.kind} mistake.", result)
+        thought, done = await self.dungeon_master.see_completion(self.script, turns, act.action, result.text)
+        return act, _answer(thought, result, done=done)
+
+    def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
+        """As in every conversation, with mistakes that are not executed: the server might carry out any other."""
+        asked = super()._asked(turns, **known)
+        made = asked is not None and asked.way in {"late", "give_up"}
+        return asked if asked is None or made else asked._replace(kind=MistakeKind.PARAMETER)
+
+    async def _recorded(self, turns: Turns, act: PlayerTurn) -> Result:
+        """The result of a call, committed to the journal before it is used."""
+        told = [(turn.action if isinstance(turn, PlayerTurn) else turn.observation) for turn in (*turns, act)]
+        digest = blake2b(write_json([self.number, self.record.drafts, *told]), digest_size=16).digest()
+        account = RequestContext(self.session, ROLE, digest)
+        if (paid := account.recall()) is not None:
+            text, kind = orjson.loads(Answer.from_paid(paid).text)
+            return Result(text, kind and MistakeKind(kind))
+        try:
+            result = await self._execute(turns, act.action)
+        except _NoResult as error:
+            await self._close()
+            problem, turn = error.args
+            message = f"The tools gave no result to {quoted(act.action)}: {problem}. Take another action."
+            found = Violation(rule="ToolServer", turn=turn, code="no_result", message=message, keeps_prefix=turn > 0)
+            raise Unanswerable((*turns, act), found) from error
+        await account.keep(Answer(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server")
+        return result
+
+    async def _execute(self, turns: Turns, action: str) -> Result:
+        """Result of `action` after the calls of `turns`. Raises _NoResult, and EpisodeAbandoned: no server can be started."""
+        before = [
+            (act.action, answer, at)
+            for at, (act, answer) in enumerate(zip(turns[::2], turns[1::2], strict=True))
+            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
+            if match_in(self.script, act.action) is not None
+        ]
+        if self._open is None or self._executed != tuple(text for text, *_ in before):
+            await self._close()
+            try:
+                self._open = await self._tasks.start(self._hold)
+            except ValueError as error:
+                raise EpisodeAbandoned(f"the MCP server does not answer: {error}") from error
+            for text, answer, at in before:
+                if await self._call(text, 2 * at) != Result(answer.observation, answer.mistake_kind):
+                    raise _NoResult(f"the server is not deterministic; {quoted(text)} now has another result", 0)
+        return await self._call(action, len(turns))
+
+    async def _call(self, action: str, turn: int) -> Result:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
+
+        if self._open is None:
+            raise _NoResult("the session is closed", turn)
+        call = call_of(self.script, action)
+        self._executed += (action,)
+        try:
+            with anyio.fail_after(CALL_S):
+                found = await self._open[0].call_tool(call.name, {**call.arguments})
+        except TimeoutError:
+            raise _NoResult(f"no answer in {CALL_S:g} s", turn) from None
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise _NoResult("the server has ended", turn) from error
+            return Result.of(error.message, failed=True, of_arguments=error.code in {INVALID_PARAMS, METHOD_NOT_FOUND})
+        except Exception as error:
+            raise _NoResult(one_line(str(error) or repr(error), most=_SHOWN), turn) from error
+        texts = [getattr(one, "text", None) or f"[{one.type}]" for one in found.content]
+        if not texts and found.structured_content is not None:
+            texts = [write_json(found.structured_content, default=str).decode()]
+        return Result.of("\n".join(texts), failed=found.is_error)
+
+    async def _hold(self, *, task_status: TaskStatus[tuple["Client", anyio.CancelScope]]) -> None:
+        """Keep a session open until its scope is cancelled, in one task, as anyio demands."""
+        begun, self._closed, self._executed = False, anyio.Event(), ()
+        try:
+            async with connected(self._server) as (client, limit):
+                limit.deadline, begun = float("inf"), True
+                task_status.started((client, limit))
+                await anyio.sleep_forever()
+        except ValueError:
+            if not begun:
+                raise
+        finally:
+            self._closed.set()
+
+    async def _close(self) -> None:
+        if self._open is not None:
+            self._open[1].cancel()
+            self._open = None
+            await self._closed.wait()
+
+
+class _NoResult(Exception):
+    """A call has no result that a play could go on with: the problem, and the first turn to be taken back."""
+
+
+def _answer(thought: str, result: Result, *, done: bool = False) -> DungeonMasterTurn:
+    return DungeonMasterTurn(
+        thought=thought,
+        observation=f"{result.text}\n{SUCCESS}" if done else result.text,
+        parameter_error=result.kind is MistakeKind.PARAMETER,
+        place_error=False,
+        logic_error=result.kind is MistakeKind.LOGIC,
+    )
