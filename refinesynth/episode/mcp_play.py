@@ -120,7 +120,7 @@ class McpConversation(Conversation):
         super().__init__(context, script)
         self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER)
         self._server = context.settings.server or ""
-        self._open: tuple[Client, anyio.CancelScope] | None = None
+        self._connection: tuple[Client, anyio.CancelScope] | None = None
         self._closed = anyio.Event()
         self._executed: tuple[str, ...] = ()
         """Actions that the session has executed."""
@@ -175,10 +175,10 @@ class McpConversation(Conversation):
             if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
             if match_in(self.script, act.action) is not None
         ]
-        if self._open is None or self._executed != tuple(text for text, *_ in before):
+        if self._connection is None or self._executed != tuple(text for text, *_ in before):
             await self._close()
             try:
-                self._open = await self._tasks.start(self._hold)
+                self._connection = await self._tasks.start(self._hold)
             except ValueError as error:
                 raise EpisodeAbandoned(f"the MCP server does not answer: {error}") from error
             for text, answer, at in before:
@@ -190,13 +190,13 @@ class McpConversation(Conversation):
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
 
-        if self._open is None:
+        if self._connection is None:
             raise _NoResult("the session is closed", turn)
         call = call_of(self.script, action)
         self._executed += (action,)
         try:
             with anyio.fail_after(CALL_S):
-                found = await self._open[0].call_tool(call.name, {**call.arguments})
+                found = await self._connection[0].call_tool(call.name, {**call.arguments})
         except TimeoutError:
             raise _NoResult(f"no answer in {CALL_S:g} s", turn) from None
         except MCPError as error:
@@ -225,9 +225,9 @@ class McpConversation(Conversation):
             self._closed.set()
 
     async def _close(self) -> None:
-        if self._open is not None:
-            self._open[1].cancel()
-            self._open = None
+        if self._connection is not None:
+            self._connection[1].cancel()
+            self._connection = None
             await self._closed.wait()
 
 
