@@ -31,6 +31,7 @@ NAVIGATION: Mapping[str, Mapping[str, str]] = {
     },
     "How-to": {
         "Runs": "running.md",
+        "Look at a run": "inspection.md",
         "Personas": "personas.md",
         "Servers and models": "backends.md",
         "Budget and batches": "budget.md",
@@ -105,6 +106,7 @@ FORMATS = {
     "refinesynth.outcome:Refused": "One line of `rejected.jsonl`",
     "refinesynth.run:RunConfig": "`config.json` of a run",
     "refinesynth.trajectory:Script": "A script, for `--scripts`",
+    "refinesynth.report.audited_turns:Answer": "One line of `audit.jsonl`",
 }
 
 
