@@ -210,7 +210,7 @@ def main(arguments: Iterable[str]) -> None:
     """Write pages and configuration, build, and add the Markdown of each page."""
     shutil.rmtree(BUILD, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
-    shutil.copytree(SOURCE, BUILD, ignore=shutil.ignore_patterns("*.py", "*.ipynb", "__pycache__"))
+    shutil.copytree(SOURCE, BUILD, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for path, text in reference():
         (BUILD / path).parent.mkdir(parents=True, exist_ok=True)
         (BUILD / path).write_text(text, encoding="utf-8")
