@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import count
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from refinesynth.files.atomic_write import write_text_file
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.trajectory import Trajectory
 
-SHARD: Final = 20_000
+SHARD: Final = 5_000
 """Most rows of one Parquet file."""
 
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
@@ -35,7 +35,7 @@ def check_repo(repo: str) -> str:
 def write_split(records: Path, folder: Path, split: str) -> list[Path]:
     """Write the rows of a JSONL file as `data/SPLIT-00000-of-00001.parquet` and so on, read them back and compare.
 
-    All rows of the file are in memory at once.
+    The rows of one file, `SHARD`, are in memory at once.
 
     Raises:
         InputError: The rows have no common columns, so a table would change them.
@@ -43,22 +43,24 @@ def write_split(records: Path, folder: Path, split: str) -> list[Path]:
     """
     check_installed("publish", "pyarrow")
     arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
-    rows = [orjson.loads(line) for line in records.read_bytes().splitlines()]
     try:
-        table: Any = arrow.Table.from_pylist(rows)
+        schemas = [arrow.Table.from_pylist(rows).schema for rows in _shards(records)]
+        schema: Any = arrow.unify_schemas(schemas, promote_options="permissive")
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError) as error:
         raise InputError(f"the records have columns of several types, which no table can hold: {error}") from error
-    total = max(1, -(-len(rows) // SHARD))
-    paths = [folder / "data" / f"{split}-{number:05d}-of-{total:05d}.parquet" for number in range(total)]
+    paths = [folder / "data" / f"{split}-{number:05d}-of-{len(schemas):05d}.parquet" for number in range(len(schemas))]
     paths[0].parent.mkdir(parents=True, exist_ok=True)
-    for number, path in enumerate(paths):
-        parquet.write_table(table.slice(number * SHARD, SHARD), path)
-    places = count()
-    for path in paths:
-        for row in parquet.read_table(path).to_pylist():
-            if _without_nulls(row) != _without_nulls(rows[next(places)]):
-                raise StorageError(f"{str(path)!r} does not hold what was written to it; nothing was sent")
+    for path, rows in zip(paths, _shards(records), strict=True):
+        parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), path)
+        if _without_nulls(parquet.read_table(path).to_pylist()) != _without_nulls(rows):
+            raise StorageError(f"{str(path)!r} does not hold what was written to it; nothing was sent")
     return paths
+
+
+def _shards(records: Path) -> Iterator[list[Any]]:
+    with records.open("rb") as lines:
+        while rows := [orjson.loads(line) for line in islice(lines, SHARD)]:
+            yield rows
 
 
 def _without_nulls(value: Any) -> Any:

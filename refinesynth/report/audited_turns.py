@@ -115,15 +115,15 @@ def drawn(turns: Iterable[AuditedTurn], per_cell: int, seed: int) -> list[Audite
 
     Each turn has a place in the order by its id and the seed alone, so a larger sample contains the smaller one.
     """
-    cells: dict[str, list[tuple[int, str, AuditedTurn]]] = {}
-    for turn in turns:
+    cells: dict[str, list[tuple[int, int, AuditedTurn]]] = {}
+    for number, turn in enumerate(turns):
         place = int.from_bytes(blake2b(f"{seed}/{turn.id}".encode(), digest_size=8).digest())
         heap = cells.setdefault(turn.cell, [])
-        # The largest place is at the root; ids are unique, so turns are not compared.
+        # The largest place is at the root; numbers differ, so turns are not compared.
         if len(heap) < per_cell:
-            heappush(heap, (-place, turn.id, turn))
+            heappush(heap, (-place, number, turn))
         else:
-            heappushpop(heap, (-place, turn.id, turn))
+            heappushpop(heap, (-place, number, turn))
     return [turn for _, _, turn in sorted((entry for heap in cells.values() for entry in heap), reverse=True)]
 
 

@@ -78,7 +78,22 @@ def test_many_rows_are_several_files_in_order(tmp_path: Path, monkeypatch: pytes
     assert [row["at"] for row in rows(tmp_path, "train")] == list(range(8))
 
 
-def test_what_no_table_can_hold_is_refused(tmp_path: Path) -> None:
+def test_columns_that_begin_in_a_later_file_are_in_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.export.publishing.SHARD", 1)
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"m": [{"a": 1}], "n": null}\n{"m": [{"b": "x"}], "n": [2]}\n{"m": [], "o": {"p": true}}\n')
+    paths = write_split(records, tmp_path, "train")
+    assert len({str(parquet.read_schema(path)) for path in paths}) == 1
+    assert rows(tmp_path, "train") == [
+        {"m": [{"a": 1, "b": None}], "n": None, "o": None},
+        {"m": [{"a": None, "b": "x"}], "n": [2], "o": None},
+        {"m": [], "n": None, "o": {"p": True}},
+    ]
+
+
+@pytest.mark.parametrize("shard", [1, 10])
+def test_what_no_table_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int) -> None:
+    monkeypatch.setattr("refinesynth.export.publishing.SHARD", shard)
     records = tmp_path / "records.jsonl"
     records.write_text('{"a": 1}\n{"a": "text"}\n')
     with pytest.raises(InputError, match="several types"):

@@ -64,6 +64,7 @@ def test_a_larger_sample_contains_the_smaller_one(run: Path, few: int, more: int
     sizes = Counter(turn.cell for turn in every)
     assert Counter(turn.cell for turn in small) == {cell: min(few, size) for cell, size in sizes.items()}
     assert [turn.id for turn in drawn(reversed(every), few, seed)] == [turn.id for turn in small]
+    assert len(drawn([*every, *every], few, seed)) == len(small)
     kept = {turn.id for turn in small}
     assert [turn.id for turn in large if turn.id in kept] == [turn.id for turn in small]
 
