@@ -69,6 +69,37 @@ def test_the_splits_hold_every_record_once_and_the_card_names_them(run: Path, tm
     assert 'load_dataset("me/first")' in body
 
 
+def test_traces_are_sessions_as_the_hub_documents_them(run: Path, tmp_path: Path) -> None:
+    reports = write_dataset(run, tmp_path / "made", "me/first", licence="mit", format="traces", held_out=0.4)
+    trajectories = {trajectory.id: trajectory for trajectory in rs.SynthesisResult.open(run)}
+    files = sorted((tmp_path / "made" / "traces").rglob("*.jsonl"))
+    assert len(files) == len(trajectories) == sum(report.records for report in reports.values())
+    for file in files:
+        header, *lines = map(json.loads, file.read_text().splitlines())
+        trajectory = trajectories[header["id"]]
+        assert (header["type"], header["harness"], header["name"]) == ("session", "refinesynth", trajectory.script.goal)
+        assert {line["type"] for line in lines} == {"message"}
+        messages = [line["message"] for line in lines]
+        known = {"role", "content", "reasoningContent", "toolCalls", "toolCallId"}
+        assert all({"role", "content"} <= message.keys() <= known for message in messages)
+        players = [turn for turn in trajectory.turns if turn.role == "Player"]
+        spoken = [message for message in messages if message["role"] == "assistant"]
+        assert [message.get("reasoningContent", message["content"]) for message in spoken] == [
+            turn.thought for turn in players
+        ]
+        assert len(header["mistakes"]) == len(trajectory.mistakes())
+        assert all(messages[at]["role"] == "assistant" for at in header["mistakes"])
+        calls = [call["id"] for message in messages for call in message.get("toolCalls", ())]
+        assert [message["toolCallId"] for message in messages if message["role"] == "tool"] == calls
+        assert all(isinstance(call["function"]["arguments"], str) for m in spoken for call in m.get("toolCalls", ()))
+    _, head, _ = (tmp_path / "made" / "README.md").read_text().split("---\n", 2)
+    facts = yaml.safe_load(head)
+    assert "agent-traces" in facts["tags"]
+    assert [one["path"] for one in facts["configs"][0]["data_files"]] == ["traces/train/*.jsonl", "traces/test/*.jsonl"]
+    with pytest.raises(InputError, match="masking"):
+        write_dataset(run, tmp_path / "again", "me/first", licence="mit", format="traces", masking="drop")
+
+
 def test_many_rows_are_several_files_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinesynth.export.publishing.SHARD", 3)
     records = tmp_path / "records.jsonl"
