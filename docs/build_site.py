@@ -31,6 +31,7 @@ NAVIGATION: Mapping[str, Mapping[str, str]] = {
     },
     "How-to": {
         "Runs": "running.md",
+        "Look at a run": "inspection.md",
         "Personas": "personas.md",
         "Servers and models": "backends.md",
         "Budget and batches": "budget.md",
@@ -105,6 +106,7 @@ FORMATS = {
     "refinesynth.outcome:Refused": "One line of `rejected.jsonl`",
     "refinesynth.run:RunConfig": "`config.json` of a run",
     "refinesynth.trajectory:Script": "A script, for `--scripts`",
+    "refinesynth.report.audited_turns:Answer": "One line of `audit.jsonl`",
 }
 
 
@@ -208,7 +210,7 @@ def main(arguments: Iterable[str]) -> None:
     """Write pages and configuration, build, and add the Markdown of each page."""
     shutil.rmtree(BUILD, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
-    shutil.copytree(SOURCE, BUILD, ignore=shutil.ignore_patterns("*.py", "*.ipynb", "__pycache__"))
+    shutil.copytree(SOURCE, BUILD, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for path, text in reference():
         (BUILD / path).parent.mkdir(parents=True, exist_ok=True)
         (BUILD / path).write_text(text, encoding="utf-8")

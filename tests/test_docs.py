@@ -93,14 +93,17 @@ def test_blocks_run(document: Path, warm: Path, tmp_path: Path, monkeypatch: pyt
     gc.collect()
 
 
-def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["quickstart", "curation"])
+def test_the_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "curation":
+        pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)
-    path, namespace = ROOT / "docs" / "quickstart.ipynb", dict[str, object]()
+    path, namespace = ROOT / "docs" / f"{name}.ipynb", dict[str, object]()
     cells = [cell for cell in json.loads(path.read_bytes())["cells"] if cell["cell_type"] == "code"]
     for cell in cells:
         assert cell["outputs"] == []
         run_python(Block("python", "".join(cell["source"]), 1, None), path, namespace)
-    assert (tmp_path / "quickstart.openai.jsonl").stat().st_size > 0
+    assert (tmp_path / f"{name}.openai.jsonl").stat().st_size > 0
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

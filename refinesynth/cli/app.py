@@ -141,6 +141,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "show": ("show:show", "Read a trajectory, its mistakes and refinements marked."),
         "verify": ("verify:verify", "Check again what a run kept and refused; costs nothing."),
         "report": ("report:report", "Write a run as one HTML page: figures, cost, trajectories to read."),
+        "audit": ("audit:audit", "Check flags by hand or by a model: confusion matrix, agreement, kappa."),
         "view": ("view:view", "Show an evaluation in a browser."),
     },
     "Curate": {

@@ -20,7 +20,12 @@ def publish(
     repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Dataset on the Hub; it is created if missing.")],
     *,
     license_id: Annotated[str, option("--license", "Licence of your data, as the Hub writes it.", metavar="ID")],
-    format_name: Annotated[str, option("--format", "Format of the records, as for export.", metavar="NAME")] = "openai",
+    format_name: Annotated[
+        str,
+        option(
+            "--format", "Format of the records, as for export; or traces, for the Hub's trace viewer.", metavar="NAME"
+        ),
+    ] = "openai",
     masking: Annotated[str | None, option("--masking", "As for export.", metavar="HOW")] = None,
     held_out: Annotated[
         float | None, option("--held-out", "Share of the scripts for the split test.", metavar="SHARE")

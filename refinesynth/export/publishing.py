@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import count
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -11,15 +11,18 @@ from typing import Any, Final, cast
 
 import orjson
 
+from refinesynth.chat import to_tool_messages
 from refinesynth.errors import ConfigurationError, InputError, StorageError
 from refinesynth.export.card import CardCounts, CardFacts, render_card
+from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.export_files import ExportReport, Side, one_side, write_export
 from refinesynth.extras import check_installed, require
 from refinesynth.files.atomic_write import write_text_file
 from refinesynth.run.run_folder import stored_trajectories
+from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Trajectory
 
-SHARD: Final = 20_000
+SHARD: Final = 5_000
 """Most rows of one Parquet file."""
 
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
@@ -35,7 +38,7 @@ def check_repo(repo: str) -> str:
 def write_split(records: Path, folder: Path, split: str) -> list[Path]:
     """Write the rows of a JSONL file as `data/SPLIT-00000-of-00001.parquet` and so on, read them back and compare.
 
-    All rows of the file are in memory at once.
+    The rows of one file, `SHARD`, are in memory at once.
 
     Raises:
         InputError: The rows have no common columns, so a table would change them.
@@ -43,22 +46,24 @@ def write_split(records: Path, folder: Path, split: str) -> list[Path]:
     """
     check_installed("publish", "pyarrow")
     arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
-    rows = [orjson.loads(line) for line in records.read_bytes().splitlines()]
     try:
-        table: Any = arrow.Table.from_pylist(rows)
+        schemas = [arrow.Table.from_pylist(rows).schema for rows in _shards(records)]
+        schema: Any = arrow.unify_schemas(schemas, promote_options="permissive")
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError) as error:
         raise InputError(f"the records have columns of several types, which no table can hold: {error}") from error
-    total = max(1, -(-len(rows) // SHARD))
-    paths = [folder / "data" / f"{split}-{number:05d}-of-{total:05d}.parquet" for number in range(total)]
+    paths = [folder / "data" / f"{split}-{number:05d}-of-{len(schemas):05d}.parquet" for number in range(len(schemas))]
     paths[0].parent.mkdir(parents=True, exist_ok=True)
-    for number, path in enumerate(paths):
-        parquet.write_table(table.slice(number * SHARD, SHARD), path)
-    places = count()
-    for path in paths:
-        for row in parquet.read_table(path).to_pylist():
-            if _without_nulls(row) != _without_nulls(rows[next(places)]):
-                raise StorageError(f"{str(path)!r} does not hold what was written to it; nothing was sent")
+    for path, rows in zip(paths, _shards(records), strict=True):
+        parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), path)
+        if _without_nulls(parquet.read_table(path).to_pylist()) != _without_nulls(rows):
+            raise StorageError(f"{str(path)!r} does not hold what was written to it; nothing was sent")
     return paths
+
+
+def _shards(records: Path) -> Iterator[list[Any]]:
+    with records.open("rb") as lines:
+        while rows := [orjson.loads(line) for line in islice(lines, SHARD)]:
+            yield rows
 
 
 def _without_nulls(value: Any) -> Any:
@@ -67,6 +72,34 @@ def _without_nulls(value: Any) -> Any:
         found = cast("dict[str, Any]", value)
         return {key: _without_nulls(each) for key, each in found.items() if each is not None}
     return [_without_nulls(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+_TRACE_KEYS: Final = {"reasoning_content": "reasoningContent", "tool_calls": "toolCalls", "tool_call_id": "toolCallId"}
+
+
+def write_traces(trajectories: Iterable[Trajectory], folder: Path, split: str) -> ExportReport:
+    """Write `traces/SPLIT/000001.jsonl` and so on for the Hub's trace viewer (Session Trace Simple Format).
+
+    Thoughts are reasoning, actions are tool calls. The header names the `mistakes`, by the index of their message.
+    """
+    place, written, spoken, masked = folder / "traces" / split, 0, 0, 0
+    place.mkdir(parents=True)
+    for written, trajectory in enumerate(trajectories, start=1):
+        messages = to_tool_messages(trajectory)
+        mistakes = [at for at, message in enumerate(messages) if message.label == "mistake"]
+        about = {"harness": "refinesynth", "id": trajectory.id, "name": trajectory.script.goal, "mistakes": mistakes}
+        lines: list[dict[str, Any]] = [{"type": "session", **about}]
+        for message in messages:
+            said = {_TRACE_KEYS.get(key, key): each for key, each in message.openai("reasoning_content").items()}
+            lines.append({"type": "message", "message": said})
+        (place / f"{written:06}.jsonl").write_bytes(b"".join(write_json(line) + b"\n" for line in lines))
+        spoken += sum(message.role == "assistant" for message in messages)
+        masked += len(mistakes)
+    if not written:
+        raise InputError(f"there are no trajectories for the split {split}")
+    advice = "The header of each session has the indices of its `mistakes` among the messages."
+    path = Path("traces") / split / "*.jsonl"
+    return ExportReport(path, "traces", Masking.FLAG, written, 0, written, spoken - masked, masked, advice)
 
 
 def write_dataset(
@@ -90,7 +123,7 @@ def write_dataset(
         folder: Folder to write; it must be empty or missing.
         repo: Name on the Hub, OWNER/NAME, for the card.
         licence: Identifier as on the Hub, such as `apache-2.0`.
-        format: Name of an export format with one JSON object per record.
+        format: Name of an export format with one JSON object per record; or `traces`, see `write_traces`.
         masking: As for `write_export`.
         held_out: Share of the scripts for the split `test`; None for no such split.
         title: Title of the card; the repository's name by default.
@@ -101,6 +134,8 @@ def write_dataset(
         InputError: A value is invalid, the folder is not empty, or a split would be empty.
     """
     check_repo(repo)
+    if format == "traces" and masking is not None:
+        raise InputError(f"traces show whole trajectories; leave out the masking {masking!r}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{str(folder)!r} exists and is not an empty folder; give another one")
     counts = CardCounts()
@@ -115,8 +150,12 @@ def write_dataset(
         for split, side in (("train", "train"), *((("test", "held_out"),) if held_out is not None else ())):
             every = stored_trajectories(source)
             chosen = every if held_out is None else one_side(every, cast("Side", side), held_out=held_out)
+            chosen = counted(chosen) if split == "train" else chosen
+            if format == "traces":
+                reports[split] = write_traces(chosen, folder, split)
+                continue
             records = Path(scratch) / f"{split}.jsonl"
-            found = write_export(counted(chosen) if split == "train" else chosen, records, format, masking=masking)
+            found = write_export(chosen, records, format, masking=masking)
             write_split(records, folder, split)
             reports[split] = replace(found, path=Path("data") / f"{split}-*.parquet")
     about = CardFacts(
@@ -126,6 +165,7 @@ def write_dataset(
         language=tuple(language),
         held_out=reports.get("test"),
         repo=repo,
+        tags=("agent-traces",) if format == "traces" else (),
         **facts,
     )
     write_text_file(folder / "README.md", render_card(about, reports["train"]))

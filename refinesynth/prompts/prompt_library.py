@@ -115,6 +115,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "request": frozenset({"script", "verified", "minimum", "violations"}),
     },
     "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
+    "turn_judge": {"instructions": frozenset(), "request": frozenset({"task", "history", "turn"})},
     "given_tools": {"request": frozenset({"tools", "grounded"})},
     "tool_server": {
         "writer": frozenset({"state"}),
@@ -307,6 +308,8 @@ _FULL: dict[str, object] = {
     "verified": [],
     "minimum": 2,
     "trajectory": [],
+    "task": {"goal": "sample"},
+    "turn": {"thought": "sample", "action": "sample"},
     "wanted": {
         "step": "all",
         "features": ["hidden"],

@@ -62,7 +62,7 @@ class Rehearsal:
         task = next((at for at, (role, text) in enumerate(messages) if role == "user" and player.is_task(text)), None)
         if task is not None:
             return self._played(request, luck, task)
-        found = self._grounded(request, luck) or self._structured(request, luck)
+        found = self._grounded(request, luck) or self._structured(request, luck) or _rated(request.blocks, luck)
         if found is None:
             return None
         kind, data = found
@@ -126,6 +126,14 @@ class Rehearsal:
         if "script" in blocks and "trajectory" in blocks:
             return "judgement", {"reason": "The world was executed, so it is consistent.", "accepted": True}
         return None
+
+
+def _rated(blocks: Mapping[str, JsonValue], luck: Luck) -> tuple[str, dict[str, Any]] | None:
+    """Verdict about one turn: an action is right if it is listed."""
+    if "task" not in blocks or not isinstance(turn := blocks.get("turn"), dict):
+        return None
+    seen = unknown_scripts.judge_plainly(luck, blocks["task"], (), str(turn.get("action")))
+    return "judgement", {"reason": seen.thought, "accepted": not seen.flagged}
 
 
 def _tools_in(blocks: Mapping[str, JsonValue]) -> list[ActionSpec]:

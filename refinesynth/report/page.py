@@ -10,10 +10,10 @@ from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import write_text_file
 from refinesynth.outcome import Refused
 from refinesynth.report import samples
+from refinesynth.report.html_page import rendered, script_data
 from refinesynth.report.plots import bars, histogram, scatter
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
-from refinesynth.text.json_reader import write_json
 from refinesynth.text.number_format import dollars
 from refinesynth.text.printable import one_line
 
@@ -21,8 +21,6 @@ SAMPLE: Final = 500
 """Default number of trajectories, and of refused drafts, in a report."""
 CHUNK: Final = 50
 """Records in one block of data, which a browser reads when it is needed."""
-
-_TEMPLATE: Final = Path(__file__).with_name("page.html.jinja")
 
 
 def write_report(run: str | Path, path: str | Path, *, sample: int = SAMPLE) -> Path:
@@ -45,22 +43,20 @@ def write_report(run: str | Path, path: str | Path, *, sample: int = SAMPLE) -> 
 def render_report(run: str | Path, *, sample: int = SAMPLE) -> str:
     """Return the page of `write_report`."""
     check_installed("report", "matplotlib", "numpy")
-    from jinja2 import Environment, StrictUndefined
-
     folder = RunFolder.open(run)
     status = RunStatus.of(folder)
     shown = samples.trajectories(folder, sample)
     refused = samples.refused(folder, sample)
     scripts = list({found.script.digest: found.script for found in shown}.values())
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True)
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+    return rendered(
+        "page.html.jinja",
         status=status,
         config=folder.config,
         rows=_overview(status),
         reasons=_reasons(status, refused),
         plots=[plot for plot in _plots(status, scatter(scripts)) if plot[1]],
-        accepted=[_data(chunk) for chunk in _chunks(map(samples.of_trajectory, shown))],
-        refused=[_data(chunk) for chunk in _chunks(map(samples.of_refused, refused))],
+        accepted=[script_data(chunk) for chunk in _chunks(map(samples.of_trajectory, shown))],
+        refused=[script_data(chunk) for chunk in _chunks(map(samples.of_refused, refused))],
         sizes=(len(shown), len(refused)),
         version=__version__,
     )
@@ -130,8 +126,3 @@ def _chunks(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
             chunk = []
     if chunk:
         yield chunk
-
-
-def _data(chunk: list[dict[str, Any]]) -> str:
-    """Return JSON that cannot end the script element it stands in."""
-    return write_json(chunk).decode().replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -29,7 +29,7 @@ def bars(values: Mapping[str, float], *, unit: str = "") -> str:
     axes.invert_yaxis()
     axes.margins(x=0.3)
     axes.set_xticks([])
-    return _svg(figure)
+    return svg(figure)
 
 
 def histogram(values: Sequence[float], labels: Sequence[str]) -> str:
@@ -42,7 +42,7 @@ def histogram(values: Sequence[float], labels: Sequence[str]) -> str:
     every = max(1, len(labels) // 12)
     axes.set_xticks(range(0, len(labels), every), labels[::every], fontsize=8)
     axes.tick_params(axis="y", labelsize=8)
-    return _svg(figure)
+    return svg(figure)
 
 
 def scatter(scripts: Sequence[Script]) -> str:
@@ -64,7 +64,7 @@ def scatter(scripts: Sequence[Script]) -> str:
     axes.scatter(places[:, 0], places[:, 1], s=16, alpha=0.7, color="#4c78a8", linewidths=0)
     axes.set_xticks([])
     axes.set_yticks([])
-    return _svg(figure)
+    return svg(figure)
 
 
 def _number(value: float) -> str:
@@ -77,7 +77,8 @@ def _figure(height: float) -> Any:
     return Figure(figsize=(4.8, height), layout="constrained")
 
 
-def _svg(figure: Any) -> str:
+def svg(figure: Any) -> str:
+    """Return a figure of matplotlib for a page: black follows the page's colour, and frames are left out."""
     mpl: Any = import_module("matplotlib")
 
     for axes in figure.axes:
@@ -87,7 +88,7 @@ def _svg(figure: Any) -> str:
     # Text stays text, and the same run gives the same bytes.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "refinesynth", "text.parse_math": False}):
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
     # Black becomes the text colour of the page, in light and dark.
-    svg = re.sub(r"(stroke|fill): #000000", r"\1: currentColor", svg[svg.index("<svg") :])
-    return svg.replace("<text ", '<text fill="currentColor" ')
+    drawn = text.getvalue()
+    drawn = re.sub(r"(stroke|fill): #000000", r"\1: currentColor", drawn[drawn.index("<svg") :])
+    return drawn.replace("<text ", '<text fill="currentColor" ')

@@ -2,7 +2,7 @@
 
 import random
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import orjson
 from pydantic import JsonValue, ValidationError
@@ -10,15 +10,12 @@ from pydantic import JsonValue, ValidationError
 from refinesynth.chat.react import label_of
 from refinesynth.errors import RunFolderError
 from refinesynth.outcome import Refused
+from refinesynth.report.html_page import shortened
 from refinesynth.rules import rejects
 from refinesynth.rules.repairs import Mark, Mistake, Refinement, marks
 from refinesynth.run import RunFolder
 from refinesynth.run.jsonl import read_lines
-from refinesynth.text.printable import printable
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory, explain, flagged_turns
-
-MOST_TEXT: Final = 4_000
-"""Characters of one text in the page."""
 
 
 def trajectories(folder: RunFolder, most: int) -> list[Trajectory]:
@@ -59,8 +56,8 @@ def _sampled(path: Path, end: int | None, kind: type[_Record], most: int, seed: 
 def of_trajectory(found: Trajectory) -> dict[str, JsonValue]:
     """Return a trajectory as the page shows it."""
     return {
-        "id": _cut(found.id),
-        "by": _cut(", ".join(f"{role}: {model}" for role, model in found.provenance.models.items())),
+        "id": shortened(found.id),
+        "by": shortened(", ".join(f"{role}: {model}" for role, model in found.provenance.models.items())),
         **_script(found.script, found.persona.text),
         "turns": _turns(found.draft()),
     }
@@ -70,21 +67,25 @@ def of_refused(found: Refused) -> dict[str, JsonValue]:
     """Return a refused script or draft as the page shows it."""
     evidence = found.evidence()
     return {
-        "id": _cut(found.episode),
+        "id": shortened(found.episode),
         "by": f"{found.stage}, attempt {found.attempt}",
-        **({"persona": _cut(found.persona.text)} if evidence is None else _script(evidence.script, found.persona.text)),
+        **(
+            {"persona": shortened(found.persona.text)}
+            if evidence is None
+            else _script(evidence.script, found.persona.text)
+        ),
         "turns": [] if evidence is None else _turns(evidence),
-        "why": [_cut(f"{one.rule} ({one.code}): {one.message}") for one in found.violations if rejects(one)]
-        or [_cut(found.text or "unreadable")],
+        "why": [shortened(f"{one.rule} ({one.code}): {one.message}") for one in found.violations if rejects(one)]
+        or [shortened(found.text or "unreadable")],
     }
 
 
 def _script(script: Script, persona: str) -> dict[str, JsonValue]:
     return {
-        "persona": _cut(persona),
-        "goal": _cut(script.goal),
-        "place": _cut(script.introduction.strip()),
-        "actions": [_cut(action.name) for action in script.actions],
+        "persona": shortened(persona),
+        "goal": shortened(script.goal),
+        "place": shortened(script.introduction.strip()),
+        "actions": [shortened(action.name) for action in script.actions],
     }
 
 
@@ -95,11 +96,13 @@ def _turns(draft: Draft) -> list[JsonValue]:
         if isinstance(turn, PlayerTurn):
             label = label_of(turn, mistake=at in mistakes)
             note = _note(marked.get(at))
-            turns.append({"who": label, "thought": _cut(turn.thought), "action": _cut(turn.action), "note": note})
+            turns.append(
+                {"who": label, "thought": shortened(turn.thought), "action": shortened(turn.action), "note": note}
+            )
         elif isinstance(turn, DungeonMasterTurn):
-            turns.append({"who": "dm", "text": _cut(turn.observation)})
+            turns.append({"who": "dm", "text": shortened(turn.observation)})
         else:
-            turns.append({"who": "malformed", "text": _cut(str(turn.raw)), "note": _cut(turn.problem)})
+            turns.append({"who": "malformed", "text": shortened(str(turn.raw)), "note": shortened(turn.problem)})
     return turns
 
 
@@ -109,8 +112,3 @@ def _note(mark: Mark | None) -> str:
     if isinstance(mark, Refinement):
         return f"repairs turn {', '.join(str(at + 1) for at in mark.of)}"
     return ""
-
-
-def _cut(text: str) -> str:
-    cut = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}… ({len(text):,} characters)"
-    return printable(cut)

@@ -21,8 +21,8 @@ class _Judgement(BaseModel, frozen=True):
 
 @dataclass
 class Judge(Actor):
-    """A second opinion about what rules cannot see; one verb: `opine`. Off by default, because the method is
-    rule-based.
+    """A second opinion about what rules cannot see, of a draft (`opine`) or of one turn (`rate`). Off by default,
+    because the method is rule-based.
     """
 
     async def opine(self, draft: Draft) -> Violation | None:
@@ -34,10 +34,16 @@ class Judge(Actor):
             return _objection("no_judgement", str(error))
         return None if judgement.accepted else _objection("unsound", judgement.reason)
 
+    async def rate(self, task: object, history: object, turn: object) -> tuple[bool, str]:
+        """Return True if the turn's action is right, and the reason; raises what `ask` raises."""
+        request = self.prompts.fill("turn_judge", "request", task=task, history=history, turn=turn)
+        judgement = await self.ask(_form(self.prompts, "turn_judge"), request)
+        return judgement.accepted, judgement.reason
+
 
 @lru_cache(maxsize=4)
-def _form(prompts: Prompts) -> AnswerForm[_Judgement]:
-    instructions = prompts.fill("judge", "instructions")
+def _form(prompts: Prompts, template: str = "judge") -> AnswerForm[_Judgement]:
+    instructions = prompts.fill(template, "instructions")
     return object_form(JUDGEMENT, name="judgement", instructions=instructions, read=_Judgement.model_validate)
 
 

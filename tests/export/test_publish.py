@@ -69,6 +69,37 @@ def test_the_splits_hold_every_record_once_and_the_card_names_them(run: Path, tm
     assert 'load_dataset("me/first")' in body
 
 
+def test_traces_are_sessions_as_the_hub_documents_them(run: Path, tmp_path: Path) -> None:
+    reports = write_dataset(run, tmp_path / "made", "me/first", licence="mit", format="traces", held_out=0.4)
+    trajectories = {trajectory.id: trajectory for trajectory in rs.SynthesisResult.open(run)}
+    files = sorted((tmp_path / "made" / "traces").rglob("*.jsonl"))
+    assert len(files) == len(trajectories) == sum(report.records for report in reports.values())
+    for file in files:
+        header, *lines = map(json.loads, file.read_text().splitlines())
+        trajectory = trajectories[header["id"]]
+        assert (header["type"], header["harness"], header["name"]) == ("session", "refinesynth", trajectory.script.goal)
+        assert {line["type"] for line in lines} == {"message"}
+        messages = [line["message"] for line in lines]
+        known = {"role", "content", "reasoningContent", "toolCalls", "toolCallId"}
+        assert all({"role", "content"} <= message.keys() <= known for message in messages)
+        players = [turn for turn in trajectory.turns if turn.role == "Player"]
+        spoken = [message for message in messages if message["role"] == "assistant"]
+        assert [message.get("reasoningContent", message["content"]) for message in spoken] == [
+            turn.thought for turn in players
+        ]
+        assert len(header["mistakes"]) == len(trajectory.mistakes())
+        assert all(messages[at]["role"] == "assistant" for at in header["mistakes"])
+        calls = [call["id"] for message in messages for call in message.get("toolCalls", ())]
+        assert [message["toolCallId"] for message in messages if message["role"] == "tool"] == calls
+        assert all(isinstance(call["function"]["arguments"], str) for m in spoken for call in m.get("toolCalls", ()))
+    _, head, _ = (tmp_path / "made" / "README.md").read_text().split("---\n", 2)
+    facts = yaml.safe_load(head)
+    assert "agent-traces" in facts["tags"]
+    assert [one["path"] for one in facts["configs"][0]["data_files"]] == ["traces/train/*.jsonl", "traces/test/*.jsonl"]
+    with pytest.raises(InputError, match="masking"):
+        write_dataset(run, tmp_path / "again", "me/first", licence="mit", format="traces", masking="drop")
+
+
 def test_many_rows_are_several_files_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinesynth.export.publishing.SHARD", 3)
     records = tmp_path / "records.jsonl"
@@ -78,7 +109,22 @@ def test_many_rows_are_several_files_in_order(tmp_path: Path, monkeypatch: pytes
     assert [row["at"] for row in rows(tmp_path, "train")] == list(range(8))
 
 
-def test_what_no_table_can_hold_is_refused(tmp_path: Path) -> None:
+def test_columns_that_begin_in_a_later_file_are_in_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.export.publishing.SHARD", 1)
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"m": [{"a": 1}], "n": null}\n{"m": [{"b": "x"}], "n": [2]}\n{"m": [], "o": {"p": true}}\n')
+    paths = write_split(records, tmp_path, "train")
+    assert len({str(parquet.read_schema(path)) for path in paths}) == 1
+    assert rows(tmp_path, "train") == [
+        {"m": [{"a": 1, "b": None}], "n": None, "o": None},
+        {"m": [{"a": None, "b": "x"}], "n": [2], "o": None},
+        {"m": [], "n": None, "o": {"p": True}},
+    ]
+
+
+@pytest.mark.parametrize("shard", [1, 10])
+def test_what_no_table_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int) -> None:
+    monkeypatch.setattr("refinesynth.export.publishing.SHARD", shard)
     records = tmp_path / "records.jsonl"
     records.write_text('{"a": 1}\n{"a": "text"}\n')
     with pytest.raises(InputError, match="several types"):

@@ -59,6 +59,7 @@ ASKED: dict[str, Asking] = {
     "dungeon_master": Asking(RULING),
     "grounded_master": Asking(WORDS),
     "judge": Asking(JUDGEMENT),
+    "turn_judge": Asking(JUDGEMENT),
 }
 """By the template that asks."""
 
@@ -78,6 +79,8 @@ async def ask(name: str, model: Model) -> Any:
             return await master.narrate(SHED, (), "take key")
         case "grounded_master":
             return await master.word(SHED, (), "take key", NOTHING)
+        case "turn_judge":
+            return await Judge(model, SHIPPED, answers=0).rate(SHED, (), {"action": "take key"})
         case _:
             return await Judge(model, SHIPPED, answers=0).opine(Draft(script=SHED))
 

@@ -59,6 +59,8 @@ def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
         "verified": [player("open box")],
         "minimum": 2,
         "trajectory": [player("open box"), dm("Open.")],
+        "task": SHED,
+        "turn": player("open box"),
         "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12]},
         "world": {"environment": nothing},
         "reachable": {"usable": ["open box"], "changes": nothing, "deepest": [], "complete": True},

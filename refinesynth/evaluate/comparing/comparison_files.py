@@ -1,13 +1,14 @@
 """A comparison as files: compare.md, compare.html, compare.png and compare.json."""
 
-from base64 import b64encode
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from refinesynth._version import __version__
 from refinesynth.evaluate.comparing.table_values import Comparison, Estimate, Share, Table
 from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
+from refinesynth.report.html_page import rendered
+from refinesynth.report.plots import svg
 from refinesynth.text.printable import one_line
 
 _BAR = 0.24
@@ -18,10 +19,10 @@ _DARK = 60
 """Per cent above which a cell of a heat map is dark."""
 
 
-def draw(scores: Table) -> bytes:
-    """A PNG with panels for success and progress, tasks from top to bottom; empty if no task is finished."""
+def draw(scores: Table) -> Any:
+    """A figure with panels for success and progress, tasks from top to bottom; None if no task is finished."""
     if not any(isinstance(cell, Estimate) for row in scores.rows for cell in row):
-        return b""
+        return None
     tasks, names = (list(dict.fromkeys(str(row[at]) for row in scores.rows)) for at in (0, 1))
     thick = 1 / (len(names) + 1)
     figure = _figure(10, 1.2 + _BAR * (len(tasks) / thick + len(names)))
@@ -39,18 +40,19 @@ def draw(scores: Table) -> bytes:
             low = [100 * (one.mean if one.low is None else one.low) for _, one in found]
             high = [100 * (one.mean if one.high is None else one.high) for _, one in found]
             panel.barh(places, means, thick, color=f"C{at % 10}", alpha=0.75, label=f"{at}")
-            for place, mean in zip(places, means, strict=True):
-                panel.text(0.5, place, f"{mean:.1f}", verticalalignment="center", fontsize=7)
+            for place, mean, end in zip(places, means, high, strict=True):
+                panel.text(max(mean, end) + 1, place, f"{mean:.1f}", verticalalignment="center", fontsize=7)
             panel.hlines(places, low, high, color="black", linewidth=1)
-        panel.set(xlim=(0, 100), xlabel=f"{measure} in %, with 95 % interval")
+        # Room for the figure beside the longest interval.
+        panel.set(xlim=(0, 110), xticks=range(0, 101, 20), xlabel=f"{measure} in %, with 95 % interval")
         panel.grid(axis="x", alpha=0.3)
     # Names are no formulas, whatever dollar signs are in them.
     panels[0].set_yticks(range(len(tasks)), [one_line(task, most=_LONGEST) for task in tasks], parse_math=False)
     panels[0].set_ylim(len(tasks) - 0.5, -0.5)
-    legend = figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left")
+    legend = figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", frameon=False)
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set(text=one_line(name, most=_LONGEST), parse_math=False)
-    return _png(figure)
+    return figure
 
 
 def draw_grid(grid: Table) -> bytes:
@@ -88,31 +90,22 @@ def _png(figure: Any) -> bytes:
     return png.getvalue()
 
 
-_PAGE: Final = Path(__file__).with_name("page.html.jinja")
-
-
 def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
     """Write (or replace) the files; no picture if no task is finished, and one of repairs with `recovery`. Raises
     StorageError.
     """
     paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
     scores = next((table for table in comparison.tables if table.name == "scores"), None)
-    png = b"" if scores is None else draw(scores)
-    write_text_file(paths["md"], comparison.as_markdown(picture=bool(png)))
-    write_text_file(paths["html"], _html(comparison, png))
+    figure = None if scores is None else draw(scores)
+    write_text_file(paths["md"], comparison.as_markdown(picture=figure is not None))
     write_json_file(paths["json"], comparison.as_json())
-    if png:
+    if figure is not None:
         paths["png"] = folder / "compare.png"
-        write_file(paths["png"], png)
+        write_file(paths["png"], _png(figure))
+    picture = "" if figure is None else svg(figure)
+    page = rendered("compare.html.jinja", comparison=comparison, picture=picture, version=__version__)
+    write_text_file(paths["html"], page)
     if grid := next((table for table in comparison.tables if table.name == "grid"), None):
         paths["grid"] = folder / "recovery.png"
         write_file(paths["grid"], draw_grid(grid))
     return list(paths.values())
-
-
-def _html(comparison: Comparison, png: bytes) -> str:
-    from jinja2 import Environment, StrictUndefined
-
-    page = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True)
-    template = page.from_string(_PAGE.read_text(encoding="utf-8"))
-    return template.render(comparison=comparison, png=b64encode(png).decode(), version=__version__)

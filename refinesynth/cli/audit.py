@@ -1,0 +1,173 @@
+"""`refinesynth audit`: people and models check the flags of a sample of turns."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from refinesynth.cli.backend_options import Set, tuned_backend
+from refinesynth.cli.display import Display
+from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.fetch import run_here
+from refinesynth.cli.field_options import option
+from refinesynth.cli.run_display import displayed, import_backends
+from refinesynth.cli.status import AsJson
+from refinesynth.cli.terminal import notes, output, print_json, styled
+from refinesynth.client.budget.budget import Budget
+from refinesynth.cost import Cost
+from refinesynth.errors import InputError
+from refinesynth.files.output_folder import cache_folder
+from refinesynth.report.audit_page import audit_app
+from refinesynth.report.audited_turns import Answers, AuditedTurn, drawn, judge_turns, labelled_turns, turns_of_run
+from refinesynth.report.rater_agreement import agreement
+from refinesynth.run import RunFolder
+from refinesynth.serve import serve
+from refinesynth.text.number_format import counted, dollars
+from refinesynth.text.printable import one_line
+
+_VERDICTS = "flags"
+"""Name under which the flags of the run, or the labels of --truth, are compared with raters."""
+
+
+def audit(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", parser=run_here, help="Folder or URL of a run; or give --truth.")
+    ] = None,
+    *,
+    rater: Annotated[str, option("--rater", "Name under which your answers are kept.", metavar="NAME")] = "",
+    per_cell: Annotated[
+        int,
+        typer.Option("--per-cell", min=1, help="Turns to rate of those without a flag, and of each kind of mistake."),
+    ] = 50,
+    seed: Annotated[int, option("--seed", "Decides which turns are drawn.")] = 0,
+    results: Annotated[bool, option("--results", "Show the agreement of all raters; ask nothing.")] = False,
+    judge: Annotated[str | None, option("--judge", "Let this model rate the turns.", metavar="BACKEND")] = None,
+    set_: Set = None,
+    budget: Annotated[
+        str | None, option("--budget", "Most that the judge may cost, such as 5usd or 2Mtok.", metavar="LIMIT")
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        option("--truth", "Rate labelled steps instead of a run: JSONL as of AgentProcessBench.", metavar="FILE"),
+    ] = None,
+    answers_file: Annotated[
+        Path | None,
+        option("-o", "File of answers; by default audit.jsonl in the run, or beside FILE.", metavar="FILE"),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="On 127.0.0.1; 0 takes any free port.")] = 8410,
+    json: AsJson = False,
+) -> None:
+    """Check flags by hand: a page shows turns without their flags, and you press `r` for right or `w` for wrong.
+
+    Ctrl-C ends it; the same command continues. With --judge, a model rates the turns, which makes paid requests.
+    """
+    if (results, judge is not None, bool(rater)).count(True) != 1:
+        raise InputError("give one of --rater NAME (rate turns), --judge BACKEND (let a model rate) and --results")
+    if judge is None and (set_ or budget is not None):
+        raise InputError("--set and --budget concern the judge; add --judge BACKEND, or leave them out")
+    turns, path = _source(run, truth)
+    if (path := answers_file or path) is None:
+        raise InputError("the run is in an object store, and answers are kept here; give -o FILE")
+    answers = Answers.read(path)
+    if not results:
+        with answers.appended():
+            sample = drawn(turns, per_cell, seed)
+            if not sample:
+                raise InputError(f"there are no turns to rate in {str(run or truth)!r}")
+            if judge is None:
+                _ask_reader(sample, answers, one_line(rater, most=80), port)
+                return
+            code = _ask_model(sample, answers, judge, set_ or [], Budget.of(budget))
+        if code:
+            raise typer.Exit(code)
+        turns, _ = _source(run, truth)
+    _show(turns, answers, json=json)
+
+
+def _source(run: Path | None, truth: Path | None) -> tuple[Iterator[AuditedTurn], Path | None]:
+    """The turns, and the usual file of answers, which a copy of a run in an object store has not."""
+    if truth is not None and run is None:
+        return labelled_turns(truth), truth.with_suffix(".audit.jsonl")
+    if run is None or truth is not None:
+        raise InputError("give the folder of a run, or --truth FILE with labelled steps, not both")
+    folder = RunFolder.open(run)
+    copied = folder.path.resolve().is_relative_to(cache_folder().resolve())
+    return turns_of_run(folder), None if copied else folder.path / "audit.jsonl"
+
+
+def _ask_reader(sample: Sequence[AuditedTurn], answers: Answers, rater: str, port: int) -> None:
+    def say(text: str) -> None:
+        notes().print(styled(text), soft_wrap=True)
+
+    with suppress(KeyboardInterrupt):
+        size = counted(len(sample), "turn")
+        app = audit_app(sample, answers, rater)
+        serve(app, port=port, on_ready=lambda address: say(f"{address} asks {rater} about {size}; Ctrl-C ends it"))
+    given = answers.by_rater.get(rater, {})
+    say(f"{sum(turn.id in given for turn in sample)} of {len(sample)} answered, in {answers.path}")
+
+
+def _ask_model(
+    sample: Sequence[AuditedTurn], answers: Answers, judge: str, settings: Sequence[str], budget: Budget | None
+) -> ExitCode:
+    display, backend = Display(notes()), tuned_backend(judge, settings)
+    import_backends({"backend": backend})
+    display.say(f"asks {backend.label} about {counted(len(sample), 'turn')}, less those that it has rated")
+
+    async def rate(*, on_progress: object) -> int:
+        del on_progress
+        return await judge_turns(sample, backend, answers, budget=budget)
+
+    try:
+        failed, code = displayed(rate, display)
+    finally:
+        given, spent = answers.by_rater.get(backend.label, {}), answers.paid.get(backend.label, Cost())
+        cost = "unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
+        display.say(f"{counted(len(given), 'answer')} in {answers.path}: {spent.tokens:,} tokens, cost {cost}")
+    if failed:
+        display.say(f"no usable answer about {counted(failed, 'turn')}; the same command asks again")
+    return code if failed is None else ExitCode.FELL_SHORT if failed else ExitCode.OK
+
+
+def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None:
+    """Print confusion matrices, and the agreement of each rater with the verdicts and with each other."""
+    rated = {id_ for given in answers.by_rater.values() for id_ in given}
+    known = {turn.id: turn for turn in turns if turn.id in rated}
+    if not known:
+        raise InputError(f"there are no answers in {str(answers.path)!r}; give --rater NAME or --judge BACKEND first")
+    pairs = (
+        (name, known[id_], right)
+        for name, its in answers.by_rater.items()
+        for id_, right in its.items()
+        if id_ in known
+    )
+    counts = Counter((rater, turn.right, turn.cell, right) for rater, turn, right in pairs)
+    rows = sorted({key[:3] for key in counts}, key=lambda row: (row[0], not row[1], row[2]))
+    cells = [
+        (rater, cell, counts[rater, flag, cell, True], counts[rater, flag, cell, False]) for rater, flag, cell in rows
+    ]
+    raters = {_VERDICTS: {id_: turn.right for id_, turn in known.items()}, **answers.by_rater}
+    found = [
+        (first, second, agreement(its, others)) for (first, its), (second, others) in combinations(raters.items(), 2)
+    ]
+    if json:
+        named = [dict(zip(("rater", "cell", "right", "wrong"), row, strict=True)) for row in cells]
+        print_json({"cells": named, "agreement": [{"raters": pair, **one._asdict()} for *pair, one in found]})
+        return
+    table = Table("rater", "turns", box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("right", "wrong", "share wrong"):
+        table.add_column(heading, justify="right")
+    for rater, cell, right, wrong in cells:
+        table.add_row(styled(one_line(rater)), cell, str(right), str(wrong), f"{wrong / (right + wrong):.1%}")
+    output().print(table)
+    for first, second, one in found:
+        if one.turns:
+            kappa = "undefined" if one.kappa is None else f"{one.kappa:.2f} [{one.low:.2f}, {one.high:.2f}]"
+            share = f"{one.agreed} of {counted(one.turns, 'turn')} ({one.agreed / one.turns:.1%})"
+            output().print(styled(one_line(f"{first} and {second} agree on {share}, kappa {kappa}")), soft_wrap=True)
+    output().print("[]: 95 % bootstrap interval over trajectories", style="dim", soft_wrap=True)

@@ -1,0 +1,87 @@
+"""Page of an audit: shows one turn after another, takes right or wrong by a key, and appends the answer to a file."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from refinesynth.errors import StorageError
+from refinesynth.report.audited_turns import Answer, Answers, AuditedTurn
+from refinesynth.report.html_page import rendered, script_data, shortened
+from refinesynth.text.json_reader import write_json
+
+
+class _Given(BaseModel, frozen=True):
+    turn: str
+    right: bool
+
+
+def audit_app(turns: Sequence[AuditedTurn], answers: Answers, rater: str) -> web.Application:
+    """Return the application; answers go to `answers`, which must be held. No verdict is part of the page."""
+    ids = {turn.id for turn in turns}
+
+    async def page(_request: web.Request) -> web.Response:
+        given = answers.by_rater.get(rater, {})
+        data = [{"id": turn.id, "given": given.get(turn.id), "parts": [*_parts(turn.shown())]} for turn in turns]
+        return web.Response(
+            text=rendered("audit.html.jinja", rater=rater, data=script_data(data)), content_type="text/html"
+        )
+
+    async def answer(request: web.Request) -> web.Response:
+        # A page of another origin cannot send this content type without the server's consent.
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType
+        try:
+            given = _Given.model_validate_json(await request.read())
+        except ValidationError as error:
+            raise web.HTTPBadRequest(text="expected an object with turn and right") from error
+        if given.turn not in ids:
+            raise web.HTTPNotFound(text="this turn is not in the sample")
+        try:
+            answers.give(Answer(turn=given.turn, rater=rater, right=given.right))
+        except StorageError as error:
+            raise web.HTTPInsufficientStorage(text=str(error)) from error
+        return web.Response(status=204)
+
+    @web.middleware
+    async def own_name_alone(request: web.Request, handler: Any) -> web.StreamResponse:
+        # The name of another site may lead to this address as well.
+        if request.url.host not in {"127.0.0.1", "localhost"}:
+            raise web.HTTPForbidden
+        return await handler(request)
+
+    app = web.Application(middlewares=[own_name_alone])
+    app.router.add_get("/", page)
+    app.router.add_post("/answer", answer)
+    return app
+
+
+def _parts(shown: Any) -> Iterator[tuple[str, str]]:
+    """Yield the labelled texts of a turn: task, world, history, and the turn itself last."""
+    task = shown["task"]
+    if "goal" in task:
+        yield "goal", shortened(task["goal"])
+        yield "place", shortened(task["introduction"].strip())
+        yield "actions", shortened("\n".join(action["name"] for action in task["actions"]))
+        world = {name: task[name] for name in ("environment", "completion_conditions", "actions")}
+    else:
+        yield from map(_said, task["messages"])
+        world = {"tools": task["tools"]}
+    yield "world", shortened(write_json(world, option=orjson.OPT_INDENT_2).decode())
+    yield from map(_said, shown["history"])
+    yield "turn", _said(shown["turn"])[1]
+
+
+def _said(entry: dict[str, JsonValue]) -> tuple[str, str]:
+    if "observation" in entry:
+        return "environment", shortened(str(entry["observation"]))
+    if "action" in entry:
+        return "player", shortened(f"{entry['thought']}\n> {entry['action']}")
+    texts = [
+        each if isinstance(each, str) else write_json(each).decode()
+        for each in (entry.get("content"), entry.get("tool_calls"))
+        if each
+    ]
+    return str(entry.get("role")), shortened("\n".join(texts))

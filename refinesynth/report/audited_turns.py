@@ -1,0 +1,229 @@
+"""Audit of flags: turns of a run or of labelled data, a sample of them, the answers of raters, and a model as rater."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from heapq import heappush, heappushpop
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal, Self
+
+import anyio
+import orjson
+from pydantic import BaseModel, JsonValue, ValidationError, model_validator
+
+from refinesynth.backends import Backend, Role
+from refinesynth.client import close_models, open_model
+from refinesynth.client.budget.budget import Budget
+from refinesynth.client.budget.price_table import price_of
+from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.session import Session
+from refinesynth.cost import Cost
+from refinesynth.errors import EpisodeAbandoned, InputError, RunFolderError
+from refinesynth.files.atomic_write import alone_with
+from refinesynth.prompts import Prompts
+from refinesynth.roles.verifier import Judge
+from refinesynth.run import RunFolder
+from refinesynth.run.jsonl import LineWriter, cut, last_line_end, read_lines
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory, Usage, explain
+
+_AT_ONCE: Final = 16
+"""Requests to a judge at once if its backend sets no bound; the rate limiter adapts below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedTurn:
+    """One action of an agent with a verdict, which raters do not see."""
+
+    id: str
+    """The trajectory's id, `#` and the turn's number, from 1."""
+    cell: str
+    """`not flagged` or the kind of mistake; of labelled data the label."""
+    right: bool
+    """The verdict: False for a flagged turn."""
+    shown: Callable[[], Mapping[str, JsonValue]]
+    """Returns `task`, `history` and `turn` as raters see them."""
+
+
+def turns_of_run(folder: RunFolder) -> Iterator[AuditedTurn]:
+    """Yield the player's turns of the accepted trajectories that the DungeonMaster answered."""
+    for found in folder.trajectories():
+        for at, (turn, after) in enumerate(pairwise(found.turns)):
+            if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn):
+                kind = after.mistake_kind
+                cell = "not flagged" if kind is None else kind.value
+                yield AuditedTurn(f"{found.id}#{at + 1}", cell, kind is None, partial(_shown_turn, found, at))
+
+
+def _shown_turn(of: Trajectory, at: int) -> dict[str, JsonValue]:
+    def plain(turn: PlayerTurn | DungeonMasterTurn) -> dict[str, JsonValue]:
+        if isinstance(turn, PlayerTurn):
+            return {"thought": turn.thought, "action": turn.action}
+        return {"observation": turn.observation}
+
+    task = of.script.imagined().model_dump(mode="json")
+    return {"task": task, "history": [*map(plain, of.turns[:at])], "turn": plain(of.turns[at])}
+
+
+class _Labelled(BaseModel, frozen=True):
+    """Part of a record of AgentProcessBench: a chat with a label for each assistant message."""
+
+    messages: list[dict[str, JsonValue]]
+    tools: JsonValue = None
+    step_labels: dict[int, Literal[-1, 0, 1]]
+    """Index of a message to its label."""
+
+    @model_validator(mode="after")
+    def _labels_have_messages(self) -> Self:
+        if strange := [at for at in self.step_labels if not 0 <= at < len(self.messages)]:
+            raise ValueError(f"step_labels: there is no message {strange[0]}")
+        return self
+
+
+def labelled_turns(path: Path) -> Iterator[AuditedTurn]:
+    """Yield the labelled messages of a JSONL file: +1 (correct) and 0 (neutral) count as right, -1 as wrong.
+
+    Raises:
+        InputError: The file is missing, or a line is not as AgentProcessBench writes it.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}; give a JSONL file with messages and step_labels")
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = _Labelled.model_validate(orjson.loads(line))
+        except ValueError as error:
+            problem = explain(error) if isinstance(error, ValidationError) else error
+            raise InputError(f"line {number} of {str(path)!r} has no labelled steps: {problem}") from error
+        for at, label in sorted(record.step_labels.items()):
+            cell = {1: "correct", 0: "neutral", -1: "erroneous"}[label]
+            shown = partial(_shown_message, record.messages, record.tools, at)
+            yield AuditedTurn(f"{path.stem}:{number}#{at + 1}", cell, label >= 0, shown)
+
+
+def _shown_message(messages: Sequence[dict[str, JsonValue]], tools: JsonValue, at: int) -> dict[str, JsonValue]:
+    begin = next(number for number, each in enumerate(messages) if number == at or each.get("role") == "assistant")
+    task: JsonValue = {"tools": tools, "messages": [*messages[:begin]]}
+    return {"task": task, "history": [*messages[begin:at]], "turn": messages[at]}
+
+
+def drawn(turns: Iterable[AuditedTurn], per_cell: int, seed: int) -> list[AuditedTurn]:
+    """Return at most `per_cell` turns of each cell, in random order.
+
+    Each turn has a place in the order by its id and the seed alone, so a larger sample contains the smaller one.
+    """
+    cells: dict[str, list[tuple[int, int, AuditedTurn]]] = {}
+    for number, turn in enumerate(turns):
+        place = int.from_bytes(blake2b(f"{seed}/{turn.id}".encode(), digest_size=8).digest())
+        heap = cells.setdefault(turn.cell, [])
+        # The largest place is at the root; numbers differ, so turns are not compared.
+        if len(heap) < per_cell:
+            heappush(heap, (-place, number, turn))
+        else:
+            heappushpop(heap, (-place, number, turn))
+    return [turn for _, _, turn in sorted((entry for heap in cells.values() for entry in heap), reverse=True)]
+
+
+class Answer(BaseModel, frozen=True):
+    """Verdict of a rater about a turn: one line of the file of answers."""
+
+    turn: str
+    rater: str
+    right: bool
+    reason: str = ""
+    """Of a model."""
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+
+
+@dataclass
+class Answers:
+    """File of answers, appended to; a later answer of the same rater about the same turn counts instead of the earlier."""
+
+    path: Path
+    by_rater: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])
+    """Rater to turn id to verdict."""
+    paid: dict[str, Cost] = field(default_factory=dict[str, Cost])
+
+    @classmethod
+    def read(cls, path: Path) -> "Answers":
+        """Read a file; a missing one has no answers. Raises RunFolderError for a line that is none."""
+        answers = cls(path)
+        for number, line in enumerate(read_lines(path), start=1):
+            try:
+                answers._add(Answer.model_validate_json(line))
+            except ValidationError as error:
+                raise RunFolderError(f"line {number} of {str(path)!r} is no answer: {explain(error)}") from error
+        return answers
+
+    @contextmanager
+    def appended(self) -> Generator[None]:
+        """Hold the file for `give`; raises StorageError: it cannot be written, InputError: another process writes it."""
+        with alone_with(self.path):
+            cut(self.path, end=last_line_end(self.path))
+            self._writer = LineWriter(self.path)
+            try:
+                yield
+            finally:
+                self._writer.close()
+
+    def give(self, answer: Answer) -> None:
+        """Append an answer; raises StorageError."""
+        self._writer.write(answer.model_dump_json(exclude_defaults=True).encode())
+        self._add(answer)
+
+    def _add(self, answer: Answer) -> None:
+        self.by_rater.setdefault(answer.rater, {})[answer.turn] = answer.right
+        spent = self.paid.get(answer.rater, Cost())
+        self.paid[answer.rater] = spent + Cost(usage=answer.usage, cost_usd=answer.cost_usd)
+
+
+async def judge_turns(
+    turns: Iterable[AuditedTurn],
+    backend: Backend,
+    answers: Answers,
+    *,
+    budget: Budget | None = None,
+) -> int:
+    """Let a model rate the turns that it has not rated yet; each answer is in the file before the next is asked for.
+
+    `budget` holds for all answers of this model in the file. Returns the number of turns without a usable answer.
+
+    Raises:
+        RunStopped: The model cannot be used, or the budget is spent.
+        StorageError: The file of answers cannot be written.
+    """
+    rater, failed, stopped = backend.label, 0, list[Exception]()
+    tracker = BudgetTracker(budget, spent=answers.paid.get(rater), prices=[price_of(backend)])
+    model, prompts = open_model(backend), Prompts()
+    limit = anyio.CapacityLimiter(backend.max_in_flight or _AT_ONCE)
+
+    async def rate(index: int, turn: AuditedTurn) -> None:
+        nonlocal failed
+        session = Session(id=turn.id, index=index, tracker=tracker, bounded=frozenset({Role.JUDGE}))
+        async with limit:
+            try:
+                judge = Judge(session.model(Role.JUDGE, model), prompts)
+                right, reason = await judge.rate(**turn.shown())
+                usage, cost = session.spent.usage, session.spent.cost_usd
+                answer = Answer(turn=turn.id, rater=rater, right=right, reason=reason, usage=usage, cost_usd=cost)
+                answers.give(answer)
+            except EpisodeAbandoned:
+                failed += 1
+            except Exception as error:  # noqa: BLE001 - raised below: out of a task group it would come wrapped
+                stopped.append(error)
+                tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for index, turn in enumerate(turns):
+                if turn.id not in answers.by_rater.get(rater, ()):
+                    tasks.start_soon(rate, index, turn)
+    finally:
+        await close_models([model])
+    if stopped:
+        raise stopped[0]
+    return failed
