@@ -30,6 +30,7 @@ from refinesynth.trajectory import PlayerTurn, Trajectory
 UNREPAIRED: Final = "mistakes without a repair"
 CHANGED: Final = "mistakes repaired only after other actions had changed the world"
 HINDSIGHT: Final = "mistakes whose repair speaks or makes use of the refusal alone"
+AMONG: Final = "mistakes behind another call of their message"
 ALONE: Final = "mistakes that nothing of the environment comes before"
 
 _ADMITS = re.compile(
@@ -82,7 +83,9 @@ class PreferenceFormat:
             answer = next(taught, next((step for step in steps if step.at == repair.answer), None))
             between = [step for step in steps if answer is not None and mistake.at <= step.at < answer.at]
             prompt = render_turns(trajectory.script, trajectory.turns[: mistake.at])
-            if answer is None:
+            if mistake.player.parallel:
+                yield ExportRecord.none(AMONG)
+            elif answer is None:
                 yield ExportRecord.none(UNREPAIRED)
             elif any(step.accepted and not step.transient for step in between):
                 yield ExportRecord.none(CHANGED)

@@ -51,7 +51,8 @@ class Answering:
         self, turns: Sequence[Any] = TURNS, answers: int = 2, script: Script = SHED, **more: Any
     ) -> PlayerTurn:
         asked = ToolPlayer(self.model, PROMPTS, script=script, answers=answers)
-        return await asked.act(render_tool_turns(script, turns), **more)
+        (turn,) = await asked.act(render_tool_turns(script, turns), **more)
+        return turn
 
 
 async def test_a_call_is_the_action_and_the_text_beside_it_the_thought() -> None:
@@ -139,7 +140,7 @@ def text(words: str) -> ModelResponse:
 async def test_a_call_in_the_text_is_a_call_where_it_is_clear(written: str) -> None:
     model = Answering(text(written))
     asked = ToolPlayer(model.model, PROMPTS, script=SHED)
-    assert await asked.act(render_tool_turns(SHED, TURNS)) == player("take key", thought="I see it.")
+    assert await asked.act(render_tool_turns(SHED, TURNS)) == (player("take key", thought="I see it."),)
     assert asked.salvaged == {"call in text": 1}
 
 
