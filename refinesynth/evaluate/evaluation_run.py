@@ -16,6 +16,7 @@ from inspect_ai.model import GenerateConfig, Model
 from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.agent import PROVIDER as CONTROL
 from refinesynth.evaluate.benchmarks import named
+from refinesynth.evaluate.chat_form import FORMS
 from refinesynth.evaluate.environment_pool import EnvironmentFault
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.inspect_models import open_model
@@ -63,7 +64,7 @@ def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> l
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
     if asked.folder.exists() and not asked.folder.is_dir():
         raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
-    tools = asked.form == "tools"
+    tools = asked.form in FORMS
     model = open_model(
         asked.model, temperature=asked.temperature, settings=asked.settings, budget=asked.budget, tools=tools
     )
@@ -121,7 +122,7 @@ def _reporter(
     steps = {task.name: task_facts(task.metadata)["steps"] for task in tasks}
     now = Progress(
         model=str(model),
-        tools=asked.form == "tools",
+        tools=asked.form in FORMS,
         folder=asked.folder,
         steps=steps,
         max_tokens=asked.max_tokens or MAX_TOKENS,
@@ -212,7 +213,7 @@ def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]
 def _formed(asked: Evaluation) -> Evaluation:
     """Settle the form: `tools`, or `auto` for text, as in logs that were made before there was a choice."""
     form = TrainedAs.of(asked.model).form if asked.form == "auto" else asked.form
-    values: dict[str, Any] = {**dict(asked), "form": "tools" if form == "tools" else "auto"}
+    values: dict[str, Any] = {**dict(asked), "form": form if form in FORMS else "auto"}
     return Evaluation(**values)
 
 

@@ -66,13 +66,13 @@ def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
     kept: list[Spoken] = []
     gone: set[str] = set()
     for message in messages:
-        if isinstance(message, ToolMessage):
-            if message.id in gone and message.role == "tool":
-                continue
+        if isinstance(message, ToolMessage) and message.id:
             gone.update(one.id for one in message.calls if one.label == "mistake")
             if right := [one for one in message.calls if one.label != "mistake"]:
                 kept.append(right[0]._replace(content=message.content, loss=True, further=tuple(right[1:])))
-                continue
+            elif message.id not in gone:
+                kept.append(message)
+            continue
         is_mistake = message.role == "assistant" and not message.loss
         answers_mistake = message.role != "assistant" and bool(kept) and kept[-1].role != "assistant"
         if not is_mistake and not answers_mistake:

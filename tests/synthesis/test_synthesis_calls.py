@@ -10,6 +10,7 @@ from server_manners import Mannered, bare
 
 import refinesynth as rs
 from refinesynth import rules
+from refinesynth.chat import to_tool_messages
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.trajectory import Script, ScriptedPersona
 
@@ -57,6 +58,50 @@ async def test_a_run_by_calls_goes_on_and_is_replayed(tmp_path: Path) -> None:
     assert (parts.path / "trajectories.jsonl").read_bytes() == content
     again = await rs.synthesize(n=4, player_form="tools", backend=f"replay:{whole.path}", output=tmp_path / "again")
     assert [one.turns for one in again] == [one.turns for one in whole]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("play", ["live", "grounded"])
+async def test_a_run_with_several_calls_in_a_message_goes_on_and_is_replayed(tmp_path: Path, play: str) -> None:
+    asked: list[Any] = []
+    rehearsal = Rehearsal()
+
+    async def call(**request: Any) -> object:
+        asked.append(request["messages"])
+        return await rehearsal(**request)
+
+    settings: dict[str, Any] = {"play": play, "player_form": "tools", "parallel_calls": True}
+    whole = await rs.synthesize(n=6, call=call, output=tmp_path / "whole", **settings)
+    await rs.synthesize(n=2, output=tmp_path / "parts", **settings)
+    parts = await rs.synthesize(n=6, output=tmp_path / "parts", **settings)
+    content = (whole.path / "trajectories.jsonl").read_bytes()
+    assert (parts.path / "trajectories.jsonl").read_bytes() == content
+    again = await rs.synthesize(n=6, backend=f"replay:{whole.path}", output=tmp_path / "again", **settings)
+    assert [one.turns for one in again] == [one.turns for one in whole]
+    among = 0
+    for one in whole:
+        assert one.provenance.parallel_calls
+        assert rules.verify(one.draft(), rules.strict() if play == "live" else rules.grounded()).accepted
+        messages = to_tool_messages(one)
+        among += sum({"mistake", "player"} <= {each.label for each in said.calls} for said in messages)
+        # The player's last request held the same messages, in which a private note may have stood at the end.
+        spoken = max(at for at, message in enumerate(messages) if message.role == "assistant")
+        seen = [message.openai() for message in messages[:spoken]]
+        assert any(before[:-1] == seen[:-1] and len(before) == len(seen) for before in map(_plain, asked))
+    assert among
+    with pytest.raises(rs.RunFolderError, match="parallel_calls: true -> null"):
+        await rs.synthesize(n=7, output=tmp_path / "whole", play=play, player_form="tools")
+
+
+def _plain(messages: list[Any]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in one.items() if key != "name"} for one in messages]
+
+
+async def test_several_calls_are_for_players_that_call(tmp_path: Path) -> None:
+    with pytest.raises(rs.InputError, match="it is for player_form='tools' alone"):
+        await rs.synthesize(n=1, parallel_calls=True, output=tmp_path / "run")
+    run = await rs.synthesize(n=1, player_form="tools", output=tmp_path / "one")
+    assert b"parallel" not in b"".join(one.read_bytes() for one in run.path.iterdir() if one.is_file())
 
 
 async def test_a_strange_script_is_played_by_calls(tmp_path: Path) -> None:
