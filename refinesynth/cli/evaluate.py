@@ -100,7 +100,10 @@ class _Board:
         done = f"{now.finished:,} of {counted(now.of, 'episode')}"
         self.interrupted = f"interrupted: {done} finished, kept in {now.folder}; the same command goes on"
         if now.seconds_left is None:
-            tasks = ", ".join(f"{task} (at most {counted(steps, 'action')})" for task, steps in now.steps.items())
+            tasks = ", ".join(
+                task if steps is None else f"{task} (at most {counted(steps, 'action')})"
+                for task, steps in now.steps.items()
+            )
             bound = f"an answer has at most {now.max_tokens:,} tokens (--max-tokens)"
             form = " by tool calls" if now.tools else ""
             notes().print(f"{now.model} plays {tasks}{form}: {done} finished; {bound}", soft_wrap=True)

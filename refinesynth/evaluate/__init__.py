@@ -64,6 +64,7 @@ def evaluate(
     steps: int | None = None,
     shots: int = 0,
     form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",
+    user: str = "",
     environments: int = 0,
     pythons: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -78,7 +79,7 @@ def evaluate(
         model: A folder with a model, a GGUF file, a backend or litellm model string, hf/NAME, vllm/NAME, or a control:
             random, first, or oracle, which plays the known solution of a grounded world.
         tasks: held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN,
-            recovery:RUN.
+            recovery:RUN, inspect:PACKAGE/TASK.
         data: Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from.
         output: Folder of the logs; by default evals/MODEL. What is there is gone on with.
         limit: Instances of each benchmark at most, the first ones.
@@ -92,6 +93,8 @@ def evaluate(
         form: Form of the chat: `react` (Thought and Action as text), `tools` (native tool calls, one function per
             action), `parallel_tools` (the same, and the task allows several calls in a message), or `auto`: the form
             that a folder from `refinesynth train` was trained in, else react. All calls of a message are executed.
+        user: Model that plays the user in a task that has one, such as tau2's: any backend, with `--set
+            user.SETTING=VALUE`. By default the evaluated model plays it too.
         environments: Processes of each benchmark at most; by default as memory allows, up to 16.
         pythons: Benchmark to the interpreter that has its package; this one where none is named.
         settings: Settings of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as

@@ -12,6 +12,9 @@ from refinesynth.evaluate.environments.environment import BadInstance, Benchmark
 
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes", "recovery")
 
+INSPECT = "inspect"
+"""Name of tasks of other packages, with the task as its argument: `inspect:inspect_evals/tau2_airline`."""
+
 _OBJECTS = {name: f"{name}:BENCHMARK" for name in NAMES} | {
     name: f"worlds:{name.upper()}" for name in ("mistakes", "recovery")
 }
@@ -54,12 +57,15 @@ def named(tasks: str) -> list[tuple[str, str]]:
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")
         for one in HELD_OUT if name == "held-out" else (name,):
+            if one == INSPECT:
+                found[one, argument] = None
+                continue
             try:
                 find(one)
             except InputError as error:
                 if one in TABLE.entries():
                     raise
-                raise InputError(f"{error}, or 'held-out', separated by commas") from None
+                raise InputError(f"{error}, 'held-out' or 'inspect:PACKAGE/TASK', separated by commas") from None
             found[one, argument] = None
     if not found:
         raise InputError("--tasks names no benchmark; expected for example held-out, or babyai,pddl")

@@ -15,11 +15,11 @@ from inspect_ai.model import GenerateConfig, Model
 
 from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.agent import PROVIDER as CONTROL
-from refinesynth.evaluate.benchmarks import named
+from refinesynth.evaluate.benchmarks import INSPECT, named
 from refinesynth.evaluate.chat_form import FORMS
 from refinesynth.evaluate.environment_pool import EnvironmentFault
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
-from refinesynth.evaluate.inspect_models import open_model
+from refinesynth.evaluate.inspect_models import open_model, set_budget
 from refinesynth.evaluate.local_model import TrainedAs
 from refinesynth.evaluate.registry import TASKS, registered
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
@@ -34,8 +34,8 @@ class Progress:
     """True if the model calls functions; False for text."""
     folder: Path
     """Folder of the logs."""
-    steps: Mapping[str, int]
-    """Task to the most actions of an attempt."""
+    steps: Mapping[str, int | None]
+    """Task to the most actions of an attempt; None for tasks of other packages."""
     max_tokens: int
     """Most tokens of one answer."""
     finished: int
@@ -64,10 +64,7 @@ def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> l
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
     if asked.folder.exists() and not asked.folder.is_dir():
         raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
-    tools = asked.form in FORMS
-    model = open_model(
-        asked.model, temperature=asked.temperature, settings=asked.settings, budget=asked.budget, tools=tools
-    )
+    model, roles = _models(asked, foreign=any(name == INSPECT for name, _ in wanted))
     arguments = [
         (name, _arguments(asked, argument, perturb))
         for name, argument in wanted
@@ -90,10 +87,33 @@ def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> l
             _refuse_another(asked, model, arguments)
             token = _report.set(_reporter(asked, model, tasks, on_progress))
             try:
-                return _evaluated(asked, model, tasks)
+                return _evaluated(asked, model, roles, tasks)
             finally:
                 _report.reset(token)
 
+
+def _models(asked: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model]]:
+    """The model, and those of other roles; they share the budget. With `foreign`, tasks of other packages are asked for."""
+    settings = {name: value for name, value in asked.settings.items() if not name.startswith(_OF_USER)}
+    of_user = {name.removeprefix(_OF_USER): asked.settings[name] for name in asked.settings.keys() - settings.keys()}
+    if (asked.user or of_user) and not foreign:
+        raise InputError(
+            f"--user is for tasks with a simulated user, {INSPECT}:PACKAGE/TASK; name one in --tasks, or leave it out"
+        )
+    if of_user and not asked.user:
+        raise InputError(
+            f"--set {_OF_USER}{next(iter(of_user))} is for the model that plays the user; name it by --user"
+        )
+    model = open_model(asked.model, temperature=asked.temperature, settings=settings, tools=asked.form in FORMS)
+    roles = {"user": open_model(asked.user, temperature=0.0, settings=of_user)} if asked.user else {}
+    control = next((one for one in (model, *roles.values()) if foreign and str(one).startswith(f"{CONTROL}/")), None)
+    if control is not None:
+        raise InputError(f"{str(control)!r} is a control, which plays benchmarks of refinesynth alone; give a model")
+    set_budget([model, *roles.values()], asked.budget)
+    return model, roles
+
+
+_OF_USER = "user."
 
 _report: ContextVar[Callable[[], None] | None] = ContextVar("report", default=None)
 
@@ -119,7 +139,7 @@ def _reporter(
     """Report the state before the first episode; the returned function reports it after each."""
     of = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
     before = sum(_finished(asked.folder, task, asked) for task in tasks)
-    steps = {task.name: task_facts(task.metadata)["steps"] for task in tasks}
+    steps = {task.name: task_facts(task.metadata).get("steps") for task in tasks}
     now = Progress(
         model=str(model),
         tools=asked.form in FORMS,
@@ -153,7 +173,7 @@ def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
     return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in found)
 
 
-def _evaluated(asked: Evaluation, model: Model, tasks: list[Task]) -> list[EvalLog]:
+def _evaluated(asked: Evaluation, model: Model, roles: dict[str, Model], tasks: list[Task]) -> list[EvalLog]:
     controlled = str(model).startswith(f"{CONTROL}/")
     config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
     _, logs = eval_set(
@@ -161,6 +181,7 @@ def _evaluated(asked: Evaluation, model: Model, tasks: list[Task]) -> list[EvalL
         log_dir=str(asked.folder),
         log_dir_allow_dirty=True,
         model=model,
+        model_roles=dict(roles),
         limit=asked.limit,
         epochs=Epochs(asked.epochs, ["mean"] if asked.epochs == 1 else ["mean", "max"]),
         # Each sample is the same again when it is tried again: the same command does it when the cause is gone.
@@ -233,7 +254,10 @@ def _sampled(asked: Evaluation) -> Evaluation:
 def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Raise InputError if the folder holds logs of another model, or of these tasks with other settings."""
     sampling = {"temperature": asked.temperature, "max_tokens": asked.max_tokens or MAX_TOKENS, "seed": asked.seed}
-    mine = {task_name(name, given.get("perturb", "")): {**given, **sampling} for name, given in tasks}
+    mine = {
+        task_name(name, given.get("perturb", ""), given.get("argument", "")): {**given, **sampling}
+        for name, given in tasks
+    }
     for info in list_eval_logs(str(asked.folder)):
         header = read_eval_log(info, header_only=True)
         where = f"{str(asked.folder)!r} holds an evaluation of"
@@ -248,7 +272,8 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
         there = {**header.eval.task_args_passed, **{name: getattr(config, name) for name in sampling}}
         # The address is no argument of Inspect's models, but has a place of its own.
         there |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
-        wanted = {**wanted, **asked.settings}
+        # Settings of the user's model are no arguments either; the log has them with its roles.
+        wanted |= {name: value for name, value in asked.settings.items() if not name.startswith(_OF_USER)}
         for name in sorted({*wanted, *there} - {"do_sample", "model_path", "tokenizer_path"}):
             if there.get(name) != wanted.get(name):
                 raise InputError(

@@ -5,7 +5,8 @@ and budget instead of Inspect's.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -67,6 +68,8 @@ IN_FLIGHT = 64
 """Requests at once if the backend sets no bound; the rate limiter adapts below it."""
 
 _TEXT = ModelRequestParameters()
+ON_FAILURE: ContextVar[Callable[[], object] | None] = ContextVar("on_failure", default=None)
+"""Called when a request of a backend has failed, before its error is raised."""
 
 
 @modelapi(name=PROVIDER)
@@ -87,9 +90,9 @@ class OwnBackend(ModelAPI):
             raise ConfigurationError("an API key is given as an argument; name its variable instead: api_key_env=NAME")
         super().__init__(model_name, base_url, None, [], config or GenerateConfig())
         self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
-        self.budget = Budget.of(budget)
+        self.tracker = BudgetTracker(Budget.of(budget), prices=[price_of(self.backend)])
+        """Counts what is spent; several models may share one."""
         self._model: LiteLLMModel | None = None
-        self._tracker: BudgetTracker | None = None
         self._stopped: RunStopped | None = None
 
     def max_connections(self) -> int:
@@ -113,21 +116,23 @@ class OwnBackend(ModelAPI):
         """
         if self._stopped is not None:
             raise self._stopped
-        model, account = self._open()
         try:
+            model, account = self._open()
             with charged_to(account):
                 parameters = offered(map(local_model.definition, tools)) if tools else _TEXT
                 response = await model.request([*map(_message, input)], _settings(config, tool_choice), parameters)
-        except RunStopped as error:
-            self._stopped = error
+        except Exception as error:
+            if isinstance(error, RunStopped):
+                self._stopped = error
+            if (tell := ON_FAILURE.get()) is not None:
+                tell()
             raise
         return _output(response, self.model_name)
 
     def _open(self) -> tuple[LiteLLMModel, RequestContext]:
-        if self._model is None or self._tracker is None:
+        if self._model is None:
             self._model = open_client(self.backend)
-            self._tracker = BudgetTracker(self.budget, prices=[price_of(self.backend)])
-        return self._model, RequestContext(Session(tracker=self._tracker), "player")
+        return self._model, RequestContext(Session(tracker=self.tracker), "player")
 
     async def aclose(self) -> None:
         if self._model is not None:
@@ -210,10 +215,23 @@ INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-
 """Providers of Inspect; all other names are our backends."""
 
 
-def open_model(
-    name: str, *, temperature: float, settings: Mapping[str, Any], budget: str | None = None, tools: bool = False
-) -> Model:
+def set_budget(models: Sequence[Model], budget: str | None) -> None:
+    """Bound what backends among the models spend together; raises InputError if there is none to bound."""
+    if budget is None:
+        return
+    # Inspect's decorator makes a function of the class.
+    paid = [cast("Any", model.api) for model in models if hasattr(model.api, "tracker")]
+    if not paid:
+        raise InputError(f"--budget is for models that are paid for, not for {str(models[0])!r}; leave it out")
+    tracker = BudgetTracker(Budget.of(budget), prices=[price_of(api.backend) for api in paid])
+    for api in paid:
+        api.tracker = tracker
+
+
+def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], tools: bool = False) -> Model:
     """Open the model of `Evaluation.model`, with settings of `Backend` or of Inspect's provider, to call `tools` or not.
+
+    Budgets are set by `set_budget`: an argument would decide which finished samples are kept.
 
     The temperature 0 is greedy, which transformers needs as a setting. Raises InputError: There is no such model, or it
     cannot be opened.
@@ -221,7 +239,8 @@ def open_model(
     bare = name.removeprefix(f"{agent.PROVIDER}/")
     path = Path(name)
     if bare in agent.CONTROLS and not path.is_dir():
-        _refuse(name, settings, budget)
+        if settings:
+            raise InputError(f"{name!r} is a control, which takes no settings; leave --set out")
         return get_model(f"{agent.PROVIDER}/{bare}")
     if path.is_dir() or (path.is_file() and is_gguf(name)):
         folder = _weights(Path(unpacked(name)))
@@ -230,7 +249,7 @@ def open_model(
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
         set_model_info(shown, ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
-        return _of_inspect(shown, arguments, budget, greedy=temperature == 0)
+        return _of_inspect(shown, arguments, greedy=temperature == 0)
     if path.is_file():
         raise InputError(
             f"the model {name!r} is a file; expected a GGUF file (NAME.gguf), a folder with config.json and weights, or a backend"
@@ -238,7 +257,7 @@ def open_model(
     prefix, _, rest = name.partition("/")
     if prefix in INSPECTS_OWN:
         name = f"{local_model.PROVIDER}/{rest}" if tools and prefix == "hf" else name
-        return _of_inspect(name, settings, budget, greedy=prefix == "hf" and temperature == 0)
+        return _of_inspect(name, settings, greedy=prefix == "hf" and temperature == 0)
     if prefix == "vllm" and rest:
         name = f"hosted_vllm/{rest}"
     backend = name.removeprefix(f"{PROVIDER}/")
@@ -249,10 +268,7 @@ def open_model(
         if is_gguf(name):
             check_gguf(name)  # a mistyped path; servers of llama.cpp also name models so
         raise
-    model = get_model(f"{PROVIDER}/{backend}", memoize=False, **settings)
-    # Not as an argument: those decide which finished samples are kept.
-    cast("Any", model.api).budget = Budget.of(budget)
-    return model
+    return get_model(f"{PROVIDER}/{backend}", memoize=False, **settings)
 
 
 def _weights(folder: Path) -> Path:
@@ -273,9 +289,7 @@ def _window(folder: Path) -> int | None:
     return window if isinstance(window, int) and window > 0 else None
 
 
-def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, greedy: bool) -> Model:
-    if budget is not None:
-        raise InputError(f"--budget is for models that are paid for, not for {name!r}; leave it out")
+def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Model:
     if transformers := name.startswith(("hf/", f"{local_model.PROVIDER}/")):
         check_installed("train", "torch", "transformers", "accelerate")
     arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
@@ -313,10 +327,3 @@ def _adds_tokens(name: str, arguments: Mapping[str, Any]) -> bool:
 
 def _is_of_no_flag(record: logging.LogRecord) -> bool:
     return "generation flags are not valid" not in str(record.msg)
-
-
-def _refuse(name: str, settings: Mapping[str, Any], budget: str | None) -> None:
-    if settings or budget is not None:
-        raise InputError(
-            f"{name!r} is a control, which takes no settings and costs nothing; leave --set and --budget out"
-        )

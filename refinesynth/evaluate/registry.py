@@ -29,6 +29,7 @@ def registered(name: str) -> Callable[..., Task]:
         steps: int | None = None,
         shots: int = 0,
         form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",
+        user: str = "",
     ) -> Task:
         asked = locals()
         return benchmark_task(name, TaskSettings(**{field: asked[field] for field in TaskSettings.model_fields}))

@@ -36,6 +36,10 @@ class TaskSettings(BaseModel):
     `parallel_tools` (the same, and the task allows several calls in a message), or `auto`: the form that a folder from
     `refinesynth train` was trained in, else react. All calls of a message are executed."""
 
+    user: Annotated[str, Option(MODEL, "NAME", shows_default=False)] = ""
+    """Model that plays the user in a task that has one, such as tau2's: any backend, with `--set user.SETTING=VALUE`. By
+    default the evaluated model plays it too."""
+
     def __init__(self, **given: Any) -> None:
         try:
             super().__init__(**given)
@@ -51,7 +55,7 @@ class Evaluation(TaskSettings):
     first, or oracle, which plays the known solution of a grounded world."""
     tasks: Annotated[str, Option(INPUT, "NAME,...", required=True)]
     """held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, worlds:RUN, mistakes:RUN,
-    recovery:RUN."""
+    recovery:RUN, inspect:PACKAGE/TASK."""
     output: Annotated[Path | None, Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
     """Folder of the logs; by default evals/MODEL. What is there is gone on with."""
     limit: Annotated[FromOne | None, Option(LIMITS, "N")] = None

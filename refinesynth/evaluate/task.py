@@ -14,7 +14,7 @@ from inspect_ai.solver import TaskState
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.agent import RESULT, player
-from refinesynth.evaluate.benchmarks import find, read_instances
+from refinesynth.evaluate.benchmarks import INSPECT, find, read_instances
 from refinesynth.evaluate.chat_form import FORMS
 from refinesynth.evaluate.environment_pool import EnvironmentPool
 from refinesynth.evaluate.environments.environment import Benchmark
@@ -48,6 +48,7 @@ def episode() -> Scorer:
 
 
 MAX_TOKENS = 1_024
+_CONFIG = GenerateConfig(temperature=0.0, max_tokens=MAX_TOKENS)
 
 
 def _checked_pool(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
@@ -88,6 +89,12 @@ FACTS = "refinesynth"
 
 def benchmark_task(name: str, options: TaskSettings) -> Task:
     """Task of a benchmark with its pool, of which one process is opened unless within `placed`; raises InputError."""
+    if name == INSPECT:
+        from refinesynth.evaluate.inspect_tasks import inspect_task
+
+        about = {"argument": options.argument, "benchmark": name, **({"user": options.user} if options.user else {})}
+        title = task_name(name, "", options.argument)
+        return inspect_task(options, title=title, config=_CONFIG, facts={FACTS: about})
     benchmark = find(name)
     _check(benchmark, options)
     found = read_instances(name, data=options.data, argument=options.argument)
@@ -101,11 +108,11 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     facts |= {"reflexion": 0, "benchmark": name, "steps": steps, "instances": len(instances), **form}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
     return Task(
-        name=task_name(name, options.perturb),
+        name=task_name(name, options.perturb, options.argument),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),
         solver=player(pool, instances, steps=steps, reflexion=0, shots=options.shots, **form),
         scorer=episode(),
-        config=GenerateConfig(temperature=0.0, max_tokens=MAX_TOKENS),
+        config=_CONFIG,
         # A sample that failed does not keep the others from ending, and the same command runs it again.
         fail_on_error=True,
         continue_on_fail=True,
@@ -113,7 +120,10 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     )
 
 
-def task_name(benchmark: str, perturb: str) -> str:
+def task_name(benchmark: str, perturb: str, argument: str) -> str:
+    """Name of a task in logs."""
+    if benchmark == INSPECT:
+        return argument.partition("?")[0].rpartition("/")[2]
     return f"{benchmark}-{perturb}" if perturb else benchmark
 
 

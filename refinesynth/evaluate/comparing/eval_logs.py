@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSampleSummary
 
 _NEEDED = ("success", "progress")
-_SETTINGS = ("compat", "steps", "reflexion", "shots")
+_SETTINGS = ("compat", "steps", "reflexion", "shots", "user")
 THIRDS = ("early", "middle", "late")
 """Positions of a mistake, in their order."""
 _RATES = frozenset(Counts().rates)
