@@ -125,9 +125,7 @@ def render_tool_turns(
 
 
 def render_tool_task(script: Script, *, parallel: bool = False) -> str:
-    """The first user message: introduction, goal and how to answer, with several calls if `parallel`; what can be done is
-    in the functions.
-    """
+    """The first user message: introduction, goal, and how to answer, by one call or if `parallel` by several."""
     return f"{introduced(script)}\n\nGoal: {script.goal}\n\n{PARALLEL_INSTRUCTIONS if parallel else TOOL_INSTRUCTIONS}"
 
 

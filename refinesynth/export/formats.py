@@ -118,6 +118,12 @@ class PaperFormat:
 _DROP = "Mistakes and the answers to them are left out, so the records show no refinement."
 _SPLIT = "One record per correct turn; only its last message is marked for training."
 
+_SEVERAL = {
+    Masking.FLAG: "A message of several calls has one flag: a mistake among them keeps it out of training whole.",
+    Masking.SPLIT: "A message of several calls with a mistake among them is context alone.",
+    Masking.DROP: "Of a message of several calls, only the mistakes are left out.",
+}
+
 
 def _flagged(how: str) -> Mapping[Masking, str]:
     return {Masking.FLAG: how, Masking.SPLIT: f"{_SPLIT} {how}", Masking.DROP: f"{_DROP} {how}"}
@@ -255,7 +261,8 @@ def _is_format(found: object, name: str) -> bool:
 
 def _with_calls(found: Format) -> Format:
     if isinstance(found, ChatFormat) and found.takes_calls:
-        return replace(found, form="tools")
+        advice = {masking: f"{how} {_SEVERAL[masking]}" for masking, how in found.advice.items()}
+        return replace(found, form="tools", advice=advice)
     able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "takes_calls", False))
     raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")
 

@@ -182,7 +182,7 @@ def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Tur
             thought=_joined(*_thoughts(turn)),
             action=text_of(ours.script, Call(turn.calls[0].name, turn.calls[0].arguments)),
         )
-    right = [call for turn in acting for call in turn.calls if not _is_mistake(turn, call)]
+    right = [call for turn in acting for call in turn.calls if not _is_wrong(turn._replace(calls=(call,)))]
     functions = Functions(found.tools, right, answers=silent)
 
     def read(turn: Turn) -> PlayerTurn:
@@ -194,8 +194,8 @@ def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Tur
     return Task(plain_script(*_told(asked), functions.actions), None), read
 
 
-def _is_mistake(turn: Turn, call: ToolCall) -> bool:
-    return turn.label is TurnLabel.MISTAKE or call.id in turn.mistakes
+def _is_wrong(turn: Turn) -> bool:
+    return turn.label is TurnLabel.MISTAKE or any(call.id in turn.mistakes for call in turn.calls)
 
 
 def _told(asked: Sequence[Turn]) -> tuple[str, str]:
@@ -220,8 +220,7 @@ def _turns(
         before = at
         observation = "\n\n".join(turn.content for turn in heard if turn.content.strip()) or UNANSWERED
         unknown = match_in(task.script, player.action) is None
-        wrong = any(_is_mistake(speaker, call) for call in speaker.calls) or speaker.label is TurnLabel.MISTAKE
-        yield _answer(observation, wrong=wrong, unknown=unknown)
+        yield _answer(observation, wrong=_is_wrong(speaker), unknown=unknown)
 
 
 def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]:

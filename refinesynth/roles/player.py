@@ -181,10 +181,8 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
         if not thought:
             # Whoever trains on it would learn to act without thinking.
             raise ValueError("there is no thought; write what you think as text beside the call")
-        first, *further = map(self._action, calls)
-        return PlayerTurn(thought=thought, action=first), *(
-            PlayerTurn(thought="", action=action, parallel=True) for action in further
-        )
+        made = enumerate(map(self._action, calls))
+        return tuple(PlayerTurn(thought="" if at else thought, action=each, parallel=at > 0) for at, each in made)
 
     def _action(self, made: ToolCallPart) -> str:
         call = Call(made.tool_name, _arguments(made.args))

@@ -85,10 +85,8 @@ def read_record(
 
 def of_trajectory(trajectory: Trajectory, where: str, form: ChatForm = "react") -> Conversation:
     """A trajectory as the conversation that all exports render. Its group is its persona."""
-    turns, parallel = trajectory.turns, trajectory.provenance.parallel_calls
-    found = _played(
-        trajectory.id, trajectory.persona.text, trajectory.script, turns, where, form=form, parallel=parallel
-    )
+    script, turns, parallel = trajectory.script, trajectory.turns, trajectory.provenance.parallel_calls
+    found = _played(trajectory.id, trajectory.persona.text, script, turns, where, form=form, parallel=parallel)
     return replace(found, script=trajectory.provenance.script_id or "")
 
 
@@ -133,7 +131,7 @@ def _flagged(message: ToolMessage) -> FlaggedMessage:
         message.loss,
         tuple(ToolCall(one.id, *one.call) for one in message.calls if one.call is not None),
         message.id if message.role == "tool" else "",
-        repair=message.label == "repair",
+        repair=any(one.label == "repair" for one in message.calls),
         mistakes=mistakes if len(mistakes) < len(message.calls) else (),
     )
 
