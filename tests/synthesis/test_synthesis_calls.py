@@ -1,17 +1,20 @@
 """Runs whose player is asked with tool calls."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from run_records import contents
+from samples import SHED_GROUNDED
 from server_manners import Mannered, bare
 
 import refinesynth as rs
 from refinesynth import rules
 from refinesynth.chat import to_tool_messages
 from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.testing import ScriptedCompletion
 from refinesynth.trajectory import Script, ScriptedPersona
 
 
@@ -95,6 +98,76 @@ async def test_a_run_with_several_calls_in_a_message_goes_on_and_is_replayed(tmp
 
 def _plain(messages: list[Any]) -> list[dict[str, Any]]:
     return [{key: value for key, value in one.items() if key != "name"} for one in messages]
+
+
+def message(*calls: str) -> dict[str, Any]:
+    """An answer with a thought and these calls, each a name and the values of its arguments."""
+    made: list[dict[str, Any]] = []
+    for number, (name, *values) in enumerate(map(str.split, calls)):
+        given = dict(zip(("thing", "place"), values, strict=False))
+        function = {"name": name, "arguments": orjson.dumps(given).decode()}
+        made.append({"id": f"x{number}", "type": "function", "function": function})
+    return {"content": "That comes next, I think.", "tool_calls": made}
+
+
+REST = message("put_on key bench", "take key", "open box")
+"""The first call reaches the goal, so the others are not executed."""
+
+
+@pytest.mark.parametrize(
+    ("repairer", "answers", "played"),
+    [
+        (None, [message("open box", "take key"), REST], "open box|+take key|put key on bench"),
+        # The rest of a message is executed behind a mistake, and is no answer to it.
+        (
+            None,
+            [message("take key", "open box"), message("take key"), REST],
+            "take key!|+open box|take key|put key on bench",
+        ),
+        (
+            None,
+            [message("open box", "take saw", "take key"), message("put_on key bench")],
+            "open box|+take saw!|+take key|put key on bench",
+        ),
+        # A call that the rules refuse ends its message.
+        (
+            None,
+            [message("take key", "take key", "open box"), message("open box", "take key"), REST],
+            "take key!|open box|+take key|put key on bench",
+        ),
+        # The repairer follows on the whole message.
+        ("planner", [message("take key", "open box"), REST], "take key!|+open box|take key^|put key on bench"),
+    ],
+)
+async def test_calls_of_a_message_are_executed_in_order(
+    tmp_path: Path, repairer: Any, answers: list[Any], played: str
+) -> None:
+    call = ScriptedCompletion(*answers)
+    (one,) = await rs.synthesize(
+        scripts=[ScriptedPersona(text="a gardener", script=SHED_GROUNDED)],
+        n=1,
+        play="grounded",
+        grounding=rs.Grounding(terse=True),
+        player_form="tools",
+        parallel_calls=True,
+        repairer=repairer,
+        mistakes="natural",
+        call=call,
+        rules=rules.all_of(
+            rules.parse("RealRefinement()"), rules.parse("NoRepeatedMistake()"), rules.parse("NothingBlank()")
+        ),
+        script_rules=rules.all_of(),
+        output=tmp_path / "run",
+    )
+    told = [
+        f"{'+' if act.parallel else ''}{act.action}{'!' if answer.flagged else ''}{'^' if act.by else ''}"
+        for act, answer in pairwise(one.turns)
+        if isinstance(act, rs.PlayerTurn) and isinstance(answer, rs.DungeonMasterTurn)
+    ]
+    assert told == played.split("|")
+    assert not call.left
+    spread = [turn.thought == "" for turn in one.turns if isinstance(turn, rs.PlayerTurn)]
+    assert spread == [act.startswith("+") for act in told]
 
 
 async def test_several_calls_are_for_players_that_call(tmp_path: Path) -> None:
