@@ -43,8 +43,7 @@ class Counts:
     masked_calls: int = 0
     """Turns of several calls of which only the mistakes are kept out of the loss."""
     masked_whole: int = 0
-    """Turns of several calls that are kept out of the loss whole because of a mistake among them: the chat template does
-    not tell where a call ends."""
+    """Turns of several calls that are kept out of the loss whole for a mistake among them, whose place is not certain."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `repeated` and `masked_whole`, if there are any."""
 

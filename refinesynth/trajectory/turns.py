@@ -195,9 +195,7 @@ def explain(error: ValidationError, *, most: int = 5) -> str:
 def known_exchanges(
     turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn],
 ) -> list[tuple[PlayerTurn, DungeonMasterTurn]]:
-    """Return the player's turns with their answers, but for right calls behind a mistake in its own message: they are no
-    answer to it.
-    """
+    """Return the player's turns with their answers, without right calls behind a mistake of their own message."""
     found: list[tuple[PlayerTurn, DungeonMasterTurn]] = []
     for turn, answer in pairwise(turns):
         if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn):
