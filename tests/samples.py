@@ -218,6 +218,17 @@ def accepted(draft: Draft, **fields: Any) -> Trajectory:
     return trajectory(*well_formed(draft.turns), script=draft.script, **fields)
 
 
+def in_messages(one: Trajectory, chosen: Iterable[bool]) -> Trajectory:
+    """The player's turns that are `chosen` are further calls of the message before, if there is one."""
+    drawn, played = iter(chosen), False
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    for turn in one.turns:
+        joined = isinstance(turn, PlayerTurn) and played and next(drawn, False)
+        played = played or isinstance(turn, PlayerTurn)
+        turns.append(turn.model_copy(update={"thought": "", "parallel": True}) if joined else turn)
+    return one.model_copy(update={"turns": tuple(turns)})
+
+
 def crowded(more: int = 32) -> Script:
     """The shed with so many further actions, none of which is needed."""
     actions = [

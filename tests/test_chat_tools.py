@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from keyword import iskeyword
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import dm, player
+from samples import accepted, dm, in_messages, player
 
 from refinesynth.actions.calls import Call, Tool, call_of, python_call, text_of, tools_of
 from refinesynth.actions.matching import match_in, meaning
@@ -212,6 +212,28 @@ def test_there_and_back_is_the_same_conversation(draft: Draft) -> None:
     assert [(one.role, one.loss) for one in again] == [(one.role, one.loss) for one in text]
     for there, back in zip(text, again, strict=True):
         assert back == there or _means_the_same(draft.script, there, back)
+
+
+@given(valid_drafts() | valid_grounded_drafts(), st.lists(st.booleans(), min_size=1))
+def test_further_calls_stand_in_the_message_before_and_are_answered_in_order(draft: Draft, chosen: list[bool]) -> None:
+    several = in_messages(accepted(draft), chosen)
+    messages = render_tool_turns(several.script, several.turns)
+    joined = [turn.parallel for turn in several.turns if isinstance(turn, PlayerTurn)]
+    assert [len(one.calls) for one in messages if one.calls] == [
+        1 + len(list(takewhile(bool, joined[at + 1 :]))) for at, further in enumerate(joined) if not further
+    ]
+    for at, message in enumerate(messages):
+        answers = messages[at + 1 : at + 1 + len(message.calls)]
+        assert [(one.role, one.id) for one in answers] == [("tool", one.id) for one in message.calls]
+        assert not message.calls or message.loss == all(one.label != "mistake" for one in message.calls)
+    text = render_turns(several.script, several.turns)
+    again = to_react(several.script, messages)
+    assert [(one.role, one.loss, one.label) for one in again] == [(one.role, one.loss, one.label) for one in text]
+    assert all(
+        back == there or _means_the_same(several.script, there, back) for there, back in zip(text, again, strict=True)
+    )
+    if True in joined:
+        assert messages[0].content.startswith(render_tool_task(several.script, parallel=True))
 
 
 def _means_the_same(script: Script, there: Message, back: Message) -> bool:

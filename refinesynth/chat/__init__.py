@@ -20,6 +20,7 @@ from refinesynth.chat.react import (
     to_messages,
 )
 from refinesynth.chat.tools import (
+    PARALLEL_INSTRUCTIONS,
     TOOL_INSTRUCTIONS,
     ThoughtIn,
     ToolMessage,
@@ -29,10 +30,12 @@ from refinesynth.chat.tools import (
     render_tools,
     to_react,
     to_tool_messages,
+    tool_instructions_in,
 )
 
 __all__ = [
     "INSTRUCTIONS",
+    "PARALLEL_INSTRUCTIONS",
     "SOMEWHERE",
     "TOOL_INSTRUCTIONS",
     "Message",
@@ -55,4 +58,5 @@ __all__ = [
     "to_messages",
     "to_react",
     "to_tool_messages",
+    "tool_instructions_in",
 ]

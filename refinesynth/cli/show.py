@@ -82,7 +82,10 @@ def _masked(record: Trajectory | Refused, model: str) -> RenderableType:
     from refinesynth.train import layered
     from refinesynth.train.loss_mask_preview import preview_data
 
-    config = layered(given={"data": ["given"], "model": model, "output": "unused"}, given_by="--mask").config
+    form = "tools" if record.provenance.parallel_calls else "react"
+    config = layered(
+        given={"data": ["given"], "model": model, "output": "unused", "form": form}, given_by="--mask"
+    ).config
     examples = preview_data(config, len(record.turns), sources=[[record]])
     return Group(LEGEND, *map(preview_laid_out, examples))
 

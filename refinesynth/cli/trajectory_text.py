@@ -193,8 +193,9 @@ def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | 
     if isinstance(turn, PlayerTurn):
         style = "red" if isinstance(mark, Mistake) else "green" if isinstance(mark, Refinement) else ""
         yield "player" if turn.by is None else "repair"
-        yield styled(turn.thought)
-        yield styled(f"> {turn.action}", f"bold {style}".strip())
+        if not turn.parallel:
+            yield styled(turn.thought)
+        yield styled(f"{'+' if turn.parallel else '>'} {turn.action}", f"bold {style}".strip())
         if isinstance(mark, Mistake):
             yield styled(f"✗ mistake ({mark.kind.value}): kept as context, never trained on", style)
         elif isinstance(mark, Refinement):

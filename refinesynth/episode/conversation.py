@@ -31,7 +31,15 @@ from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import NoRepeatedMistake, repairs
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.settings.mistakes import MistakeRequest
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, flagged_turns
+from refinesynth.trajectory import (
+    Draft,
+    DraftTurn,
+    DungeonMasterTurn,
+    PlayerTurn,
+    Script,
+    flagged_turns,
+    known_exchanges,
+)
 
 IN_THE_SCENE: Mapping[tuple[str, str], str] = {
     ("NothingBlank", "blank"): "Say in a sentence or more what you think, and then what you do.",
@@ -145,25 +153,31 @@ class Unanswerable(Exception):
         self.violation = violation
 
 
+MOST_CALLS = 16
+"""Most calls that one message may hold."""
+
+
 class Agent:
     """Role that acts in the scene, by native tool calls where they are asked for and its model has them."""
 
     def __init__(self, context: EpisodeContext, role: Role, script: Script) -> None:
         self._script = script
         self._in_text = context.actor(Player, role)
-        asks_tools = context.settings.player_form == "tools"
-        self._by_calls = context.actor(ToolPlayer, role, script=script) if asks_tools else None
+        asks_tools, self._parallel = context.settings.player_form == "tools", context.settings.parallel_calls
+        most = MOST_CALLS if self._parallel else 1
+        self._by_calls = context.actor(ToolPlayer, role, script=script, most=most) if asks_tools else None
         self.lacks_tools = False
         """True if tool calls were asked for, and its model turned out to have none."""
 
-    async def act(self, turns: Turns, **private: Any) -> PlayerTurn:
-        """The turn after `turns`; `private` as in `Player.act`."""
+    async def act(self, turns: Turns, **private: Any) -> tuple[PlayerTurn, ...]:
+        """The turns of one message after `turns`; `private` as in `Player.act`."""
         if self._by_calls is not None:
             try:
-                return await self._by_calls.act(render_tool_turns(self._script, turns), **private)
+                view = render_tool_turns(self._script, turns, parallel=self._parallel)
+                return await self._by_calls.act(view, **private)
             except NoTools:
                 self._by_calls, self.lacks_tools = None, True
-        return await self._in_text.act(render_turns(self._script, turns), **private)
+        return (await self._in_text.act(render_turns(self._script, turns), **private),)
 
 
 class Conversation(ABC):
@@ -187,6 +201,8 @@ class Conversation(ABC):
         """Turns that an earlier play has made, from which this one goes on."""
         self._stuck_after: Turns | None = None
         """Turns after which the player kept to an action that had been refused."""
+        self._open: list[PlayerTurn] = []
+        """Calls of the last message that are not executed yet."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         turns = start
@@ -219,6 +235,7 @@ class Conversation(ABC):
     async def _converse(self, turns: Turns, taken_back: RetryFeedback) -> "_Talk":
         """Exchanges after `turns` until the goal is reached, a rule is broken, or there are too many turns."""
         start = len(turns)
+        self._open.clear()
         while True:
             before = len(turns)
             taken = taken_back if before == start else RetryFeedback()
@@ -237,6 +254,7 @@ class Conversation(ABC):
             verdict = await self.verifier.verify(draft)
             if self._keeps_to_a_mistake(turns[:before], verdict, is_told=bool(taken.player)):
                 turns, taken_back = turns[:before], RetryFeedback()
+                self._open.clear()
                 self._stuck_after = turns
                 continue
             if draft.finished or not verdict.accepted:
@@ -245,17 +263,27 @@ class Conversation(ABC):
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 
     async def _act(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn:
-        """Return the turn after `turns`: the player's, or after a mistake that of the repairer, if there is one."""
+        """Return the turn after `turns`: the player's, or after a mistake that of the repairer, if there is one.
+
+        The calls of one message are executed in their order, whatever comes of them.
+        """
+        if self._open:
+            return self._as_meant(self._open.pop(0))
         stuck = self._is_stuck(turns)
         if stuck and self.settings.stuck == "give_up":
             self._stuck_after = None  # the next draft is a new chance
             raise Unanswerable(turns, _STUCK)
-        act = await self._repair(turns, taken) if stuck or self._is_repaired(turns) else None
-        if act is not None:
-            act = act.model_copy(update={"by": Role.REPAIRER.value})
+        acts = await self._repair(turns, taken) if stuck or self._is_repaired(turns) else ()
+        if acts:
+            acts = tuple(act.model_copy(update={"by": Role.REPAIRER.value}) for act in acts)
         else:
-            act = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
+            acts = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
             self.record.in_text = self.record.in_text or self.player.lacks_tools
+        act, *self._open = acts
+        return self._as_meant(act)
+
+    def _as_meant(self, act: PlayerTurn) -> PlayerTurn:
+        """Return the turn with the available action that it means, where that is read leniently."""
         if self.settings.match == "strict":
             return act
         action = leniently(self.script, act.action)
@@ -267,7 +295,7 @@ class Conversation(ABC):
         return act.model_copy(update={"action": action})
 
     def _is_repaired(self, turns: Turns) -> bool:
-        answers = [turn for turn in turns if isinstance(turn, DungeonMasterTurn) and not turn.transient]
+        answers = [answer for _, answer in known_exchanges(turns) if not answer.transient]
         since = next((at for at, answer in enumerate(reversed(answers)) if answer.flagged), None)
         if self.settings.repairer is None or since is None:
             return False
@@ -306,12 +334,12 @@ class Conversation(ABC):
         repeated = any(one.rule == rule and one.turn == len(turns) and rejects(one) for one in verdict.violations)
         return repeated and (is_told or is_last)
 
-    async def _repair(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn | None:
-        """Return the repairer's turn; None leaves it to the player."""
+    async def _repair(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, ...]:
+        """Return the turns of the repairer's message; none leaves it to the player."""
         if self.repairer is None:
-            return None
-        flag, (act, answer) = None, turns[-2:]
-        if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.mistake_kind is not None:
+            return ()
+        flag, (act, answer) = None, known_exchanges(turns)[-1]
+        if answer.mistake_kind is not None:
             flag = Flag(act.action, answer.mistake_kind, _in_scene(answer))
         return await self.repairer.act(turns, violations=taken.player, flag=flag)
 

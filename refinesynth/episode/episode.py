@@ -141,6 +141,7 @@ def _trajectory(accepted: Accepted, *, spent: Cost, record: EpisodeRecord, setti
         difficulty=_difficulty(script),
         refinements=count_refinements(repairs(accepted.draft)) if script.grounded else None,
         player_form="tools" if accepted.by_calls else None,
+        parallel_calls=accepted.by_calls and settings.parallel_calls,
         branch=accepted.branch,
     )
     return Trajectory.model_validate(

@@ -157,7 +157,7 @@ class Grounded(Conversation):
             self._other = firsts[branch]
         return await super().play(start)
 
-    async def _repair(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn | None:
+    async def _repair(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, ...]:
         """As in every conversation, or by a plan; the player goes on without one, or if a planned turn was taken back.
 
         Raises Unanswerable: no plan is found any more after a mistake that changed the world.
@@ -172,11 +172,11 @@ class Grounded(Conversation):
                 answer = turns[-1]
                 if isinstance(answer, DungeonMasterTurn) and answer.flagged and before != state:
                     raise goal_lost(turns)
-                return None
+                return ()
             action, self._planned = way[0], way
         # Of a play and its branches, each repairs in the same words.
         draw = Random(f"{self.session.seed}/{self.number // self.settings.branches}/{len(turns)}")
-        return worded(self.world, turns, before, action, draw)
+        return (worded(self.world, turns, before, action, draw),)
 
     def _place(self, turns: Turns) -> bytes | None:
         return json_bytes(self._state_after(turns), sort=True)

@@ -63,7 +63,7 @@ def evaluate(
     perturb: str = "",
     steps: int | None = None,
     shots: int = 0,
-    form: Literal["auto", "react", "tools"] = "auto",
+    form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",
     user: str = "",
     environments: int = 0,
     pythons: Mapping[str, str] | None = None,
@@ -91,7 +91,8 @@ def evaluate(
         steps: Actions of a play at most; by default the benchmark's, mostly 30.
         shots: Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes).
         form: Form of the chat: `react` (Thought and Action as text), `tools` (native tool calls, one function per
-            action), or `auto`: the form that a folder from `refinesynth train` was trained in, else react.
+            action), `parallel_tools` (the same, and the task allows several calls in a message), or `auto`: the form
+            that a folder from `refinesynth train` was trained in, else react. All calls of a message are executed.
         user: Model that plays the user in a task that has one, such as tau2's: any backend, with `--set
             user.SETTING=VALUE`. By default the evaluated model plays it too.
         environments: Processes of each benchmark at most; by default as memory allows, up to 16.

@@ -21,7 +21,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.chat_form import ReactForm, ToolForm
+from refinesynth.evaluate.chat_form import FORMS, ReactForm
 from refinesynth.evaluate.environment_pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.evaluate.environments.environment import Instance, Start
 from refinesynth.evaluate.episode_counts import EpisodeStep, counts
@@ -117,6 +117,9 @@ RESULT = "episode"
 MAX_ACTION = 10_000
 """Characters of an action that are passed to an environment."""
 
+_NOT_EXECUTED = "Not executed: the task has ended."
+"""Answer to a call behind the one that ended the task."""
+
 _EXAMPLE = "A worked example, of another task in such a place:\n\n{text}"
 _EXAMPLE_THOUGHT = "This is the next step towards the goal."
 _EXAMPLES_TRIED = 8
@@ -166,7 +169,7 @@ def player(
     """
     del reflexion
     solved: dict[str, str] = {}
-    chat_form = ToolForm if form == "tools" else ReactForm
+    chat_form = FORMS.get(form, ReactForm)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001 - Inspect's own signature
         instance = instances[str(state.sample_id)]
@@ -249,8 +252,8 @@ async def _attempt(
 async def _play(
     state: TaskState, episode: Episode, act: Act, chat: ReactForm, played: EpisodeResult, *, steps: int
 ) -> None:
-    window = _window(state)
-    for _ in range(steps):
+    window, left = _window(state), steps
+    while left > 0:
         output = _writable(await act(state.messages, episode, chat))
         state.output = output
         if output.empty:
@@ -261,21 +264,27 @@ async def _play(
             return
         state.messages.append(output.message)
         try:
-            action = chat.read(output.message)[:MAX_ACTION]
+            actions = chat.read(output.message)
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
             played.moves.append(EpisodeStep("", failed=True))
-            said = str(error)
-            state.messages += chat.answers(output.message, f"{said[0].upper()}{said[1:]}.", refused=True)
+            left, said = left - 1, str(error)
+            state.messages += chat.answers(output.message, f"{said[0].upper()}{said[1:]}.", marks=[{"refused": True}])
             continue
-        step = await episode.step(action)
-        played.moves.append(EpisodeStep(action, failed=step.refused))
-        played.progress = max(played.progress, step.progress)
-        played.success, played.measures = step.success, step.measures
-        marks = {"refused": step.refused, "progress": round(step.progress, 4)}
-        state.messages += chat.answers(output.message, step.observation, **marks)
-        if step.done:
-            played.stopped = "done"
+        told: list[tuple[str, dict[str, Any]]] = []
+        for action in (action[:MAX_ACTION] for action in actions[:left]):
+            step = await episode.step(action)
+            played.moves.append(EpisodeStep(action, failed=step.refused))
+            played.progress = max(played.progress, step.progress)
+            played.success, played.measures = step.success, step.measures
+            told.append((step.observation, {"refused": step.refused, "progress": round(step.progress, 4)}))
+            if step.done:
+                played.stopped = "done"
+                break
+        left -= len(told)
+        told += [(_NOT_EXECUTED, {})] * (len(actions) - len(told))
+        state.messages += chat.answers(output.message, *(text for text, _ in told), marks=[marks for _, marks in told])
+        if played.stopped:
             return
     played.stopped = "steps"
 

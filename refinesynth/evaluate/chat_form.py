@@ -1,5 +1,6 @@
 """Chat of an episode in the form of training: thought and action as text, or the action as a native tool call."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageTool, ChatMessageUser
@@ -46,19 +47,22 @@ class ReactForm:
         """A turn as the player's message."""
         return ChatMessageAssistant(content=scrub(render_player(turn)))
 
-    def read(self, message: ChatMessageAssistant) -> str:
-        """The action of a player's message; raises ValueError, fit to be sent to the model, if there is not exactly one."""
+    def read(self, message: ChatMessageAssistant) -> list[str]:
+        """The actions of a player's message; raises ValueError, fit to be sent to the model, if there are none."""
         # What a model thinks before it speaks may stand in its text, and hold actions that it does not take.
-        return parse_player(split_thinking(message.text).text).action
+        return [parse_player(split_thinking(message.text).text).action]
 
-    def answers(self, message: ChatMessageAssistant, text: str, **marks: Any) -> list[ChatMessage]:
-        """Messages that tell the player what came of its message."""
+    def answers(
+        self, message: ChatMessageAssistant, *texts: str, marks: Sequence[Mapping[str, Any]] = ({},)
+    ) -> list[ChatMessage]:
+        """Messages that tell the player what came of its message: a text for each action, or one for all."""
         del message
-        return [ChatMessageUser(content=scrub(text), metadata=marks or None)]
+        told = zip(texts, marks, strict=True)
+        return [ChatMessageUser(content=scrub(text), metadata=dict(given) or None) for text, given in told]
 
 
 class ToolForm(ReactForm):
-    """The same with one call per turn and the thought beside it, as `chat.render_tool_turns` has them."""
+    """The same with calls and the thought beside them, as `chat.render_tool_turns` has them."""
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
@@ -75,29 +79,41 @@ class ToolForm(ReactForm):
         name, arguments = call_of(self._script, scrub(turn.action))
         return ChatMessageAssistant(content=scrub(turn.thought), tool_calls=[ToolCall("", name, dict(arguments))])
 
-    def read(self, message: ChatMessageAssistant) -> str:
-        calls = message.tool_calls or []
-        if not calls:
+    def read(self, message: ChatMessageAssistant) -> list[str]:
+        if not message.tool_calls:
             raise ValueError("no function is called; call one function, which is your action")
-        if len(calls) > 1:
-            raise ValueError(f"there are {len(calls)} calls; take one action at a time, by one call")
-        if calls[0].parse_error is not None:
-            raise ValueError(f"the call cannot be read: {calls[0].parse_error}")
-        if not (action := text_of(self._script, Call(calls[0].function, calls[0].arguments)).strip()):
+        return [*map(self._action, message.tool_calls)]
+
+    def _action(self, call: ToolCall) -> str:
+        if call.parse_error is not None:
+            raise ValueError(f"the call cannot be read: {call.parse_error}")
+        if not (action := text_of(self._script, Call(call.function, call.arguments)).strip()):
             raise ValueError("the call says nothing; call one of the functions")
         return action
 
-    def answers(self, message: ChatMessageAssistant, text: str, **marks: Any) -> list[ChatMessage]:
+    def answers(
+        self, message: ChatMessageAssistant, *texts: str, marks: Sequence[Mapping[str, Any]] = ({},)
+    ) -> list[ChatMessage]:
         """Each call is answered, under an id of training, which numbers the turns."""
-        at, self._at = self._at, self._at + 2
         if not message.tool_calls:
-            return super().answers(message, text, **marks)
+            self._at += 2
+            return super().answers(message, *texts, marks=marks)
+        if len(texts) == 1:
+            texts, marks = texts * len(message.tool_calls), [*marks] * len(message.tool_calls)
         told: list[ChatMessage] = []
-        for number, call in enumerate(message.tool_calls):
-            call.id = f"call{number}{at:04d}"
-            told.append(
-                ChatMessageTool(
-                    content=scrub(text), tool_call_id=call.id, function=call.function, metadata=marks or None
-                )
-            )
+        for call, text, given in zip(message.tool_calls, texts, marks, strict=True):
+            call.id, name, self._at = f"call{self._at:05d}", call.function, self._at + 2
+            marked = dict(given) or None
+            told.append(ChatMessageTool(content=scrub(text), tool_call_id=call.id, function=name, metadata=marked))
         return told
+
+
+class ParallelToolForm(ToolForm):
+    """The same where the task allows several calls in a message."""
+
+    def task(self) -> str:
+        return render_tool_task(self._script, parallel=True)
+
+
+FORMS = {"tools": ToolForm, "parallel_tools": ParallelToolForm}
+"""Forms of native tool calls by name."""

@@ -16,6 +16,7 @@ from inspect_ai.model import GenerateConfig, Model
 from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.agent import PROVIDER as CONTROL
 from refinesynth.evaluate.benchmarks import INSPECT, named
+from refinesynth.evaluate.chat_form import FORMS
 from refinesynth.evaluate.environment_pool import EnvironmentFault
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.inspect_models import open_model, set_budget
@@ -103,7 +104,7 @@ def _models(asked: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model
         raise InputError(
             f"--set {_OF_USER}{next(iter(of_user))} is for the model that plays the user; name it by --user"
         )
-    model = open_model(asked.model, temperature=asked.temperature, settings=settings, tools=asked.form == "tools")
+    model = open_model(asked.model, temperature=asked.temperature, settings=settings, tools=asked.form in FORMS)
     roles = {"user": open_model(asked.user, temperature=0.0, settings=of_user)} if asked.user else {}
     control = next((one for one in (model, *roles.values()) if foreign and str(one).startswith(f"{CONTROL}/")), None)
     if control is not None:
@@ -141,7 +142,7 @@ def _reporter(
     steps = {task.name: task_facts(task.metadata).get("steps") for task in tasks}
     now = Progress(
         model=str(model),
-        tools=asked.form == "tools",
+        tools=asked.form in FORMS,
         folder=asked.folder,
         steps=steps,
         max_tokens=asked.max_tokens or MAX_TOKENS,
@@ -233,7 +234,7 @@ def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]
 def _formed(asked: Evaluation) -> Evaluation:
     """Settle the form: `tools`, or `auto` for text, as in logs that were made before there was a choice."""
     form = TrainedAs.of(asked.model).form if asked.form == "auto" else asked.form
-    values: dict[str, Any] = {**dict(asked), "form": "tools" if form == "tools" else "auto"}
+    values: dict[str, Any] = {**dict(asked), "form": form if form in FORMS else "auto"}
     return Evaluation(**values)
 
 

@@ -28,7 +28,7 @@ def registered(name: str) -> Callable[..., Task]:
         perturb: str = "",
         steps: int | None = None,
         shots: int = 0,
-        form: Literal["auto", "react", "tools"] = "auto",
+        form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",
         user: str = "",
     ) -> Task:
         asked = locals()

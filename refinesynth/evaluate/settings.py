@@ -31,9 +31,10 @@ class TaskSettings(BaseModel):
     """Actions of a play at most; by default the benchmark's, mostly 30."""
     shots: Annotated[int, Field(ge=0, le=1), Option(PLAY, "0|1")] = 0
     """Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes)."""
-    form: Annotated[Literal["auto", "react", "tools"], Option(PLAY)] = "auto"
-    """Form of the chat: `react` (Thought and Action as text), `tools` (native tool calls, one function per action), or
-    `auto`: the form that a folder from `refinesynth train` was trained in, else react."""
+    form: Annotated[Literal["auto", "react", "tools", "parallel_tools"], Option(PLAY)] = "auto"
+    """Form of the chat: `react` (Thought and Action as text), `tools` (native tool calls, one function per action),
+    `parallel_tools` (the same, and the task allows several calls in a message), or `auto`: the form that a folder from
+    `refinesynth train` was trained in, else react. All calls of a message are executed."""
 
     user: Annotated[str, Option(MODEL, "NAME", shows_default=False)] = ""
     """Model that plays the user in a task that has one, such as tau2's: any backend, with `--set user.SETTING=VALUE`. By

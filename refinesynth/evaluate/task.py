@@ -15,6 +15,7 @@ from inspect_ai.solver import TaskState
 from refinesynth.errors import InputError
 from refinesynth.evaluate.agent import RESULT, player
 from refinesynth.evaluate.benchmarks import INSPECT, find, read_instances
+from refinesynth.evaluate.chat_form import FORMS
 from refinesynth.evaluate.environment_pool import EnvironmentPool
 from refinesynth.evaluate.environments.environment import Benchmark
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
@@ -102,7 +103,7 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     pool = _pool_of.get()(benchmark, options)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "shots")}
     # Absent for text: an evaluation that was begun before there was a choice has other arguments otherwise.
-    form = {"form": "tools"} if options.form == "tools" else {}
+    form = {"form": options.form} if options.form in FORMS else {}
     # Evaluations of earlier versions name `reflexion`, and compare with these where it was off.
     facts |= {"reflexion": 0, "benchmark": name, "steps": steps, "instances": len(instances), **form}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]

@@ -110,6 +110,7 @@ def _agent_step(
         "refines": list(refines),
         "loss": kind is None,
         **({} if turn.by is None else {"by": turn.by}),
+        **({"parallel": True} if turn.parallel else {}),
     }
     step: dict[str, JsonValue] = {
         "step_id": number,

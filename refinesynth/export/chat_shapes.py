@@ -31,9 +31,17 @@ Spoken = Message | ToolMessage
 
 
 def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, JsonValue]:
-    """The key `labels` of a record, with the label of each assistant message, if a repairer took part."""
-    took_part = "repairer" in trajectory.provenance.models or any(message.label == "repair" for message in messages)
-    return {"labels": [message.label for message in messages if message.role == "assistant"]} if took_part else {}
+    """The key `labels` of a record, with the label of each assistant message, if a repairer took part or a message has a
+    mistake among right calls: its label is those of its calls, as in `player+mistake`.
+    """
+    found = [_label(message) for message in messages if message.role == "assistant"]
+    told = "repairer" in trajectory.provenance.models or any(label not in {"player", "mistake"} for label in found)
+    return {"labels": [*found]} if told else {}
+
+
+def _label(message: Spoken) -> str:
+    each = [one.label for one in message.calls] if isinstance(message, ToolMessage) else []
+    return "+".join(each) if len({*each}) > 1 else message.label
 
 
 def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
@@ -56,7 +64,15 @@ def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tupl
 
 def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
     kept: list[Spoken] = []
+    gone: set[str] = set()
     for message in messages:
+        if isinstance(message, ToolMessage) and message.id:
+            gone.update(one.id for one in message.calls if one.label == "mistake")
+            if right := [one for one in message.calls if one.label != "mistake"]:
+                kept.append(right[0]._replace(content=message.content, loss=True, further=tuple(right[1:])))
+            elif message.id not in gone:
+                kept.append(message)
+            continue
         is_mistake = message.role == "assistant" and not message.loss
         answers_mistake = message.role != "assistant" and bool(kept) and kept[-1].role != "assistant"
         if not is_mistake and not answers_mistake:
@@ -122,13 +138,16 @@ def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Too
 
 
 def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
-    """OpenAI's fine-tuning form: `weight` on assistant messages, no id; with calls `tools` and one call per turn."""
+    """OpenAI's fine-tuning form: `weight` on assistant messages, no id; with calls `tools`, and whether a message has
+    several.
+    """
     del record_id
     written = [
         {**_completion(message), **({"weight": int(message.loss)} if message.role == "assistant" else {})}
         for message in messages
     ]
-    beside = {**_listed(tools), "parallel_tool_calls": False} if tools else {}
+    several = any(isinstance(message, ToolMessage) and message.further for message in messages)
+    beside = {**_listed(tools), "parallel_tool_calls": several} if tools else {}
     return {"messages": written, **beside}
 
 

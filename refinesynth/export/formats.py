@@ -62,9 +62,8 @@ class ChatFormat:
     def _offered(self, trajectory: Trajectory, told: Sequence[chat_shapes.Spoken]) -> tuple[Tool, ...]:
         """Functions of a record: with distractors in an order of its own, and none that a mistake calls."""
         own, (most, others) = tools_of(trajectory.script), self.distractors
-        taken = {tool.name for tool in own} | {
-            one.call.name for one in told if isinstance(one, ToolMessage) and one.call
-        }
+        made = (one.call for said in told if isinstance(said, ToolMessage) for one in said.calls)
+        taken = {tool.name for tool in own} | {call.name for call in made if call is not None}
         free, draw = [tool for tool in others if tool.name not in taken], Random(trajectory.id)
         offered = [*own, *draw.sample(free, min(most, len(free)))]
         return tuple(draw.sample(offered, len(offered))) if most else own
@@ -131,6 +130,12 @@ class PaperFormat:
 
 _DROP = "Mistakes and the answers to them are left out, so the records show no refinement."
 _SPLIT = "One record per correct turn; only its last message is marked for training."
+
+_SEVERAL = {
+    Masking.FLAG: "A message of several calls has one flag: a mistake among them keeps it out of training whole.",
+    Masking.SPLIT: "A message of several calls with a mistake among them is context alone.",
+    Masking.DROP: "Of a message of several calls, only the mistakes are left out.",
+}
 
 
 def _flagged(how: str) -> Mapping[Masking, str]:
@@ -286,7 +291,10 @@ def _is_format(found: object, name: str) -> bool:
 
 
 def _with_calls(found: Format) -> Format:
-    if isinstance(found, ChatFormat | PreferenceFormat) and found.takes_calls:
+    if isinstance(found, ChatFormat) and found.takes_calls:
+        advice = {masking: f"{how} {_SEVERAL[masking]}" for masking, how in found.advice.items()}
+        return replace(found, form="tools", advice=advice)
+    if isinstance(found, PreferenceFormat):
         return replace(found, form="tools")
     able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "takes_calls", False))
     raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")

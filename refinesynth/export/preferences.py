@@ -16,6 +16,7 @@ What cannot be found: an admission in other words, or in another language, that 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 
 from refinesynth.chat import Message, render_player, render_tool_turns, render_tools, render_turns
@@ -29,6 +30,7 @@ from refinesynth.trajectory import PlayerTurn, Trajectory
 UNREPAIRED: Final = "mistakes without a repair"
 CHANGED: Final = "mistakes repaired only after other actions had changed the world"
 HINDSIGHT: Final = "mistakes whose repair speaks or makes use of the refusal alone"
+AMONG: Final = "mistakes and repairs behind another call of their message"
 ALONE: Final = "mistakes that nothing of the environment comes before"
 
 _ADMITS = re.compile(
@@ -84,7 +86,9 @@ class PreferenceFormat:
             answer = next(taught, next((step for step in steps if step.at == repair.answer), None))
             between = [step for step in steps if answer is not None and mistake.at <= step.at < answer.at]
             prompt = render_turns(trajectory.script, trajectory.turns[: mistake.at])
-            if answer is None:
+            if mistake.player.parallel or (answer is not None and answer.player.parallel):
+                yield ExportRecord.none(AMONG)
+            elif answer is None:
                 yield ExportRecord.none(UNREPAIRED)
             elif any(step.accepted and not step.transient for step in between):
                 yield ExportRecord.none(CHANGED)
@@ -98,7 +102,8 @@ class PreferenceFormat:
                 yield ExportRecord(data, trained=1, masked=masked)
 
     def _pair(self, name: str, trajectory: Trajectory, mistake: Exchange, chosen: PlayerTurn) -> dict[str, Any]:
-        render, script = (render_tool_turns if self.form == "tools" else render_turns), trajectory.script
+        script, parallel = trajectory.script, trajectory.provenance.parallel_calls
+        render = partial(render_tool_turns, parallel=parallel) if self.form == "tools" else render_turns
         before = trajectory.turns[: mistake.at]
         one, other = (render(script, (*before, turn))[-1:] for turn in (chosen, mistake.player))
         parts = {"prompt": render(script, before), "chosen": one, "rejected": other}

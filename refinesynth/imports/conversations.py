@@ -182,7 +182,7 @@ def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Tur
             thought=_joined(*_thoughts(turn)),
             action=text_of(ours.script, Call(turn.calls[0].name, turn.calls[0].arguments)),
         )
-    right = [call for turn in acting for call in turn.calls if turn.label is not TurnLabel.MISTAKE]
+    right = [call for turn in acting for call in turn.calls if not _is_wrong(turn._replace(calls=(call,)))]
     functions = Functions(found.tools, right, answers=silent)
 
     def read(turn: Turn) -> PlayerTurn:
@@ -192,6 +192,10 @@ def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Tur
         return PlayerTurn(thought=_joined(*_thoughts(turn)), action=functions.text_of(turn.calls[0]))
 
     return Task(plain_script(*_told(asked), functions.actions), None), read
+
+
+def _is_wrong(turn: Turn) -> bool:
+    return turn.label is TurnLabel.MISTAKE or any(call.id in turn.mistakes for call in turn.calls)
 
 
 def _told(asked: Sequence[Turn]) -> tuple[str, str]:
@@ -206,15 +210,17 @@ def _turns(
     """Player's turns, each with the messages after it as its answer; raises ValueError with a message's number."""
     if task.opening is not None:
         yield _answer(task.opening)
+    before = None
     for at, speaker, heard in _exchanges(played):
         try:
             player = read(speaker)
         except ValueError as error:
             raise ValueError(f"message {first + at}: {error}") from error
-        yield player
+        yield player.model_copy(update={"parallel": True}) if at == before else player
+        before = at
         observation = "\n\n".join(turn.content for turn in heard if turn.content.strip()) or UNANSWERED
         unknown = match_in(task.script, player.action) is None
-        yield _answer(observation, wrong=speaker.label is TurnLabel.MISTAKE, unknown=unknown)
+        yield _answer(observation, wrong=_is_wrong(speaker), unknown=unknown)
 
 
 def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]:

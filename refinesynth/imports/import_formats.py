@@ -34,7 +34,8 @@ def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
     judgement, said = step["extra"].get("dungeon_master"), step["message"]
     if step["source"] == "agent":
         action = step["tool_calls"][0]["arguments"]["action"]
-        yield PlayerTurn(thought=said, action=action, by=step["extra"].get("by"))
+        parallel = step["extra"].get("parallel") is True
+        yield PlayerTurn(thought=said, action=action, by=step["extra"].get("by"), parallel=parallel)
         said = step["observation"]["results"][0]["content"] if judgement else ""
     if judgement:
         yield DungeonMasterTurn.model_validate({**judgement, "observation": said})

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple, cast
 
 from refinesynth.actions.functions import action_of
 from refinesynth.actions.patterns import pattern_of
-from refinesynth.chat import INSTRUCTIONS, SOMEWHERE, TOOL_INSTRUCTIONS, render_task, render_tool_task, render_tools
+from refinesynth.chat import (
+    INSTRUCTIONS,
+    PARALLEL_INSTRUCTIONS,
+    SOMEWHERE,
+    render_task,
+    render_tool_task,
+    render_tools,
+    tool_instructions_in,
+)
 from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.trajectory import ActionSpec, ParameterType, Script
 
@@ -60,12 +68,14 @@ def read_task(text: str) -> Task | None:
 
 def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None:
     """The same for `render_tool_task` and `render_tools`."""
-    parts = _parts(text, TOOL_INSTRUCTIONS)
+    instructions = tool_instructions_in(text)
+    parts = _parts(text, instructions) if instructions else None
     if parts is None or not parts[1] or len(tools) > MOST_ACTIONS or None in (actions := [*map(action_of, tools)]):
         return None
     place, goal, opening = parts
     script = plain_script(place, goal, filter(None, actions))
-    same = text == _with_opening(render_tool_task(script), opening) and render_tools(script) == list(tools)
+    written = render_tool_task(script, parallel=instructions == PARALLEL_INSTRUCTIONS)
+    same = text == _with_opening(written, opening) and render_tools(script) == list(tools)
     return Task(script, opening) if same else None
 
 

@@ -1,6 +1,6 @@
 """Requests and completions in OpenAI's form."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -10,7 +10,7 @@ import orjson
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call
-from refinesynth.chat import TOOL_INSTRUCTIONS
+from refinesynth.chat import tool_instructions_in
 from refinesynth.chat.react import as_first_worded
 from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.rehearsal.injected_faults import Faults, Luck
@@ -66,7 +66,7 @@ class Request:
     @property
     def plays_by_calls(self) -> bool:
         """True for a player that acts by function calls."""
-        return bool(self.tools) and any(role == "user" and TOOL_INSTRUCTIONS in text for role, text in self.messages)
+        return bool(self.tools) and any(role == "user" and tool_instructions_in(text) for role, text in self.messages)
 
     @cached_property
     def blocks(self) -> dict[str, JsonValue]:
@@ -92,21 +92,25 @@ def drawn(faults: Faults, *parts: int | str | None) -> Luck:
     return Luck(digest.digest(), faults)
 
 
-def completion(request: Request, content: str, luck: Luck, call: Call | None = None) -> dict[str, Any]:
-    """A chat completion: `content` as the message, with an optional call, or as a tool's arguments."""
+def completion(request: Request, content: str, luck: Luck, calls: Sequence[Call] = ()) -> dict[str, Any]:
+    """A chat completion: `content` as the message, perhaps with calls, or as a tool's arguments."""
     content = scrub(content)
     whole = request.form.kind == "tool" and not request.plays_by_calls
-    reason = "tool_calls" if whole or call is not None else "stop"
+    reason = "tool_calls" if whole or calls else "stop"
     if request.most_tokens is not None and tokens(content) > request.most_tokens:
         content, reason = content[: request.most_tokens * _CHARACTERS_PER_TOKEN], "length"
     message: dict[str, Any] = {"role": "assistant", "content": content}
-    function: dict[str, str] | None = None
+    functions: list[dict[str, str]] = []
     if whole:
-        message["content"], function = None, {"name": request.form.tool, "arguments": content}
-    elif call is not None and reason != "length":
-        function = {"name": call.name, "arguments": dumped(dict(call.arguments))}
-    if function is not None:
-        message["tool_calls"] = [{"id": f"call_{luck.digest.hex()[:24]}", "type": "function", "function": function}]
+        message["content"], functions = None, [{"name": request.form.tool, "arguments": content}]
+    elif reason != "length":
+        functions = [{"name": name, "arguments": dumped(dict(given))} for name, given in calls]
+    if functions:
+        ids = (f"call_{luck.digest.hex()[:24]}{at or ''}" for at in range(len(functions)))
+        message["tool_calls"] = [
+            {"id": name, "type": "function", "function": function}
+            for name, function in zip(ids, functions, strict=True)
+        ]
     read = sum(tokens(text) for _, text in request.messages)
     written = tokens(content)
     return {

@@ -12,7 +12,7 @@ import orjson
 
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.functions import action_of
-from refinesynth.chat import TOOL_INSTRUCTIONS, parse_player, render_player, render_task
+from refinesynth.chat import PARALLEL_INSTRUCTIONS, parse_player, render_player, render_task, tool_instructions_in
 from refinesynth.rehearsal.injected_faults import Luck
 from refinesynth.rehearsal.injected_mistakes import Slip, can_wait, is_due, slip
 from refinesynth.rehearsal.openai_wire import Request
@@ -60,6 +60,22 @@ def decide(luck: Luck, past: Past, wanted: MistakeRequest | None = None) -> Play
     back = say(luck.rng("looking back"), "puzzled") if late else _looking_back(luck, past, leaving=longer == "give_up")
     doing = meaning(past.position, action)
     return PlayerTurn(thought=_joined(back, _looking_ahead(luck, past, action, doing)), action=action)
+
+
+_FURTHER = (0, 0, 1, 2)
+"""Numbers of further calls in a message, equally likely."""
+
+
+def further(luck: Luck, seen: "Seen", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
+    """The next actions of the plan, to be called in the same message; behind a mistake the plan is what it was."""
+    position = _world_of(seen.task)
+    if position is None or (wanted is not None and wanted.way != "fresh"):
+        return ()
+    exchanges = tuple(_exchanges(seen.chat))
+    past = heard(position, exchanges) if is_grounded(position.scene.label) else Past.of(position, exchanges)
+    plan = plan_of(past)
+    right = plan[1:] if plan[:1] == (turn.action,) else plan
+    return tuple(right[: luck.pick("further calls", _FURTHER)])
 
 
 _TEMPTED, _PLAIN = 1.15, 0.65
@@ -234,21 +250,33 @@ class Seen(NamedTuple):
     """Script of the functions; for unknown ones, as far as the functions define it."""
     task: str
     chat: list[tuple[str, str]]
-    """Role and text of each message since the task."""
+    """Role and text of each message since the task; a call is followed by its answer."""
+    several: bool = False
+    """True if a message may hold several calls."""
 
 
 def read_calls(request: Request) -> Seen:
     """The chat of a request for which `plays_by_calls` holds."""
-    at, told = next((at, text) for at, (_, text) in enumerate(request.messages) if TOOL_INSTRUCTIONS in text)
-    before, _, after = told.partition(TOOL_INSTRUCTIONS)
+    told = ((at, text, tool_instructions_in(text)) for at, (_, text) in enumerate(request.messages))
+    at, task, instructions = next(one for one in told if one[2])
+    before, _, after = task.partition(instructions)
     script = _script_of(request, before.strip())
-    called = {number: Call(name, _arguments(given)) for number, name, given in request.calls}
     chat: list[tuple[str, str]] = []
+    waiting: list[str] = []
     for number, (role, text) in enumerate(request.messages[at + 1 :], start=at + 1):
-        if (call := called.get(number)) is not None:
-            text = render_player(PlayerTurn(thought=text, action=text_of(script, call)))  # noqa: PLW2901
-        chat.append(("assistant" if role == "assistant" else "user", text))
-    return Seen(script, render_task(script) + after, chat)
+        thought, calls = (
+            text,
+            [Call(name, _arguments(given)) for where, name, given in request.calls if where == number],
+        )
+        for call in calls:
+            waiting.append(render_player(PlayerTurn(thought=thought, action=text_of(script, call))))
+            thought = ""
+        if waiting and not calls:
+            chat.append(("assistant", waiting.pop(0)))
+        if not calls:
+            chat.append(("assistant" if role == "assistant" else "user", text))
+    chat += [("assistant", text) for text in waiting]
+    return Seen(script, render_task(script) + after, chat, instructions == PARALLEL_INSTRUCTIONS)
 
 
 def _script_of(request: Request, told: str) -> Script:

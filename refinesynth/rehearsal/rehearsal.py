@@ -76,9 +76,10 @@ class Rehearsal:
 
     def _called(self, request: Request, luck: Luck) -> dict[str, Any]:
         seen = player.read_calls(request)
-        turn = player.act(luck, seen.task, seen.chat, _asked_in(request))
-        broken = luck.strikes("invalid_json")
-        return completion(request, turn.thought, luck, None if broken else call_of(seen.script, turn.action))
+        turn = player.act(luck, seen.task, seen.chat, wanted := _asked_in(request))
+        further = player.further(luck, seen, turn, wanted) if seen.several else ()
+        calls = [call_of(seen.script, action) for action in (turn.action, *further)]
+        return completion(request, turn.thought, luck, () if luck.strikes("invalid_json") else calls)
 
     def _played(self, request: Request, luck: Luck, task: int) -> str:
         turn = player.act(luck, request.messages[task][1], request.messages[task + 1 :], _asked_in(request))

@@ -121,10 +121,12 @@ class ToolPlayer(Actor):
     """
 
     script: Script = field(kw_only=True)
+    most: int = field(default=1, kw_only=True)
+    """Most calls in a message."""
 
     @cached_property
     def _form(self) -> "CallForm":
-        return CallForm.of(self.script)
+        return CallForm.of(self.script, self.most)
 
     async def act(
         self,
@@ -133,12 +135,12 @@ class ToolPlayer(Actor):
         mistake: MistakeRequest | None = None,
         violations: Sequence[str] = (),
         flag: Flag | None = None,
-    ) -> PlayerTurn:
-        """The next turn after `view`, as `Player.act`; the private note stands at the end of the last message, the
-        answer to a call or the task.
+    ) -> tuple[PlayerTurn, ...]:
+        """The turns of the next message after `view`, one for each call, as `Player.act`; the private note stands at the end
+        of the last message, the answer to a call or the task.
 
         Raises:
-            InvalidAnswer: No answer had a thought and one call.
+            InvalidAnswer: No answer had a thought and one call, or at most `most`.
         """
         last = view[-1]
         last = last._replace(content=with_notes(self.prompts, last.content, mistake, violations, flag))
@@ -146,43 +148,50 @@ class ToolPlayer(Actor):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallForm(AnswerForm[PlayerTurn]):
-    """One call of a function of a script, and a thought: as text or, where there is none, as the model thought it for
-    itself. A call in Python's syntax, or an available action after its label, stands for one.
+class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
+    """One call of a function of a script, or several, and a thought: as text or, where there is none, as the model thought
+    it for itself. A call in Python's syntax, or an available action after its label, stands for one.
     """
 
     script: Script
     thought: str = ""
     """Thought of an answer without a call, behind which one is demanded."""
+    most: int = 1
+    """Most calls in a message."""
 
     @classmethod
-    def of(cls, script: Script) -> Self:
+    def of(cls, script: Script, most: int = 1) -> Self:
         """For the functions of this script."""
         parameters = offered(one.definition() for one in tools_of(script))
-        return cls(parameters=parameters, load=partial(_in_words, script), script=script)
+        return cls(parameters=parameters, load=partial(_in_words, script), script=script, most=most)
 
-    def read(self, response: ModelResponse) -> PlayerTurn:
-        """The turn in a response.
+    def read(self, response: ModelResponse) -> tuple[PlayerTurn, ...]:
+        """The turns in a response, one for each call.
 
         Raises:
-            ValueError: There is no thought, or not one call; the message goes back to the model.
+            ValueError: There is no thought, no call or too many; the message goes back to the model.
         """
         calls = called(response)
         if not calls:
             return self.load(said(response))
-        if len(calls) > 1:
-            raise ValueError(f"there are {len(calls)} calls; take one action at a time, by one call")
+        if len(calls) > self.most:
+            asked = "take one action at a time, by one call" if self.most == 1 else f"make at most {self.most}"
+            raise ValueError(f"there are {len(calls)} calls; {asked}")
         thought = said(response).strip() or _thinking(response) or self.thought
         if not thought:
             # Whoever trains on it would learn to act without thinking.
             raise ValueError("there is no thought; write what you think as text beside the call")
-        call = Call(calls[0].tool_name, _arguments(calls[0].args))
+        made = enumerate(map(self._action, calls))
+        return tuple(PlayerTurn(thought="" if at else thought, action=each, parallel=at > 0) for at, each in made)
+
+    def _action(self, made: ToolCallPart) -> str:
+        call = Call(made.tool_name, _arguments(made.args))
         action = text_of(self.script, call).strip()
         if not action:
             raise ValueError("the call says nothing; call one of the functions")
         if wrong := _misread(self.script, call, action):
             raise ValueError(f"the argument {quoted(wrong)} holds the name of another one with `=`; leave that out")
-        return PlayerTurn(thought=thought, action=action)
+        return action
 
     def again(self, response: ModelResponse) -> Self:
         thought = "" if called(response) else _prose(said(response))
@@ -219,18 +228,18 @@ def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
     )
 
 
-def _in_words(script: Script, text: str) -> PlayerTurn:
+def _in_words(script: Script, text: str) -> tuple[PlayerTurn, ...]:
     """Return the turn of an answer without a call: a call in Python's syntax, or an available action after its
     label, stands for one.
     """
     at = action_label(text)
     thought = "" if at is None else _prose(text[:at])
     if thought and match_in(script, action := parse_player(text).action):
-        return PlayerTurn(thought=thought, action=action)
+        return (PlayerTurn(thought=thought, action=action),)
     if (found := python_call(script, text)) is not None and (thought := _prose(text[: found[0]])):
         action = text_of(script, found[1])
         if _misread(script, found[1], action) is None:
-            return PlayerTurn(thought=thought, action=action)
+            return (PlayerTurn(thought=thought, action=action),)
     raise ValueError("no function is called; write your thought as text, and call one function, which is your action")
 
 
@@ -257,12 +266,14 @@ def _arguments(given: str | Mapping[str, Any] | None) -> Mapping[str, JsonValue]
 def _message(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelMessage:
     if message.call is None:
         return ModelRequest(parts=[_part(message, view)])
-    call = ToolCallPart(message.call.name, dict(message.call.arguments), tool_call_id=message.id)
-    return ModelResponse(parts=[*([TextPart(message.content)] if message.content else ()), call])
+    made = ((one.id, one.call) for one in message.calls if one.call is not None)
+    calls = [ToolCallPart(name, dict(arguments), tool_call_id=at) for at, (name, arguments) in made]
+    return ModelResponse(parts=[*([TextPart(message.content)] if message.content else ()), *calls])
 
 
 def _part(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelRequestPart:
     if message.role == "user":
         return UserPromptPart(message.content)
-    name = next(one.call.name for one in view if one.call is not None and one.id == message.id)
+    calls = (one for said in view for one in said.calls)
+    name = next(one.call.name for one in calls if one.call is not None and one.id == message.id)
     return ToolReturnPart(name, message.content, tool_call_id=message.id)

@@ -12,11 +12,13 @@ no words. A mistake is answered by an accepted action if one of these holds:
 - the refused text was no action of the world, and it is what was meant, within a few player turns: an action whose form
   the text has with another value, one that begins with the same word, or one whose value stands in the text.
 
+Further calls of the message that made a mistake answer nothing: they were made before it was known.
+
 It is abandoned if the goal is reached without that, and what was refused was not tried again in vain. Else it is
 unanswered.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -100,8 +102,8 @@ def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
 
 
 def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, executed: "_Executed | None") -> Repair:
-    mistake, complete = steps[number], is_complete(draft)
-    window = steps[number + 1 : number + 1 + within]
+    mistake, complete, behind = steps[number], is_complete(draft), _behind(steps, number)
+    window = steps[behind : behind + within]
     wrong = meaning(draft.script, mistake.player.action)
     different = (step.at for step in window if step.accepted and meaning(draft.script, step.player.action) != wrong)
     accepted = next(different, None)
@@ -111,7 +113,7 @@ def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, e
         accepted=accepted,
         retake=window[0].at if window else len(draft.turns),
         waits=not complete and (len(window) < within or window[-1].after is None),
-        again=number > 0 and steps[number - 1].flagged,
+        again=number > 0 and steps[number - 1].flagged and not mistake.player.parallel,
     )
     # What the rulebook contradicts, or what cannot be replayed, is found by `Replays`, and judged as if imagined.
     if executed is None or not executed.refused(mistake):
@@ -124,6 +126,11 @@ def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, e
         late=answer is not None and executed.late(number, answer),
         abandoned=answer is None and complete and executed.abandoned(number),
     )
+
+
+def _behind(steps: Sequence[Exchange], number: int) -> int:
+    """Return the first step after the message of a step."""
+    return next((at for at in range(number + 1, len(steps)) if not steps[at].player.parallel), len(steps))
 
 
 class _Executed:
@@ -157,15 +164,15 @@ class _Executed:
 
     def answer(self, number: int) -> int | None:
         """The step that answers a refused one."""
-        refused = self._known[self._steps[number].at]
+        refused, behind = self._known[self._steps[number].at], _behind(self._steps, number)
         found: list[int] = []
         met, needed = self._met.get(refused.at, (None, None))
-        if met is not None and needed is not None and met - number - needed < self._within:
+        if met is not None and needed is not None and behind <= met < behind - 1 + needed + self._within:
             found.append(met)
         succeeded = self._succeeded.get(self._done[number], [])
-        found += succeeded[bisect_right(succeeded, number) :][:1]
+        found += succeeded[bisect_left(succeeded, behind) :][:1]
         if refused.ruling.action is None:
-            window = range(number + 1, min(number + 1 + self._within, len(self._steps)))
+            window = range(behind, min(behind + self._within, len(self._steps)))
             found += (at for at in window if self._is_meant(refused.action, at))
         return min(found, default=None)
 
@@ -173,7 +180,7 @@ class _Executed:
         """Return whether something was accepted before an answer that it could do without."""
         met, needed = self._met.get(self._steps[number].at, (None, None))
         takes = needed if met == answer and needed is not None else 1
-        return self._accepted[answer + 1] - self._accepted[number + 1] > takes
+        return self._accepted[answer + 1] - self._accepted[_behind(self._steps, number)] > takes
 
     def abandoned(self, number: int) -> bool:
         """Return whether the goal is reached, and what was refused was not tried again in vain."""
@@ -182,7 +189,7 @@ class _Executed:
 
     def next_accepted(self, number: int) -> int | None:
         """Index of the first player turn after a step that was accepted and differs."""
-        first = self._accepted[number + 1]
+        first = self._accepted[_behind(self._steps, number)]
         later = range(bisect_right(self._accepted, first) - 1, len(self._steps))
         return next(
             (self._steps[at].at for at in later if self._steps[at].accepted and self._done[at] != self._done[number]),

@@ -62,12 +62,14 @@ class Alternation(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class NothingBlank(BaseRule, built_in=True):
-    """A player thinks and acts, a DM answers; else code `blank`. A DM's thought may be blank: it is not shown."""
+    """A player thinks and acts, a DM answers; else code `blank`. A DM's thought may be blank: it is not shown. A further call
+    of a message has the thought of the first.
+    """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):
             if turn.role == "Player":
-                said = (("thought", turn.thought), ("action", turn.action))
+                said = (("thought", turn.thought or "-" * turn.parallel), ("action", turn.action))
             elif turn.role == "DM":
                 said = (("observation", turn.observation),)
             else:

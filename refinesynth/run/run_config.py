@@ -85,7 +85,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
             # Its name in runs of earlier versions.
             given = {"early_stop" if name == "patience" else name: value for name, value in given.items()}
         further = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
-        if unknown := given.keys() - cls.model_fields.keys() - further.keys():
+        if unknown := given.keys() - cls.model_fields.keys() - PlaySettings.model_fields.keys():
             raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
         return {**further, **given}
 

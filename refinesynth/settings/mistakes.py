@@ -6,13 +6,12 @@ makes an action a mistake, and a request never enters the record.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
-from itertools import pairwise
 from random import Random
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, model_validator
 
-from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn
+from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn, known_exchanges
 
 _KINDS = tuple(MistakeKind)
 _DETOURS = 1.4
@@ -232,11 +231,7 @@ def at_least(minimum: int = 2) -> Mistakes:
 
 def _verdicts(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> list[MistakeKind | None]:
     """Return the kind of mistake of each answered player's turn, None for accepted ones."""
-    kinds: list[MistakeKind | None] = []
-    for turn, answer in pairwise(turns):
-        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
-            kinds.append(answer.mistake_kind)
-    return kinds
+    return [answer.mistake_kind for _, answer in known_exchanges(turns)]
 
 
 def _first_tries(verdicts: Sequence[MistakeKind | None]) -> Iterator[int]:

@@ -20,6 +20,7 @@ from refinesynth.settings.curation import Curation
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
 from refinesynth.settings.shard import WHOLE, Shard
+from refinesynth.trajectory.value import absent
 
 DEADLINE: Final = 7_200.0
 """Default seconds of an episode: far beyond what any but a stuck one needs."""
@@ -73,6 +74,9 @@ class PlaySettings(BaseModel):
     player_form: Annotated[Literal["react", "tools"], Option(MODEL)] = "react"
     """Form of the Player's requests and answers: `react` (Thought and Action as text) or `tools` (native tool calls, one
     function per action; text where its model takes no tools). Both are recorded alike."""
+    parallel_calls: Annotated[bool, Option(MODEL)] = Field(default=False, exclude_if=absent)
+    """Let the Player make several tool calls in a message, with `player_form` `tools`. They are executed in their order,
+    also after a mistake among them."""
     match: Annotated[Literal["strict", "lenient"], Option(MODEL)] = "strict"
     """Reading of the Player's actions turn by turn: `strict` takes them as they are written; `lenient` reads a final
     full stop, quotes, articles or the case of the first letter past, where exactly one action fits, and records that

@@ -252,6 +252,10 @@ def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
             settings.repair_turns != 1 and settings.repairer is None,
             f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns",
         ),
+        (
+            settings.parallel_calls and settings.player_form != "tools",
+            f"parallel_calls is True, and player_form is {settings.player_form!r}; it is for player_form='tools' alone",
+        ),
         (len(sources) > 1, f"{' and '.join(sources)} are given; give only one of them"),
         (
             bool(settings.allow_tool) and not {"tools", "mcp"} & {*sources},

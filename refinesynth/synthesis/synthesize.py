@@ -40,6 +40,7 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     rules: Rule | str | None = None,
     script_rules: Rule | str | None = None,
     player_form: Literal["react", "tools"] = "react",
+    parallel_calls: bool = False,
     match: Literal["strict", "lenient"] = "strict",
     mistakes: Mistakes | str | None = None,
     repairer: Literal["model", "planner"] | None = None,

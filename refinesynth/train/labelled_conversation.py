@@ -81,6 +81,8 @@ class Turn(NamedTuple):
     """Id of the call that a tool's message answers."""
     thinking: str = ""
     """An assistant's thinking outside of the content."""
+    mistakes: tuple[str, ...] = ()
+    """Ids of the calls that are mistakes, where other calls of the message are right: the label is of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class FlaggedMessage(NamedTuple):
     """Function name in a tool's message, if any."""
     repair: bool = False
     """True for an assistant's message that the record labels as the repairer's."""
+    mistakes: tuple[str, ...] = ()
+    """Ids of the calls that are mistakes, where others of the message are right."""
 
 
 def digest(text: str) -> str:
@@ -167,7 +171,9 @@ def conversation(
             else:
                 before = label = _label(message, before, history=last_only and at < len(messages) - 1)
         role = cast("Literal['system', 'user', 'assistant', 'tool']", message.role)
-        turns.append(Turn(role, message.content, label, message.calls, message.answers, message.thinking))
+        mistakes = message.mistakes if label is not TurnLabel.HISTORY else ()
+        before = TurnLabel.MISTAKE if mistakes else before
+        turns.append(Turn(role, message.content, label, message.calls, message.answers, message.thinking, mistakes))
     return Conversation(id, group, tuple(turns), where, environment, tools=tuple(tools))
 
 
@@ -177,7 +183,7 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
     Raises `InputError` if it is not known which turns are mistakes.
     """
     kept: list[Turn] = []
-    wrong = False
+    wrong, gone = False, set[str]()
     for turn in whole.turns:
         if turn.label is TurnLabel.HISTORY:
             raise InputError(
@@ -185,8 +191,11 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
                 "give the run's own folder, or an export with a flag per message"
             )
         wrong = turn.label is TurnLabel.MISTAKE if turn.role == "assistant" else wrong
-        if wrong:
+        gone = {*turn.mistakes} if turn.role == "assistant" else gone
+        if wrong or turn.answers in gone:
             continue
+        if turn.mistakes:
+            turn = turn._replace(calls=tuple(call for call in turn.calls if call.id not in gone), mistakes=())  # noqa: PLW2901
         kept.append(turn._replace(label=TurnLabel.CORRECT) if turn.label is TurnLabel.REFINEMENT else turn)
     if not any(turn.label is TurnLabel.CORRECT for turn in kept):
         return None
@@ -206,7 +215,7 @@ def _acts(message: FlaggedMessage) -> bool:
 def _label(message: FlaggedMessage, before: TurnLabel | None, *, history: bool) -> TurnLabel:
     if history:
         return TurnLabel.HISTORY
-    if not message.loss:
+    if not message.loss and not message.mistakes:
         return TurnLabel.MISTAKE
     return TurnLabel.REFINEMENT if message.repair or before is TurnLabel.MISTAKE else TurnLabel.CORRECT
 

@@ -40,8 +40,12 @@ class Counts:
     """Assistant turns cut off the truncated ones."""
     repeated: int = 0
     """Conversations that equal an earlier one; kept, so they count double. Repeats by weight are not counted."""
+    masked_calls: int = 0
+    """Turns of several calls of which only the mistakes are kept out of the loss."""
+    masked_whole: int = 0
+    """Turns of several calls that are kept out of the loss whole for a mistake among them, whose place is not certain."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """First ids of `truncated`, `dropped_long`, `dropped_untrained` and `repeated`, if there are any."""
+    """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `repeated` and `masked_whole`, if there are any."""
 
     @property
     def trained_share(self) -> float:
@@ -107,7 +111,11 @@ class DataCounter:
             mistake_tokens=int(np.count_nonzero(example.labels == Label.MISTAKE)),
             trained_turns=trained,
             other_turns=len(example.spans) - trained,
+            masked_calls=example.calls,
+            masked_whole=max(0, example.whole - 1),
         )
+        if example.whole:
+            self.note("masked_whole", example.id)
 
     def counts(self) -> Counts:
         named = {kind: tuple(names) for kind, names in self._named.items()}

@@ -46,6 +46,10 @@ class Rendered:
     """Assistant turns, in order, not overlapping."""
     source: str = ""
     """Label of its conversation's source."""
+    calls: int = 0
+    """Turns of which only the calls that are mistakes are kept out of the loss."""
+    whole: int = 0
+    """Turns with right calls that are kept out of the loss whole, since a mistake is among them."""
 
     @property
     def trained(self) -> int:
@@ -63,6 +67,8 @@ class Rendered:
             self.labels[:tokens],
             tuple(span for span in self.spans if span.stop <= tokens),
             self.source,
+            self.calls,
+            self.whole,
         )
 
 

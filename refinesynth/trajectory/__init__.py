@@ -42,6 +42,7 @@ from refinesynth.trajectory.turns import (
     Turn,
     explain,
     flagged_turns,
+    known_exchanges,
     read_turn,
     read_turns,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "Value",
     "explain",
     "flagged_turns",
+    "known_exchanges",
     "read_answer",
     "read_turn",
     "read_turns",

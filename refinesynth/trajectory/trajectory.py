@@ -135,6 +135,8 @@ class Provenance(Value):
     player_form: Literal["tools"] | None = Field(default=None, exclude_if=absent)
     """`tools` where the player was asked with tool calls; None where it wrote text, also because its model took no
     tools."""
+    parallel_calls: bool = Field(default=False, exclude_if=absent)
+    """True where the player's task allowed several calls in a message."""
     branch: Branch | None = Field(default=None, exclude_if=absent)
     """Which of its episode's trajectories this is; None where an episode has one."""
 
@@ -180,4 +182,6 @@ def _told(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:
     if not isinstance(turn, PlayerTurn):
         return f"{number} DM", turn.observation
     mark = "\n✗ mistake: kept as context, never trained on" if mistake else ""
-    return f"{number} {turn.by or 'player'}", f"{turn.thought}\n> {turn.action}{mark}"
+    return f"{number} {turn.by or 'player'}", f"{turn.thought}\n> {turn.action}{mark}".removeprefix(
+        "\n" * turn.parallel
+    )

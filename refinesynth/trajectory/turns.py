@@ -15,7 +15,7 @@ MAX_RAW_CHARACTERS = 20_000
 """Characters of an unreadable turn or answer that are kept for failure analysis."""
 
 
-EXECUTED = frozenset({"progress", "transient", "plain", "by"})
+EXECUTED = frozenset({"progress", "transient", "plain", "by", "parallel"})
 """Fields of a turn that only the program has a say in; a model's are not read."""
 
 
@@ -38,6 +38,9 @@ class PlayerTurn(Value):
     action: str = Field(validation_alias=spelled("action", "Action"))
     by: Literal["repairer"] | None = Field(default=None, exclude_if=absent)
     """`repairer` where that role acted in the Player's place, after a mistake; `Provenance.models` names its model."""
+    parallel: bool = Field(default=False, exclude_if=absent)
+    """True for a further call in the message of the player's turn before, which has the thought of all: it was made
+    before that turn's answer was known."""
 
     def to_paper(self, number: int) -> dict[str, JsonValue]:
         """This turn in the paper's own keys."""
@@ -187,6 +190,19 @@ def explain(error: ValidationError, *, most: int = 5) -> str:
     if len(problems) > most:
         lines.append(f"and {len(problems) - most} more")
     return "; ".join(lines)
+
+
+def known_exchanges(
+    turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn],
+) -> list[tuple[PlayerTurn, DungeonMasterTurn]]:
+    """Return the player's turns with their answers, without right calls behind a mistake of their own message."""
+    found: list[tuple[PlayerTurn, DungeonMasterTurn]] = []
+    for turn, answer in pairwise(turns):
+        if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn):
+            continue
+        if not turn.parallel or answer.flagged or not found or not found[-1][1].flagged:
+            found.append((turn, answer))
+    return found
 
 
 def flagged_turns(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[int, ...]:

@@ -162,27 +162,41 @@ def test_a_model_is_asked_as_in_training_and_plays_by_calls(worlds: Path, tmp_pa
     assert (found["turns"], found["format_errors"], found["refused"]) == (3, 0, 1)
 
 
-def test_what_is_no_single_call_costs_a_turn_and_every_call_is_answered(worlds: Path, tmp_path: Path):
+def test_what_is_no_call_costs_a_turn_and_every_call_is_answered(worlds: Path, tmp_path: Path):
     task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=4, form="tools"))
     damaged = ToolCall("x", "open", {}, parse_error="its arguments are no JSON object")
-    two = says(call("open", thing="box"), call("take", thing="key"))
     sample, asked, _ = play(
-        task, [says(text="Action: open box"), two, says(damaged), says(call("act", act=" "))], tmp_path
+        task,
+        [says(text="Action: open box"), says(call("open", thing="box"), damaged), says(call("act", act=" "))],
+        tmp_path,
     )
     told = [message for message in sample.messages[1:] if message.role != "assistant"]
-    assert [message.text.partition(";")[0] for message in told] == [
+    assert [message.text.partition(";")[0] for message in told[:3]] == [
         "No function is called",
-        "There are 2 calls",
-        "There are 2 calls",
         "The call cannot be read: its arguments are no JSON object.",
-        told[4].text.partition(";")[0],
+        "The call cannot be read: its arguments are no JSON object.",
     ]
-    assert [one.get("tool_call_id") for one in asked[-1]] == [None] * 4 + ["call00002", "call10002"] + [
-        None,
-        "call00004",
-    ]
+    assert [one.get("tool_call_id") for one in asked[2]] == [None] * 4 + ["call00002", "call00004"]
     found = ((sample.scores or {})[SCORE].metadata or {})["counts"]
-    assert (found["turns"], found["format_errors"]) == (4, 3)
+    assert (found["turns"], found["format_errors"]) == (4, 2)
+
+
+@pytest.mark.parametrize("form", ["tools", "parallel_tools"])
+def test_all_calls_of_a_message_are_executed_as_in_training(worlds: Path, tmp_path: Path, form: Any):
+    task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=5, form=form))
+    two = says(call("take", thing="key"), call("open", thing="box"))
+    sample, asked, _ = play(task, [two, says(call("fly", to="home"), *[call("take", thing="saw")] * 4)], tmp_path)
+    told = [message.text for message in sample.messages if message.role == "tool"]
+    turns = [
+        *(player("take key", "hm"), dm(told[0], "place"), player("open box", "").model_copy(update={"parallel": True})),
+        dm(told[1]),
+    ]
+    seen = trained(render_tool_turns(SHED_GROUNDED, turns, parallel=True))
+    assert asked[1][1:] == seen[1:]
+    assert (asked[1][0] == seen[0]) == (form == "parallel_tools")
+    assert told[-2:] == ["Not executed: the task has ended."] * 2
+    found = ((sample.scores or {})[SCORE].metadata or {})["counts"]
+    assert (found["turns"], found["format_errors"]) == (5, 0)
 
 
 def test_controls_play_by_calls(worlds: Path, tmp_path: Path):
@@ -253,7 +267,7 @@ def test_functions_of_a_user_are_offered_as_in_training():
     script = SHED_GROUNDED.model_copy(update={"actions": actions})
     form = ToolForm(_start(script, ()))
     assert [definition(tool) for tool in form.tools] == render_tools(script)
-    assert form.read(says_call("get_weather", city="Lisbon")) == text_of(
+    assert form.read(says_call("get_weather", city="Lisbon"))[0] == text_of(
         script, Call("get_weather", {"city": "Lisbon"})
     )
 

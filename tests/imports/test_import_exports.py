@@ -6,9 +6,9 @@ import orjson
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from samples import SHED, SHED_GROUNDED, accepted, dm, player, provenance, trajectory
+from samples import SHED, SHED_GROUNDED, accepted, dm, in_messages, player, provenance, trajectory
 
-from refinesynth.chat import INSTRUCTIONS, Message, to_messages, to_react, to_tool_messages
+from refinesynth.chat import INSTRUCTIONS, Message, ToolMessage, to_messages, to_react, to_tool_messages
 from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.errors import InputError
 from refinesynth.export import Form, Format, export
@@ -62,6 +62,62 @@ def says_which_are_mistakes(one: Trajectory) -> bool:
 @given(VALID | ANY)
 def test_a_document_holds_the_whole_trajectory(one: Trajectory) -> None:
     assert read_record(exported(one, "atif"), "atif", "file:1") == one
+
+
+def spoken(one: Trajectory) -> list[ToolMessage]:
+    """Messages with calls up to the last of the assistant, which is where the chat forms end."""
+    messages = to_tool_messages(one)
+    return messages[: max(at for at, message in enumerate(messages) if message.role == "assistant") + 1]
+
+
+@pytest.mark.parametrize("name", ["atif", "trl", "axolotl", "tinker", "slime"])
+@given(VALID, st.lists(st.booleans(), min_size=1))
+def test_messages_of_several_calls_come_back_as_they_were(name: str, one: Trajectory, chosen: list[bool]) -> None:
+    several = in_messages(one, chosen)
+    # Without a message to train on whole, there is no record.
+    assume(name == "atif" or any(message.loss for message in spoken(several)))
+    record = exported(several, name, "react" if name == "atif" else "tools")
+    found = read_record(record, "atif" if name == "atif" else "openai", "file:1")
+    there, back = spoken(several), spoken(found)
+    assert [(m.role, m.loss, [(c.id, c.label) for c in m.calls]) for m in back] == [
+        (m.role, m.loss, [(c.id, c.label) for c in m.calls]) for m in there
+    ]
+    assert found == several or name != "atif"
+    if name != "atif":
+        again = exported(found.model_copy(update={"id": several.id}), name, "tools")
+        assert again["messages"] == record["messages"]
+        assert again.get("labels") == record.get("labels")
+    trained, own = (
+        read_training_record(each, "file:1", "tools") for each in (record if name != "atif" else found, several)
+    )
+    assert [(turn.label, turn.mistakes, turn.calls) for turn in trained.turns] == [
+        (turn.label, turn.mistakes, turn.calls) for turn in own.turns[: len(trained.turns)]
+    ]
+
+
+@given(VALID, st.lists(st.booleans(), min_size=1))
+def test_a_format_with_a_flag_for_a_message_alone_masks_it_whole(one: Trajectory, chosen: list[bool]) -> None:
+    several = in_messages(one, chosen)
+    assume(any(message.loss for message in spoken(several)))
+    record = exported(several, "openai", "tools")
+    weights = [message["weight"] for message in record["messages"] if message["role"] == "assistant"]
+    labelled = ([call.label for call in message.calls] for message in spoken(several) if message.calls)
+    assert weights == [int("mistake" not in labels) for labels in labelled]
+    assert record["parallel_tool_calls"] == any(
+        len(message.get("tool_calls", ())) > 1 for message in record["messages"]
+    )
+
+
+@given(VALID, st.lists(st.booleans(), min_size=1))
+def test_without_mistakes_the_right_calls_of_a_message_stay(one: Trajectory, chosen: list[bool]) -> None:
+    several = in_messages(one, chosen)
+    for record in export([several], "trl", masking="drop", form="tools"):
+        messages: Any = record["messages"]
+        calls = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+        right = {call.id for message in spoken(several) for call in message.calls if call.label != "mistake"}
+        assert set(calls) == right
+        answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+        assert answered == calls[: len(answered)]
 
 
 @given(VALID)

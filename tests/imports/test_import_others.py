@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from refinesynth.actions.calls import call_of
 from refinesynth.chat import to_messages
 from refinesynth.errors import InputError
+from refinesynth.export import export
 from refinesynth.imports import FORMATS, read_record
 from refinesynth.imports.conversations import UNANSWERED
 from refinesynth.imports.task_text import ANY_ACTION
@@ -189,6 +190,10 @@ def test_several_calls_of_a_message_are_turns_with_their_own_answers(
     assert [(one["city"], str(one["days"])) for one in asked_of[:-1]] == [(city, str(days)) for city, days in cities]
     assert [turn.observation for turn in masters] == [*(f"answer {at}" for at in range(len(cities))), UNANSWERED]
     assert [turn.mistake_kind is None for turn in masters] == [*[right] * len(cities), True]
+    assert [turn.parallel for turn in players] == [False, *[True] * (len(cities) - 1), False]
+    (record,) = export([found], "openai", form="tools")
+    messages: Any = record["messages"]
+    assert [len(one["tool_calls"]) for one in messages if one["role"] == "assistant"] == [len(cities), 1]
 
 
 def test_several_calls_in_text_are_turns() -> None:
@@ -200,6 +205,7 @@ def test_several_calls_in_text_are_turns() -> None:
     told = {"role": "user", "content": "<tool_response>sun</tool_response><tool_response>rain</tool_response>"}
     found = read_record(asked(hermes, told), "openai", "file:1")
     assert [turn.observation for turn in found.turns if isinstance(turn, DungeonMasterTurn)] == ["sun", "rain"]
+    assert [turn.parallel for turn in found.turns if isinstance(turn, PlayerTurn)] == [False, True]
 
 
 @pytest.mark.parametrize(

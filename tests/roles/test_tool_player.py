@@ -51,7 +51,8 @@ class Answering:
         self, turns: Sequence[Any] = TURNS, answers: int = 2, script: Script = SHED, **more: Any
     ) -> PlayerTurn:
         asked = ToolPlayer(self.model, PROMPTS, script=script, answers=answers)
-        return await asked.act(render_tool_turns(script, turns), **more)
+        (turn,) = await asked.act(render_tool_turns(script, turns), **more)
+        return turn
 
 
 async def test_a_call_is_the_action_and_the_text_beside_it_the_thought() -> None:
@@ -139,7 +140,7 @@ def text(words: str) -> ModelResponse:
 async def test_a_call_in_the_text_is_a_call_where_it_is_clear(written: str) -> None:
     model = Answering(text(written))
     asked = ToolPlayer(model.model, PROMPTS, script=SHED)
-    assert await asked.act(render_tool_turns(SHED, TURNS)) == player("take key", thought="I see it.")
+    assert await asked.act(render_tool_turns(SHED, TURNS)) == (player("take key", thought="I see it."),)
     assert asked.salvaged == {"call in text": 1}
 
 
@@ -184,3 +185,29 @@ async def test_a_call_of_a_users_function_that_its_text_would_change_is_sent_bac
     )
     assert (await model.act((), script=script)).action == "note to= Ann  text=a=b at=3"
     assert 'argument "to" holds the name of another one' in str(model.seen[1][0][-1])
+
+
+async def test_several_calls_are_turns_of_one_message_where_they_are_allowed() -> None:
+    opened = ToolCallPart("open", {"container": "box"}, tool_call_id="x")
+    both = [TextPart("First that, then this."), opened, ToolCallPart(TAKE.name, dict(TAKE.arguments))]
+    model = Answering(ModelResponse(parts=both))
+    asked = ToolPlayer(model.model, PROMPTS, script=SHED, most=2)
+    first, second = await asked.act(render_tool_turns(SHED, (), parallel=True))
+    assert (first.thought, first.parallel) == ("First that, then this.", False)
+    assert second == PlayerTurn(thought="", action="take key", parallel=True)
+    shown = render_tool_turns(SHED, (first, dm("It opens."), second, dm("You have it.")))
+    await asked.act(shown)
+    said, *answers = model.seen[1][0][1:]
+    assert [type(part) for part in said.parts] == [TextPart, ToolCallPart, ToolCallPart]
+    given = [part for message in answers for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [(part.content, part.tool_call_id) for part in given] == [
+        ("It opens.", "call00000"),
+        ("You have it.", "call00002"),
+    ]
+
+
+async def test_too_many_calls_are_sent_back() -> None:
+    model = Answering(calls(TAKE.name, TAKE.name, TAKE.name), calls(TAKE.name))
+    asked = ToolPlayer(model.model, PROMPTS, script=SHED, most=2)
+    assert len(await asked.act(render_tool_turns(SHED, (), parallel=True))) == 1
+    assert "there are 3 calls; make at most 2" in str(model.seen[1][0][-1])

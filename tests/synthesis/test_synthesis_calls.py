@@ -1,16 +1,20 @@
 """Runs whose player is asked with tool calls."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from run_records import contents
+from samples import SHED_GROUNDED
 from server_manners import Mannered, bare
 
 import refinesynth as rs
 from refinesynth import rules
+from refinesynth.chat import to_tool_messages
 from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.testing import ScriptedCompletion
 from refinesynth.trajectory import Script, ScriptedPersona
 
 
@@ -57,6 +61,120 @@ async def test_a_run_by_calls_goes_on_and_is_replayed(tmp_path: Path) -> None:
     assert (parts.path / "trajectories.jsonl").read_bytes() == content
     again = await rs.synthesize(n=4, player_form="tools", backend=f"replay:{whole.path}", output=tmp_path / "again")
     assert [one.turns for one in again] == [one.turns for one in whole]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("play", ["live", "grounded"])
+async def test_a_run_with_several_calls_in_a_message_goes_on_and_is_replayed(tmp_path: Path, play: str) -> None:
+    asked: list[Any] = []
+    rehearsal = Rehearsal()
+
+    async def call(**request: Any) -> object:
+        asked.append(request["messages"])
+        return await rehearsal(**request)
+
+    settings: dict[str, Any] = {"play": play, "player_form": "tools", "parallel_calls": True}
+    whole = await rs.synthesize(n=6, call=call, output=tmp_path / "whole", **settings)
+    await rs.synthesize(n=2, output=tmp_path / "parts", **settings)
+    parts = await rs.synthesize(n=6, output=tmp_path / "parts", **settings)
+    content = (whole.path / "trajectories.jsonl").read_bytes()
+    assert (parts.path / "trajectories.jsonl").read_bytes() == content
+    again = await rs.synthesize(n=6, backend=f"replay:{whole.path}", output=tmp_path / "again", **settings)
+    assert [one.turns for one in again] == [one.turns for one in whole]
+    among = 0
+    for one in whole:
+        assert one.provenance.parallel_calls
+        assert rules.verify(one.draft(), rules.strict() if play == "live" else rules.grounded()).accepted
+        messages = to_tool_messages(one)
+        among += sum({"mistake", "player"} <= {each.label for each in said.calls} for said in messages)
+        # The player's last request held the same messages, in which a private note may have stood at the end.
+        spoken = max(at for at, message in enumerate(messages) if message.role == "assistant")
+        seen = [message.openai() for message in messages[:spoken]]
+        assert any(before[:-1] == seen[:-1] and len(before) == len(seen) for before in map(_plain, asked))
+    assert among
+    with pytest.raises(rs.RunFolderError, match="parallel_calls: true -> null"):
+        await rs.synthesize(n=7, output=tmp_path / "whole", play=play, player_form="tools")
+
+
+def _plain(messages: list[Any]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in one.items() if key != "name"} for one in messages]
+
+
+def message(*calls: str) -> dict[str, Any]:
+    """An answer with a thought and these calls, each a name and the values of its arguments."""
+    made: list[dict[str, Any]] = []
+    for number, (name, *values) in enumerate(map(str.split, calls)):
+        given = dict(zip(("thing", "place"), values, strict=False))
+        function = {"name": name, "arguments": orjson.dumps(given).decode()}
+        made.append({"id": f"x{number}", "type": "function", "function": function})
+    return {"content": "That comes next, I think.", "tool_calls": made}
+
+
+REST = message("put_on key bench", "take key", "open box")
+"""The first call reaches the goal, so the others are not executed."""
+
+
+@pytest.mark.parametrize(
+    ("repairer", "answers", "played"),
+    [
+        (None, [message("open box", "take key"), REST], "open box|+take key|put key on bench"),
+        # The rest of a message is executed behind a mistake, and is no answer to it.
+        (
+            None,
+            [message("take key", "open box"), message("take key"), REST],
+            "take key!|+open box|take key|put key on bench",
+        ),
+        (
+            None,
+            [message("open box", "take saw", "take key"), message("put_on key bench")],
+            "open box|+take saw!|+take key|put key on bench",
+        ),
+        # A call that the rules refuse ends its message.
+        (
+            None,
+            [message("take key", "take key", "open box"), message("open box", "take key"), REST],
+            "take key!|open box|+take key|put key on bench",
+        ),
+        # The repairer follows on the whole message.
+        ("planner", [message("take key", "open box"), REST], "take key!|+open box|take key^|put key on bench"),
+    ],
+)
+async def test_calls_of_a_message_are_executed_in_order(
+    tmp_path: Path, repairer: Any, answers: list[Any], played: str
+) -> None:
+    call = ScriptedCompletion(*answers)
+    (one,) = await rs.synthesize(
+        scripts=[ScriptedPersona(text="a gardener", script=SHED_GROUNDED)],
+        n=1,
+        play="grounded",
+        grounding=rs.Grounding(terse=True),
+        player_form="tools",
+        parallel_calls=True,
+        repairer=repairer,
+        mistakes="natural",
+        call=call,
+        rules=rules.all_of(
+            rules.parse("RealRefinement()"), rules.parse("NoRepeatedMistake()"), rules.parse("NothingBlank()")
+        ),
+        script_rules=rules.all_of(),
+        output=tmp_path / "run",
+    )
+    told = [
+        f"{'+' if act.parallel else ''}{act.action}{'!' if answer.flagged else ''}{'^' if act.by else ''}"
+        for act, answer in pairwise(one.turns)
+        if isinstance(act, rs.PlayerTurn) and isinstance(answer, rs.DungeonMasterTurn)
+    ]
+    assert told == played.split("|")
+    assert not call.left
+    spread = [turn.thought == "" for turn in one.turns if isinstance(turn, rs.PlayerTurn)]
+    assert spread == [act.startswith("+") for act in told]
+
+
+async def test_several_calls_are_for_players_that_call(tmp_path: Path) -> None:
+    with pytest.raises(rs.InputError, match="it is for player_form='tools' alone"):
+        await rs.synthesize(n=1, parallel_calls=True, output=tmp_path / "run")
+    run = await rs.synthesize(n=1, player_form="tools", output=tmp_path / "one")
+    assert b"parallel" not in b"".join(one.read_bytes() for one in run.path.iterdir() if one.is_file())
 
 
 async def test_a_strange_script_is_played_by_calls(tmp_path: Path) -> None:

@@ -164,8 +164,8 @@ def take_share(conversations: Sequence[Conversation], weight: float, seed: int) 
     same = Counter[bytes]()
     keys: list[bytes] = []  # to draw by, from seed and text; equal texts are numbered
     for one in conversations:
-        # Without the thinking where there is none, as before there was a place for it: lots stay what they were.
-        said = [tuple(turn) if turn.thinking else tuple(turn)[:-1] for turn in one.turns]
+        # Without the last fields where they are empty, as before there was a place for them: lots stay what they were.
+        said = [tuple(turn)[: 7 if turn.mistakes else 6 if turn.thinking else 5] for turn in one.turns]
         text = hashlib.sha256(repr(said).encode()).digest()
         keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
         same[text] += 1

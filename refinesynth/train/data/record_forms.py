@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import JsonValue, ValidationError
 
-from refinesynth.chat import TOOL_INSTRUCTIONS, render_tool_turns, render_tools, render_turns
+from refinesynth.chat import ToolMessage, render_tool_turns, render_tools, render_turns, tool_instructions_in
 from refinesynth.chat.react import FORMER_INSTRUCTIONS, as_first_worded
 from refinesynth.errors import InputError
 from refinesynth.text.json_reader import read_json, write_json
@@ -85,7 +85,8 @@ def read_record(
 
 def of_trajectory(trajectory: Trajectory, where: str, form: ChatForm = "react") -> Conversation:
     """A trajectory as the conversation that all exports render. Its group is its persona."""
-    found = _played(trajectory.id, trajectory.persona.text, trajectory.script, trajectory.turns, where, form=form)
+    script, turns, parallel = trajectory.script, trajectory.turns, trajectory.provenance.parallel_calls
+    found = _played(trajectory.id, trajectory.persona.text, script, turns, where, form=form, parallel=parallel)
     return replace(found, script=trajectory.provenance.script_id or "")
 
 
@@ -97,8 +98,9 @@ def _played(
     where: str,
     *,
     form: ChatForm,
+    parallel: bool = False,
 ) -> Conversation:
-    messages = _rendered(script, turns, form)
+    messages = _rendered(script, turns, form, parallel=parallel)
     return conversation(
         name,
         f"persona {digest(persona)}" if persona else f"task {digest(messages[0].content)}",
@@ -110,23 +112,28 @@ def _played(
     )
 
 
-def _rendered(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm) -> list[FlaggedMessage]:
+def _rendered(
+    script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm, *, parallel: bool
+) -> list[FlaggedMessage]:
     if form == "react":
         return [
             FlaggedMessage(message.role, message.content, message.loss, repair=message.label == "repair")
             for message in render_turns(script, turns)
         ]
-    return [
-        FlaggedMessage(
-            message.role,
-            message.content,
-            message.loss,
-            (ToolCall(message.id, *message.call),) if message.call is not None else (),
-            message.id if message.role == "tool" else "",
-            repair=message.label == "repair",
-        )
-        for message in render_tool_turns(script, turns)
-    ]
+    return [*map(_flagged, render_tool_turns(script, turns, parallel=parallel))]
+
+
+def _flagged(message: ToolMessage) -> FlaggedMessage:
+    mistakes = tuple(one.id for one in message.calls if one.label == "mistake")
+    return FlaggedMessage(
+        message.role,
+        message.content,
+        message.loss,
+        tuple(ToolCall(one.id, *one.call) for one in message.calls if one.call is not None),
+        message.id if message.role == "tool" else "",
+        repair=any(one.label == "repair" for one in message.calls),
+        mistakes=mistakes if len(mistakes) < len(message.calls) else (),
+    )
 
 
 def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
@@ -148,21 +155,33 @@ def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
 
 def labelled(turns: _Turns, given: Mapping[str, Any]) -> _Turns:
     """`turns` with the repairer's named, as a record's `labels` say; without these, or with others, as they are."""
-    repairs = _repairs(given, [isinstance(turn, PlayerTurn) for turn in turns])
+    calls: list[int] = []
+    for turn in (turn for turn in turns if isinstance(turn, PlayerTurn)):
+        if turn.parallel and calls:
+            calls[-1] += 1
+        else:
+            calls.append(1)
+    said = (label for each in _labels(given, calls) for label in each)
     return tuple(
-        turn.model_copy(update={"by": "repairer"}) if repair else turn
-        for turn, repair in zip(turns, repairs, strict=True)
+        turn.model_copy(update={"by": "repairer"})
+        if isinstance(turn, PlayerTurn) and next(said, "") == "repair"
+        else turn
+        for turn in turns
     )
 
 
-def _repairs(given: Mapping[str, Any], spoken: Sequence[bool]) -> list[bool]:
-    """True for each turn of the repairer, by the `labels` of an export; False if the key means something else."""
+def _labels(given: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, ...]]:
+    """A label for each call of each message of the assistant, by the `labels` of an export; `calls` are their numbers. All
+    are empty if the key means something else.
+    """
     found: object = given.get("labels")
-    labels = cast("list[Any]", found) if isinstance(found, list) else []
-    if len(labels) != sum(spoken) or any(label not in ("player", "mistake", "repair") for label in labels):
-        return [False] * len(spoken)
-    said = iter(labels)
-    return [speaks and next(said) == "repair" for speaks in spoken]
+    each = [tuple(str(one).split("+")) for one in cast("list[Any]", found)] if isinstance(found, list) else []
+    if len(each) != len(calls) or any(
+        not {"player", "mistake", "repair"}.issuperset(labels) or len(labels) not in {1, count}
+        for labels, count in zip(each, calls, strict=True)
+    ):
+        return [()] * len(calls)
+    return [labels * (count // len(labels)) for labels, count in zip(each, calls, strict=True)]
 
 
 def _chat(
@@ -202,21 +221,30 @@ def _chat(
         if not spoken[-1]:
             raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
         flags = [*[False] * (len(flags) - 1), True]
-    repairs = _repairs(given, spoken)
+    said = iter(
+        _labels(given, [max(1, len(one.calls)) for one, speaks in zip(messages, spoken, strict=True) if speaks])
+    )
     known = [
-        message._replace(loss=flag, repair=repair)
-        for message, flag, repair in zip(messages, flags, repairs, strict=True)
+        _labelled(message._replace(loss=flag), next(said) if speaks else ())
+        for message, flag, speaks in zip(messages, flags, spoken, strict=True)
     ]
     read = conversation(name or where, "", known, where, last_only=last_only, tools=tools)
     group = f"record {mark['whole'] if mark else name}" if name else f"task {task_digest(read.turns)}"
     return replace(read, group=group, marked=is_marked)
 
 
+def _labelled(message: FlaggedMessage, labels: Sequence[str]) -> FlaggedMessage:
+    mistakes = tuple(call.id for call, label in zip(message.calls, labels, strict=False) if label == "mistake")
+    return message._replace(
+        repair="repair" in labels, mistakes=mistakes if len(mistakes) < len(message.calls) and not message.loss else ()
+    )
+
+
 def _mark(given: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
     """Read the mark in an id of our exports; None for other ids."""
     name = _id(given)
     task = next((message.content for message in messages if message.role == "user"), "")
-    ours = FORMER_INSTRUCTIONS in as_first_worded(task) or TOOL_INSTRUCTIONS in task
+    ours = FORMER_INSTRUCTIONS in as_first_worded(task) or bool(tool_instructions_in(task))
     return _MARKED.match(name) if name and ours else None
 
 

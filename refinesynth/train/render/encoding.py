@@ -80,6 +80,10 @@ class Controls:
         found = self._special.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
         return CharRange(*found.span()) if found else None
 
+    def before(self, text: str, at: int) -> int:
+        """The character itself, or the beginning of the control token that it lies in."""
+        return next((found.start() for found in self._any.finditer(text) if found.start() < at < found.end()), at)
+
     def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[CharRange]:
         """Places in the message `text[start:stop]` that would become control tokens."""
         pattern = self._special if assistant else self._any

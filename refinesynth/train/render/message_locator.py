@@ -11,7 +11,9 @@ since that is what a model writes there to stop.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from contextlib import suppress
+from itertools import pairwise, takewhile
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from refinesynth.chat import thinking_in
@@ -168,6 +170,42 @@ class Locator(NamedTuple):
             return [None] * len(parts)
         found = dict(zip(spoken, places, strict=True))
         return [found.get(number) for number in range(len(parts))]
+
+    def find_calls(self, messages: Sequence[ChatMessage], at: int, located: Located) -> tuple[CharRange, ...] | None:
+        """Places of the calls of message `at`, each from where a model decides to make it to where it decides on what
+        follows; None if they are not certain.
+
+        The message is written with its first call, with two, and so on, and with one more than it has: a call begins where
+        the text without it parts from the text with it. That must be behind the message's text and in its turn, and another
+        name of a call must make a difference in its place.
+        """
+        message, turn = messages[at], located.turns[at]
+        calls: list[Any] = message["tool_calls"]
+        ways = [[*calls, calls[-1]][:number] for number in range(len(calls) + 2)]
+        for number, call in enumerate(calls):
+            function = {**call["function"], "name": f"{call['function']['name']}_"}
+            ways.append([*calls[:number], {**call, "function": function}, *calls[number + 1 :]])
+        own = (place for part, place in zip(located.parts, located.places, strict=True) if part.message == at)
+        least = max((place.stop for place in own if place), default=turn.start)
+        bare = {key: value for key, value in message.items() if key != "tool_calls"}
+        for behind in ((), messages[at + 1 :]):
+            with suppress(TemplateError):
+                given = [{**bare, "tool_calls": way} if way else bare for way in ways]
+                written = [self._write([*messages[:at], one, *behind]) for one in given]
+                fewer, whole, renamed = written[: len(calls) + 2], written[len(calls)], written[len(calls) + 2 :]
+                edges = [self.controls.before(one, _same(one, more)) for one, more in pairwise(fewer)]
+                places = [CharRange(*pair) for pair in pairwise(edges)]
+                inside = all(
+                    each.start <= _same(whole, one) < each.stop for each, one in zip(places, renamed, strict=True)
+                )
+                if (
+                    inside
+                    and located.text.startswith(whole[: edges[-1]])
+                    and least <= edges[0]
+                    and edges[-1] < turn.stop
+                ):
+                    return tuple(places)
+        return None
 
     # Turns.
 
@@ -363,6 +401,11 @@ def _unused_characters(text: str, messages: Sequence[ChatMessage]) -> tuple[str,
         raise TemplateError(
             "the messages hold every private-use character of Unicode; leave this conversation out"
         ) from None
+
+
+def _same(text: str, other: str) -> int:
+    """Number of characters at the beginning of both."""
+    return len(commonprefix((text, other)))  # noqa: RUF071 - characters are meant
 
 
 def _undoubled(located: Located) -> Located:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel
-from refinesynth.train.render.encoding import Controls
+from refinesynth.train.render.encoding import CharRange, Controls
 from refinesynth.train.render.message_locator import Locator
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
 from refinesynth.train.render.token_labels import Labeller, LabelTask
@@ -116,12 +116,27 @@ class Renderer:
             return []
         trained = conversation.trained(self.loss_on)
         try:
-            located = self._locator(conversation).locate(messages)
-            return [LabelTask(conversation.id, conversation, located, trained)]
+            locator = self._locator(conversation)
+            located = locator.locate(messages)
+            return [self._masked(LabelTask(conversation.id, conversation, located, trained), locator, messages)]
         except RewritesHistoryError as error:
             return self._expanded(conversation, error)
         except TemplateError as error:
             raise TemplateError(f"{conversation.where}: {error}") from error
+
+    def _masked(self, task: LabelTask, locator: Locator, messages: Sequence[ChatMessage]) -> LabelTask:
+        """The task with the places of mistakes among right calls of a turn; without certain places, the turn is not
+        trained.
+        """
+        masked: dict[int, tuple[CharRange, ...] | None] = {}
+        for at in task.located.turns:
+            turn = task.conversation.turns[at]
+            if turn.mistakes and task.trained[at] and self.loss_on is not LossOn.ALL_TURNS:
+                places = locator.find_calls(messages, at, task.located)
+                every = zip(places or (), turn.calls, strict=False)
+                masked[at] = places and tuple(place for place, call in every if call.id in turn.mistakes)
+        trained = (train and masked.get(at, ()) is not None for at, train in enumerate(task.trained))
+        return task._replace(trained=tuple(trained), masked=masked)
 
     def _locator(self, conversation: Conversation) -> Locator:
         calls = bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
@@ -152,16 +167,18 @@ class Renderer:
         if self.on_rewrite == "refuse" and any(at != last for at in targets):
             raise self._refusal(conversation, error) from error
         try:
-            return [
+            locator = self._locator(conversation)
+            tasks = (
                 LabelTask(
                     f"{conversation.id}@{at + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
-                    self._locator(conversation).locate_last(messages[: at + 1]),
+                    locator.locate_last(messages[: at + 1]),
                     (*(False,) * at, True),
                     at if apart else None,
                 )
                 for at in targets
-            ]
+            )
+            return [self._masked(task, locator, messages[: len(task.trained)]) for task in tasks]
         except RewritesHistoryError as last:
             raise self._refusal(conversation, last) from last
         except TemplateError as last:

@@ -1,6 +1,7 @@
 """Token ids and labels of a located text, refused where a label is not certain."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ class LabelTask(NamedTuple):
     trained: tuple[bool, ...]
     apart: int | None = None
     """Turn whose tokens are made apart from those of its prompt; None: all are made together."""
+    masked: Mapping[int, tuple[CharRange, ...] | None] = MappingProxyType({})
+    """Places of mistakes among the calls of trained turns; None for a turn that is masked whole for them."""
 
 
 class _Prompt(NamedTuple):
@@ -95,6 +98,8 @@ class Labeller:
         spans: list[Span] = []
         for at, place in located.turns.items():
             turn_label = conversation.turns[at].label or TurnLabel.HISTORY
+            if record.masked.get(at, ()) is None:
+                turn_label = TurnLabel.MISTAKE
             start, stop = self._tokens(record, encoded, place)
             self._refuse_textual_end(record, encoded, at, stop)
             spans.append(Span(start, stop, turn_label))
@@ -111,10 +116,13 @@ class Labeller:
                         f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
                     )
                 labels[start:stop] = Label.TRAINED
+                for wrong in record.masked.get(at) or ():
+                    labels[encoded.at(wrong.start) : encoded.behind(wrong.stop)] = Label.MISTAKE
             elif turn_label is TurnLabel.MISTAKE:
                 labels[start:stop] = Label.MISTAKE
         self._refuse_control_tokens(record, encoded)
-        return Rendered(record.id, encoded.ids, labels, tuple(spans))
+        whole = sum(places is None for places in record.masked.values())
+        return Rendered(record.id, encoded.ids, labels, tuple(spans), calls=len(record.masked) - whole, whole=whole)
 
     def _prompts(self, record: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
