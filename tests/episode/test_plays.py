@@ -85,7 +85,7 @@ def test_the_rules_that_a_play_has_by_default() -> None:
     assert plays.find("grounded").script_rules(Grounding()) == rs.rules.grounded_script(difficulty=(6, 12))
 
 
-@pytest.mark.parametrize("template", sorted(SECTIONS))
+@pytest.mark.parametrize("template", sorted({*SECTIONS} - {"turn_judge"}))  # an audit's, which is no run
 def test_no_template_can_change_without_the_digest_of_a_play(template: str, tmp_path: Path) -> None:
     shipped = Prompts()
     source = (Path(rs.__file__).parent / "prompts" / "templates" / f"{template}{SUFFIX}").read_text()
