@@ -274,7 +274,9 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
         # The address is no argument of Inspect's models, but has a place of its own.
         there |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
         for user in (header.eval.model_roles or {}).values():
-            there |= {f"{_OF_USER}{name}": value for name, value in {**user.args, "base_url": user.base_url}.items()}
+            if not isinstance(user, list):  # ours has one model
+                there |= {f"{_OF_USER}{name}": value for name, value in user.args.items()}
+                there[f"{_OF_USER}base_url"] = user.base_url
         wanted = {**wanted, **asked.settings}
         for name in sorted({*wanted, *there}):
             if name.removeprefix(_OF_USER) in {"do_sample", "model_path", "tokenizer_path"}:
