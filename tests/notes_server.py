@@ -68,7 +68,9 @@ async def call_tool(context: object, params: types.CallToolRequestParams) -> typ
             await anyio.sleep(600)
         case _:
             os._exit(3)
-    return types.CallToolResult(content=[types.TextContent(text=text)] if text else [], is_error=failed)
+    return types.CallToolResult(
+        content=[types.TextContent(text=text)] if text or params.name == "add_note" else [], is_error=failed
+    )
 
 
 async def main() -> None:

@@ -49,7 +49,7 @@ ROLE = "tools"
 
 _SHOWN = 500
 _ARGUMENTS = re.compile(
-    r"validation error|invalid (?:argument|param|input)|unexpected keyword|(?:required|missing) [\w ]*(?:argument|property|parameter|field)"
+    r"validation error|invalid (?:argument|param|input)|unexpected keyword|(?:required|missing) [\w ]{0,60}(?:argument|property|parameter|field)"
     r"|is a required property|is not of type",
     re.IGNORECASE,
 )
@@ -103,7 +103,7 @@ class Result:
 
     @classmethod
     def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
-        kind = MistakeKind.PARAMETER if of_arguments or _ARGUMENTS.search(text) else MistakeKind.LOGIC
+        kind = MistakeKind.PARAMETER if of_arguments or _ARGUMENTS.search(text[:MAX_OBSERVATION]) else MistakeKind.LOGIC
         said = printable(without_success(text)).strip() or f"The call {'failed' if failed else 'returned nothing'}."
         cut = said if len(said) <= MAX_OBSERVATION else f"{said[: MAX_OBSERVATION - 3].rstrip()}..."
         return cls(cut, kind if failed else None)
@@ -205,7 +205,7 @@ class McpConversation(Conversation):
             return Result.of(error.message, failed=True, of_arguments=error.code in {INVALID_PARAMS, METHOD_NOT_FOUND})
         except Exception as error:
             raise _NoResult(one_line(str(error) or repr(error), most=_SHOWN), turn) from error
-        texts = [getattr(one, "text", None) or f"[{one.type}]" for one in found.content]
+        texts = [getattr(one, "text", f"[{one.type}]") for one in found.content]
         if not texts and found.structured_content is not None:
             texts = [write_json(found.structured_content, default=str).decode()]
         return Result.of("\n".join(texts), failed=found.is_error)

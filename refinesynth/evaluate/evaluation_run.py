@@ -255,8 +255,7 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
     """Raise InputError if the folder holds logs of another model, or of these tasks with other settings."""
     sampling = {"temperature": asked.temperature, "max_tokens": asked.max_tokens or MAX_TOKENS, "seed": asked.seed}
     mine = {
-        task_name(name, given.get("perturb", ""), given.get("argument", "")): {**given, **sampling}
-        for name, given in tasks
+        _key(name, given.get("perturb", ""), given.get("argument", "")): {**given, **sampling} for name, given in tasks
     }
     for info in list_eval_logs(str(asked.folder)):
         header = read_eval_log(info, header_only=True)
@@ -265,18 +264,31 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
             same = header.eval.model.partition("/")[2] == str(model).partition("/")[2]
             hint = ", or the --form of that one" if same else ""
             raise InputError(f"{where} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o{hint}")
-        wanted = mine.get(header.eval.task.rpartition("/")[2])
+        passed = header.eval.task_args_passed
+        foreign = task_facts(header.eval.metadata).get("benchmark") == INSPECT
+        name = header.eval.task.rpartition("/")[2]
+        wanted = mine.get(_key(INSPECT, "", passed.get("argument", "")) if foreign else name)
         if wanted is None:
             continue
         config = header.plan.config
-        there = {**header.eval.task_args_passed, **{name: getattr(config, name) for name in sampling}}
+        there = {**passed, **{name: getattr(config, name) for name in sampling}}
         # The address is no argument of Inspect's models, but has a place of its own.
         there |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
-        # Settings of the user's model are no arguments either; the log has them with its roles.
-        wanted |= {name: value for name, value in asked.settings.items() if not name.startswith(_OF_USER)}
-        for name in sorted({*wanted, *there} - {"do_sample", "model_path", "tokenizer_path"}):
+        for user in (header.eval.model_roles or {}).values():
+            if not isinstance(user, list):  # ours has one model
+                there |= {f"{_OF_USER}{name}": value for name, value in user.args.items()}
+                there[f"{_OF_USER}base_url"] = user.base_url
+        wanted = {**wanted, **asked.settings}
+        for name in sorted({*wanted, *there}):
+            if name.removeprefix(_OF_USER) in {"do_sample", "model_path", "tokenizer_path"}:
+                continue
             if there.get(name) != wanted.get(name):
                 raise InputError(
                     f"{where} {header.eval.task} with {name}={there.get(name)!r}, and this is one with {wanted.get(name)!r}; "
                     "give another -o"
                 )
+
+
+def _key(benchmark: str, perturb: str, argument: str) -> str:
+    """Name of a task in logs, or of one of another package, where names are not unique, its whole argument."""
+    return f"{INSPECT}:{argument}" if benchmark == INSPECT else task_name(benchmark, perturb, argument)

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from math import isfinite
+from math import nan
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -28,7 +28,7 @@ from refinesynth.evaluate.inspect_models import ON_FAILURE
 from refinesynth.evaluate.settings import TaskSettings
 
 _FORM = f"expected {INSPECT}:PACKAGE/TASK, such as {INSPECT}:inspect_evals/tau2_airline"
-_number = value_to_float()
+_RIGHT_OR_WRONG = value_to_float()
 
 
 def inspect_task(options: TaskSettings, *, title: str, config: GenerateConfig, facts: dict[str, Any]) -> Task:
@@ -92,6 +92,13 @@ def _value(text: str) -> Any:
         return text
 
 
+def _number(value: Any) -> float:
+    """A score as a number; NaN for those that Inspect would count as 0 for want of a meaning: other words, lists, mappings."""
+    if isinstance(value, str) and not re.fullmatch(r"[CIPN]|(?i:yes|no|true|false)|[\d.]+", value):
+        return nan
+    return _RIGHT_OR_WRONG(value) if isinstance(value, str | int | float) else nan
+
+
 def _natural(text: str) -> list[tuple[int, str]]:
     """Sorts 10 behind 9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
@@ -128,7 +135,7 @@ def as_episode(scorers: Sequence[Scorer]) -> Scorer:
         if not found:
             raise ValueError("the task gave no score")
         first = _number(found[0].value)
-        if not (isfinite(first) and 0 <= first <= 1):
+        if not 0 <= first <= 1:
             raise ValueError(
                 f"the task's score is {found[0].value!r}; expected a number from 0 to 1, or right and wrong"
             )

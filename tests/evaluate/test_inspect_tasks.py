@@ -1,5 +1,6 @@
 """Tasks of other packages: their scores compare like ours, and a request that fails is no failure of the model."""
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -30,6 +31,7 @@ pytestmark = [
 ]
 
 NAME = "inspect:pack/talk"
+SETTINGS = {"content_retries": 0, "retries": 0, "user.content_retries": 0, "user.retries": 0}
 
 
 @solver
@@ -57,7 +59,8 @@ def by_id() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         del target
         return Score(
-            value={"1": "C", "2": 0.25, "10": "I", "11": 7}[str(state.sample_id)], explanation="as its id says"
+            value={"1": "C", "2": 0.25, "10": "I", "11": 7, "12": {"right": 1}, "13": "B"}[str(state.sample_id)],
+            explanation="as its id says",
         )
 
     return score
@@ -110,8 +113,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def played(folder: Path, **asked: Any) -> EvaluationResult:
-    settings = {"content_retries": 0, "retries": 0, "user.content_retries": 0, "user.retries": 0}
-    given: dict[str, Any] = {"tasks": NAME, "user": "openai/user", "settings": settings, "output": folder, **asked}
+    given: dict[str, Any] = {"tasks": NAME, "user": "openai/user", "settings": SETTINGS, "output": folder, **asked}
     return evaluate("openai/agent", **given)
 
 
@@ -129,6 +131,18 @@ def test_scores_of_such_a_task_compare_and_the_same_call_goes_on(server: Server,
     assert everything.scores[0].success == pytest.approx(1 / 3)
     with pytest.raises(InputError, match="user='openai/user', and this is one with 'openai/agent'"):
         played(tmp_path / "a", user="openai/agent")
+    with pytest.raises(InputError, match=r"user\.temperature=None, and this is one with 0\.7"):
+        played(tmp_path / "a", settings={**SETTINGS, "user.temperature": 0.7})
+    assert len(server.asked) == 6
+
+
+@pytest.mark.usefixtures("made")
+def test_tasks_of_one_name_are_gone_on_with(server: Server, tmp_path: Path):
+    tasks = f'{NAME}?ids=["1"],{NAME}?ids=["2"]'
+    for _ in range(2):
+        found = played(tmp_path / "a", tasks=tasks)
+        assert [one.instances for one in found.scores] == [1, 1]
+    assert len(server.asked) == 4
 
 
 @pytest.mark.usefixtures("made")
@@ -159,9 +173,10 @@ def test_arguments_are_json_or_text(made: dict[str, Any]):
 
 
 @pytest.mark.usefixtures("made")
-def test_a_score_that_is_no_share_is_an_error_of_the_sample(server: Server, tmp_path: Path):
-    with pytest.raises(InputError, match="the task's score is 7; expected a number from 0 to 1"):
-        played(tmp_path / "a", tasks='inspect:pack/talk?ids=["11"]')
+@pytest.mark.parametrize(("sample", "shown"), [("11", "7"), ("12", "{'right': 1}"), ("13", "'B'")])
+def test_a_score_that_is_no_share_is_an_error_of_the_sample(server: Server, tmp_path: Path, sample: str, shown: str):
+    with pytest.raises(InputError, match=f"the task's score is {re.escape(shown)}; expected a number from 0 to 1"):
+        played(tmp_path / "a", tasks=f'inspect:pack/talk?ids=["{sample}"]')
     assert server.asked
 
 

@@ -1,6 +1,7 @@
 """Live play on a real MCP server, which executes the calls."""
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,12 @@ def test_a_result_is_text_that_every_rule_takes(text: str, failed: bool) -> None
     assert found.text.strip() == found.text
     assert control_character(found.text) is None
     assert (found.kind is not None) == failed
+
+
+def test_a_long_result_is_read_in_time_that_grows_with_it() -> None:
+    begun = time.process_time()
+    found = mcp_play.Result.of("missing " * 100_000, failed=True)
+    assert (found.kind, time.process_time() - begun < 2) == (MistakeKind.LOGIC, True)
 
 
 @pytest.mark.process
