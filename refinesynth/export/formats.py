@@ -280,7 +280,7 @@ def with_distractors(name: str, most: int, trajectories: Iterable[Trajectory]) -
     others = {tool.name: tool for tools in reversed(scripts) for tool in tools}
     if not isinstance(found, ChatFormat):
         raise InputError(f"the format {name!r} has no distractor tools; leave them out, or write conversations")
-    if len(others) <= min(map(len, scripts), default=0):
+    if scripts and len(others) <= min(map(len, scripts)):
         raise InputError("all scripts have the same functions, so none is a distractor; leave distractor tools out")
     return replace(found, distractors=(most, tuple(others[name] for name in sorted(others))))
 
