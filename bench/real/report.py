@@ -62,9 +62,10 @@ def crossed(ours: "np.ndarray[Any, Any]", others: "np.ndarray[Any, Any]") -> tup
     A crossed bootstrap: seeds and worlds are drawn independently, the same for both. NaN is not measured.
     """
     rng = np.random.default_rng(_SEED)
+    seeds, worlds = len(ours), len(ours[0])
     drawn: list[float] = []
     for _ in range(_RESAMPLED):
-        at = np.ix_(*(rng.integers(size, size=size) for size in ours.shape))
+        at = np.ix_(rng.integers(seeds, size=seeds), rng.integers(worlds, size=worlds))
         drawn.append(_mean(ours[at]) - _mean(others[at]))
     found = np.array([one for one in drawn if not math.isnan(one)])
     low, high = np.quantile(found, [0.025, 0.975])
