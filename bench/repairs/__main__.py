@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="a folder; its units are not measured again")
     parser.add_argument("--cache", type=Path, default=CACHE, help="a folder of base models and of what was played")
     asked = parser.parse_args()
-    seeds = [one.strip() for one in str(asked.seeds).split(",")]
+    seeds = list(dict.fromkeys(one.strip() for one in str(asked.seeds).split(",")))
     if asked.workers < 1 or not all(one.isdecimal() for one in seeds):
         parser.error(
             f"--workers is {asked.workers} and --seeds {asked.seeds!r}; expected 1 or more, and seeds as 20,21"
@@ -45,32 +45,33 @@ def main() -> int:
     if asked.command == "report":
         return _report(asked.results)
     experiments = [asked.experiment] if asked.experiment else list(ARMS)
-    todo = [
-        (experiment, seed)
+    missing = {
+        (experiment, int(seed)): arms
         for experiment in experiments
-        for seed in map(int, seeds)
-        if _status(experiment, seed, asked.results)
-    ]
-    _tell(todo, len(experiments) * len(seeds), asked.results, asked.cache)
-    return int(bool(todo)) if asked.command == "status" else _run(todo, asked)
+        for seed in seeds
+        if (arms := _missing(experiment, int(seed), asked.results))
+    }
+    every = len(seeds) * sum(len(ARMS[one]) for one in experiments)
+    print(f"{every - sum(map(len, missing.values()))} of {every} units are measured.")
+    _tell(missing, asked.results, asked.cache)
+    return int(bool(missing)) if asked.command == "status" else _run(list(missing), asked)
 
 
-def _status(experiment: str, seed: int, results: Path) -> list[str]:
+def _missing(experiment: str, seed: int, results: Path) -> list[str]:
     """Arms that are missing."""
     return [arm for arm in ARMS[experiment] if not path_of(experiment, arm, seed, results).exists()]
 
 
-def _tell(todo: list[tuple[str, int]], every: int, results: Path, cache: Path) -> None:
-    print(f"{every - len(todo)} of {every} seeds of the experiments are measured.")
+def _tell(missing: dict[tuple[str, int], list[str]], results: Path, cache: Path) -> None:
+    """Print what is missing, and how long it takes."""
     seconds = 0.0
-    for experiment, seed in todo:
-        arms = _status(experiment, seed, results)
+    for (experiment, seed), arms in missing.items():
         print(f"missing: {experiment}, seed {seed}: {', '.join(arms)}")
         known = [orjson.loads(path.read_bytes())["seconds"] for path in (results / experiment).glob("*.json")]
         each = statistics.median([sum(one.values()) for one in known]) if known else _GUESSED[experiment]
         seconds += len(arms) * each
-    bases = {seed for _, seed in todo if not (cache / f"seed-{seed:02d}" / "base.json").exists()}
-    if todo:
+    bases = {seed for _, seed in missing if not (cache / f"seed-{seed:02d}" / "base.json").exists()}
+    if missing:
         print(f"{len(bases)} base models are to be pretrained.")
         print(f"about {(seconds + len(bases) * _GUESSED['base']) / 3600:.1f} hours of one core")
 

@@ -136,7 +136,7 @@ def test_a_unit_of_each_experiment_is_measured_once(
     monkeypatch.setattr("sys.argv", ["bench.repairs", "--seeds", "3,4", "--results", str(tmp_path)])
     assert program.main() == 1
     told = capsys.readouterr().out
-    assert "3 of 6 seeds" in told
+    assert "4 of 8 units" in told
     assert "missing: gradient, seed 4: before, mistakes" in told
 
 
