@@ -66,7 +66,7 @@ def _tell(missing: dict[tuple[str, int], list[str]], results: Path, cache: Path)
     """Print what is missing, and how long it takes."""
     seconds = 0.0
     for (experiment, seed), arms in missing.items():
-        print(f"missing: {experiment}, seed {seed}: {', '.join(arms)}")
+        print(f"missing: {experiment}, seed {seed}: {'; '.join(arms)}")
         known = [orjson.loads(path.read_bytes())["seconds"] for path in (results / experiment).glob("*.json")]
         each = statistics.median([sum(one.values()) for one in known]) if known else _GUESSED[experiment]
         seconds += len(arms) * each

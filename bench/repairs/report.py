@@ -22,6 +22,8 @@ _NAMES = {
     "clean": "clean, greedy",
     "unseen": "unseen names",
 }
+SEEDS = 6
+"""With fewer, intervals stand for worlds rather than for models, and nothing is concluded."""
 _ENDS = 10
 """Updates at the beginning and at the end whose plays are told."""
 
@@ -59,7 +61,7 @@ def _rate(units: Units, arm: str, start: str) -> str:
 
 
 def _mean(units: Units, arm: str, value: Callable[[Any], float]) -> str:
-    return f"{np.mean([value(one) for one in units[arm].values()]):,.1f}"
+    return f"{np.mean([value(one) for one in units[arm].values()]):,.0f}"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -69,7 +71,9 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _counted(units: Units, experiment: str, lines: Sequence[str]) -> str:
     """The lines, and how many units they rest on; the seeds whose base has not learned to look up are told."""
     known = {arm: units[f"{experiment}: {arm}"] for arm in ARMS[experiment] if f"{experiment}: {arm}" in units}
-    many = f"{sum(map(len, known.values()))} units, of {len(ARMS[experiment])} arms."
+    many = f"{sum(map(len, known.values()))} of {SEEDS * len(ARMS[experiment])} units are measured."
+    if any(len(known.get(arm, ())) < SEEDS for arm in ARMS[experiment]):
+        many += f" Rows of fewer than {SEEDS} seeds are provisional, and nothing is concluded from them."
     return "\n".join([many, "", *(lines if known else ["Nothing is measured yet."]), "", *bases_of(known)]).strip()
 
 
@@ -81,19 +85,19 @@ def price(units: Units) -> str:
         if arm not in units:
             continue
         repairing, kept = difference(units, arm, first, "mistake"), difference(units, arm, clean, "sampled")
-        both = repairing and kept and repairing[1] > -MARGIN and kept[1] > -MARGIN
+        both = all(found and found[1] > -MARGIN for found in (repairing, kept))
         rows.append(
             [
                 arm.partition(": ")[2],
                 str(len(units[arm])),
                 _mean(units, arm, lambda one: one["training"]["plays"]),
-                _mean(units, arm, lambda one: one["training"]["mistakes"]),
+                "taken out" if arm == clean else _mean(units, arm, lambda one: one["training"]["mistakes"]),
                 _rate(units, arm, "mistake"),
                 "" if arm == first else _interval(repairing),
                 _rate(units, arm, "sampled"),
                 "" if arm == first else _interval(difference(units, arm, first, "sampled")),
                 "" if arm == clean else _interval(kept),
-                "shown" if both else "not shown",
+                "open" if len(units[arm]) < SEEDS else "shown" if both else "not shown",
                 *(_rate(units, arm, start) for start in ("unseen", "own", "clean")),
             ]
         )

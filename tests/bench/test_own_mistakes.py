@@ -16,7 +16,7 @@ from bench.ablation.variants import VARIANTS
 from bench.ablation.worlds import EVERY, FRESH, KNOWN, SEEN, UNSEEN, scene_of
 from bench.real.playing import Play
 from bench.repairs import __main__ as program
-from bench.repairs.report import TABLES, difference, read_results
+from bench.repairs.report import SEEDS, TABLES, difference, read_results
 from bench.repairs.unit import ARMS, PRICE, TEACHER, Sizes, base_of, path_of, run, starts
 from bench.rl.rollouts import play as play_all
 from refinesynth.chat import render_player, to_messages
@@ -162,7 +162,7 @@ def test_tables_compare_by_seed_and_world_and_say_what_is_not_shown(tmp_path: Pa
         path.write_bytes(orjson.dumps(one))
 
     assert all("Nothing is measured yet." in table({}) for table in TABLES.values())
-    for seed in (0, 1):
+    for seed in range(SEEDS):
         put("price", TEACHER, seed, {"sampled": "0000", "own": "1--0"})
         put("price", "clean 0.8", seed, {})
         put("price", "clean 0.5", seed, {"mistake": "0000"})
@@ -181,19 +181,23 @@ def test_tables_compare_by_seed_and_world_and_say_what_is_not_shown(tmp_path: Pa
         put("rounds", "own plays", seed, {"own": "11--"}, played=played)
     units = read_results(tmp_path)
     told = {name: table(units) for name, table in TABLES.items()}
-    assert "| clean 0.8 | 2 | 10.0 | 20.0 | 50.0 ± 0.0 | +0.0 [+0.0, +0.0] | 50.0 ± 0.0 | +50.0 [" in told["price"]
+    assert "| clean 0.8 | 6 | 10 | 20 | 50.0 ± 0.0 | +0.0 [+0.0, +0.0] | 50.0 ± 0.0 | +50.0 [" in told["price"]
     rows = {line.split(" | ")[0]: line for line in told["price"].splitlines()}
     assert "| shown |" in rows["| clean 0.8"]
     assert "| not shown |" in rows["| clean 0.5"]
     assert "seed 1 90 %" in told["price"]
-    assert "| mistakes | 2 | 25.0 ± 0.0 | +25.0 [" in told["gradient"]
+    assert "24 of 42 units are measured." in told["price"]
+    few = {arm: {0: each[0]} for arm, each in units.items()}
+    assert "| open |" in TABLES["price"](few)
+    assert "nothing is concluded" in TABLES["price"](few)
+    assert "| mistakes | 6 | 25.0 ± 0.0 | +25.0 [" in told["gradient"]
     assert "50 → 50 |" in told["gradient"]
     # Worlds in which an arm made no mistake of its own do not count for it.
     found = difference(units, "rounds: repaired", f"price: {TEACHER}", "own")
     assert found is not None
     assert found[0] == pytest.approx(50.0)
-    assert "| repaired | 2 | 75.0 ± 0.0 | 100.0 ± 0.0 |" in told["rounds"]
-    assert "| teacher's plays alone | 2 | 50.0 ± 0.0 | 50.0 ± 0.0 | +50.0 [" in told["rounds"]
+    assert "| repaired | 6 | 75.0 ± 0.0 | 100.0 ± 0.0 |" in told["rounds"]
+    assert "| teacher's plays alone | 6 | 50.0 ± 0.0 | 50.0 ± 0.0 | +50.0 [" in told["rounds"]
     assert "25.0 ± 0.0 | 0.50 |" in told["rounds"]
 
 
