@@ -137,7 +137,7 @@ def test_a_unit_of_each_experiment_is_measured_once(
     assert program.main() == 1
     told = capsys.readouterr().out
     assert "4 of 8 units" in told
-    assert "missing: gradient, seed 4: before, mistakes" in told
+    assert "missing: gradient, seed 4: before; mistakes" in told
 
 
 def unit(experiment: str, arm: str, seed: int, success: dict[str, str], **more: Any) -> dict[str, Any]:
