@@ -154,7 +154,11 @@ def unit(experiment: str, arm: str, seed: int, success: dict[str, str], **more: 
     }
 
 
-def test_tables_compare_by_seed_and_world_and_say_what_is_not_shown(tmp_path: Path) -> None:
+def test_tables_compare_by_seed_and_world_and_say_what_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.real.report._RESAMPLED", 200)  # one interval of 10,000 takes over a second
+
     def put(*args: Any, **more: Any) -> None:
         one = unit(*args, **more)
         path = path_of(one["experiment"], one["arm"], one["seed"], tmp_path)
