@@ -66,7 +66,7 @@ NAVIGATION: Mapping[str, Mapping[str, str]] = {
     "Experiments": {
         "Ablation": "ablation.md",
         "Pretrained model": "experiments/real-model.md",
-        "Own mistakes (design)": "experiments/student-teacher.md",
+        "Own mistakes and repairs": "experiments/student-teacher.md",
         "Benchmarks": "benchmarks.md",
         "Parity": "parity.md",
     },

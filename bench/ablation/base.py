@@ -5,7 +5,7 @@ A plain loop instead of `Trainer`: it draws its data as it goes, without end, an
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,15 +44,23 @@ class Base:
 
 
 def pretrained(
-    folder: Path, draw: Draw, names: Sequence[str], *, seed: int, most: int, falls_after: int | None = None
+    folder: Path,
+    draw: Draw,
+    names: Sequence[str],
+    *,
+    seed: int,
+    most: int,
+    falls_after: int | None = None,
+    sentences: Sequence[str] = (),
 ) -> Base:
     """Train from random weights until 95 % of clean plays are right, at most so many steps, and save.
 
-    The learning rate stays, or falls with the root of the steps after so many. The tokenizer is the same for all seeds: of the words of plays, clean ones and others, and these names.
+    The learning rate stays, or falls with the root of the steps after so many. The tokenizer is the same for all seeds: of the words of plays, clean ones and others, of these names and sentences.
     """
     torch.set_num_threads(1)
     plays = (draw(f"words {at}", spread(), at) for at in range(300))
-    tokenizer = trained_tokenizer((message.content for one in plays for message in to_messages(one)), names=names)
+    texts = (message.content for one in plays for message in to_messages(one))
+    tokenizer = trained_tokenizer(chain(texts, sentences), names=names)
     save_untrained(tokenizer, folder, seed=seed, width=WIDTH, layers=LAYERS)
     model: Any = cast("Any", AutoModelForCausalLM).from_pretrained(folder)
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=_RATE, betas=(0.9, 0.95), weight_decay=0.0)

@@ -99,7 +99,7 @@ def _of_families(seed: int, worlds: int) -> Kinds:
 EXPERIMENTS: Mapping[str, Experiment] = {
     "ablation": Experiment(
         draw=_bring,
-        names=(*EVERY.places, *EVERY.items, *(word for words in EVERY.verbs for word in words)),
+        names=EVERY.every,
         falls_after=None,
         variants=lambda _: VARIANTS,
         starts=starts,

@@ -93,10 +93,10 @@ def report(models: Models, told: Told) -> str:
             else " | "
         )
         lines.append(f"| {name} | {len(each)} | {spread_of(each)} | {compared} |")
-    return "\n".join([*lines, "", *_bases(models), *_others(models, told)])
+    return "\n".join([*lines, "", *bases_of(models), *_others(models, told)])
 
 
-def _bases(models: Models) -> list[str]:
+def bases_of(models: Models) -> list[str]:
     """The seeds whose base model did not learn to look up what a world says: they are kept, and told."""
     bases = {seed: model["base"] for each in models.values() for seed, model in each.items()}
     short = {seed: base for seed, base in sorted(bases.items()) if base["look_up"] < ENOUGH}

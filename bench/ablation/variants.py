@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from bench.ablation.playing import play
-from bench.ablation.worlds import scene_of
+from bench.ablation.worlds import SEEN, Pool, scene_of
 from refinesynth.chat import Message, to_messages
 from refinesynth.settings.mistakes import Mistakes, at_least, spread
 from refinesynth.train.data.conversation_reader import read_conversations
@@ -30,14 +30,15 @@ class Variant:
     """What `Trainer` is asked for."""
 
 
-def _plays(seed: int, mistakes: Mistakes) -> Iterator[Trajectory]:
+def _plays(seed: int, mistakes: Mistakes, pool: Pool = SEEN) -> Iterator[Trajectory]:
     for number in count():
         name = f"seed {seed} train {number}"
-        yield play(name, scene_of(name), mistakes, episode=number)
+        yield play(name, scene_of(name, pool), mistakes, episode=number)
 
 
-def _trajectories(mistakes: Mistakes) -> Records:
-    return lambda seed: (orjson.loads(one.to_json()) for one in _plays(seed, mistakes))
+def trajectories(mistakes: Mistakes, pool: Pool = SEEN) -> Records:
+    """Plays of the teacher in worlds of these names."""
+    return lambda seed: (orjson.loads(one.to_json()) for one in _plays(seed, mistakes, pool))
 
 
 def _repairs_shuffled(seed: int) -> Iterator[dict[str, Any]]:
@@ -65,12 +66,12 @@ def _record(one: Trajectory, messages: list[Message]) -> dict[str, Any]:
 
 
 VARIANTS = (
-    Variant("full", _trajectories(spread())),
-    Variant("without refinement loss", _trajectories(spread()), {"loss_on": "no_refinement_turns"}),
-    Variant("without refinement data", _trajectories(spread()), {"without_refinement": True}),
-    Variant("erroneous loss", _trajectories(spread()), {"loss_on": "all_turns"}),
+    Variant("full", trajectories(spread())),
+    Variant("without refinement loss", trajectories(spread()), {"loss_on": "no_refinement_turns"}),
+    Variant("without refinement data", trajectories(spread()), {"without_refinement": True}),
+    Variant("erroneous loss", trajectories(spread()), {"loss_on": "all_turns"}),
     Variant("repairs shuffled", _repairs_shuffled),
-    Variant("at least two", _trajectories(at_least(2))),
+    Variant("at least two", trajectories(at_least(2))),
 )
 """The first is what the others are compared with."""
 

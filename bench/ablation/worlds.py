@@ -35,6 +35,11 @@ class Pool:
     verbs: tuple[tuple[str, ...], ...]
     """Of each verb, in the order of `VERBS`."""
 
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All names."""
+        return (*self.places, *self.items, *(word for words in self.verbs for word in words))
+
 
 VERBS = ("go", "take", "open", "leave")
 _PLACES, _ITEMS = 4, 3
@@ -50,6 +55,16 @@ def _names(first: int, last: int, first_verb: int, last_verb: int) -> Pool:
 EVERY, SEEN, UNSEEN = _names(0, 16, 0, 8), _names(0, 10, 0, 5), _names(10, 16, 5, 8)
 """All names, which the base model knows; those of tuning; and the others, in whose worlds a tuned model shows that it
 reads."""
+
+FRESH = Pool(_ALL[64:70], _ALL[70:76], tuple(_ALL[at : at + 3] for at in range(76, 88, 3)))
+"""As many others, for models that are tuned on `EVERY`."""
+
+KNOWN = Pool(
+    EVERY.places + FRESH.places,
+    EVERY.items + FRESH.items,
+    tuple(words + more for words, more in zip(EVERY.verbs, FRESH.verbs, strict=True)),
+)
+"""Names of a base model that is tested with `FRESH`."""
 
 
 @dataclass(frozen=True)

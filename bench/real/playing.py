@@ -41,8 +41,8 @@ class Play:
         self.world = GroundedEnvironment(draft.script, steps=MOST_ACTIONS)
         self.world.reset(before=before)
         self.messages = [{"role": one.role, "content": one.content} for one in render_turns(draft.script, before)]
-        self.sampled = self.kind == "own"
-        """Until the model's own first mistake; from there on it plays greedily, as from all other starts."""
+        self.sampled = self.kind in {"own", "sampled"}
+        """Of `own` until the model's first mistake; from there on it plays greedily, as from all other starts."""
         acted = [turn.action for turn in before if isinstance(turn, PlayerTurn)]
         self.moves = [EpisodeStep(action, failed=True, given=True) for action in acted[-1:]]
         self.written = 0
@@ -96,7 +96,7 @@ class Play:
         except ValueError:
             action = ""
         self.moves.append(EpisodeStep(action, failed=self.world.mistakes > before))
-        if self.sampled and action and self.moves[-1].failed:
+        if self.kind == "own" and self.sampled and action and self.moves[-1].failed:
             self.sampled = False
             self.moves = [self.moves[-1]._replace(given=True)]
             self.world.steps = self.world.taken + MOST_ACTIONS
@@ -126,18 +126,24 @@ class Play:
         }
 
 
-def play(model: Path, starts: Sequence[Mapping[str, Any]], *, seed: int, device: str) -> list[dict[str, Any]]:
-    """Play from every start; the outcomes in the order of the starts."""
+def play(
+    model: Path,
+    starts: Sequence[Mapping[str, Any]],
+    *,
+    seed: int,
+    device: str,
+    dtype: torch.dtype = torch.bfloat16,
+    rows: int | None = None,
+) -> list[dict[str, Any]]:
+    """Play from every start, so many at once; the outcomes in the order of the starts."""
     folder = unpacked(str(model))
     tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(folder)
     # On a CPU the library's own attention copies keys and values for each head, which takes most of the time.
     attention = "eager" if device == "cpu" else "sdpa"
-    loaded: Any = cast("Any", AutoModelForCausalLM).from_pretrained(
-        folder, dtype=torch.bfloat16, attn_implementation=attention
-    )
+    loaded: Any = cast("Any", AutoModelForCausalLM).from_pretrained(folder, dtype=dtype, attn_implementation=attention)
     loaded = loaded.to(device).eval()
     plays = [Play(start, tokenizer, seed) for start in starts]
-    by_length, rows = sorted(plays, key=lambda one: len(one.told)), _ROWS[device]
+    by_length, rows = sorted(plays, key=lambda one: len(one.told)), rows or _ROWS[device]
     for at in range(0, len(plays), rows):
         _play(loaded, by_length[at : at + rows])
     return [one.outcome() for one in plays]

@@ -47,20 +47,25 @@ def _grid(units: Sequence[Unit], start: str, seeds: Sequence[int], worlds: Seque
 
 
 def difference(units: Sequence[Unit], arm: str, first: str, start: str) -> tuple[float, float, float, float]:
-    """Success of an arm less that of another, in points: mean, 95 % interval, two-sided p.
-
-    A crossed bootstrap: seeds and worlds are drawn independently, the same for both arms.
-    """
+    """Success of an arm less that of another, in points: mean, 95 % interval, two-sided p."""
     by_arm = [[one for one in units if one["arm"] == name] for name in (arm, first)]
     seeds = sorted({one["seed"] for one in by_arm[0]} & {one["seed"] for one in by_arm[1]})
     worlds = sorted({one["world"] for each in by_arm for unit in each for one in chosen(unit, start)})
     if not seeds or not worlds:
         return math.nan, math.nan, math.nan, math.nan
-    ours, others = (_grid(each, start, seeds, worlds) for each in by_arm)
+    return crossed(*(_grid(each, start, seeds, worlds) for each in by_arm))
+
+
+def crossed(ours: "np.ndarray[Any, Any]", others: "np.ndarray[Any, Any]") -> tuple[float, float, float, float]:
+    """Difference of the means of two grids, seeds by worlds, in points: mean, 95 % interval, two-sided p.
+
+    A crossed bootstrap: seeds and worlds are drawn independently, the same for both. NaN is not measured.
+    """
     rng = np.random.default_rng(_SEED)
+    seeds, worlds = len(ours), len(ours[0])
     drawn: list[float] = []
     for _ in range(_RESAMPLED):
-        at = np.ix_(rng.integers(len(seeds), size=len(seeds)), rng.integers(len(worlds), size=len(worlds)))
+        at = np.ix_(rng.integers(seeds, size=seeds), rng.integers(worlds, size=worlds))
         drawn.append(_mean(ours[at]) - _mean(others[at]))
     found = np.array([one for one in drawn if not math.isnan(one)])
     low, high = np.quantile(found, [0.025, 0.975])

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import orjson
 
 if TYPE_CHECKING:
     from bench.ablation.evaluation import Start
-    from refinesynth.trajectory import Script
+
+T = TypeVar("T")
 
 STEPS = 8
 """Actions of a play from which is learned; a right way takes four or five."""
@@ -91,8 +92,10 @@ def starts(worlds: int) -> "tuple[Start, ...]":
     )
 
 
-def updated(tuned: Path, run: Path, output: Path, *, seed: int, sizes: Sizes) -> list[dict[str, float]]:
-    """Update the tuned model in the worlds of this run, and save it; what each update saw."""
+def updated(
+    tuned: Path, run: Path, output: Path, *, seed: int, sizes: Sizes, start: str = "clean"
+) -> list[dict[str, float]]:
+    """Update the tuned model in the worlds of this run, from this start, and save it; what each update saw."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -105,11 +108,13 @@ def updated(tuned: Path, run: Path, output: Path, *, seed: int, sizes: Sizes) ->
     tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(tuned)
     model: Any = cast("Any", AutoModelForCausalLM).from_pretrained(tuned)
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=sizes.rate, betas=(0.9, 0.95), weight_decay=0.0)
-    scripts = drawn([world.script for world in read_worlds(run)], seed)
+    named = drawn(list(read_worlds(run, start)), seed)
     found: list[dict[str, float]] = []
     for number in range(sizes.updates):
-        chosen = [next(scripts) for _ in range(sizes.groups)]
-        worlds = [GroundedEnvironment(one, steps=STEPS) for one in chosen for _ in range(sizes.plays)]
+        chosen = [next(named) for _ in range(sizes.groups)]
+        worlds = [GroundedEnvironment(one.script, steps=STEPS) for one in chosen for _ in range(sizes.plays)]
+        for world, one in zip(worlds, (one for one in chosen for _ in range(sizes.plays)), strict=True):
+            world.reset(before=one.before)
         rollouts = play(model, tokenizer, worlds)
         groups = [rollouts[at : at + sizes.plays] for at in range(0, len(rollouts), sizes.plays)]
         made = update(model, optimizer, groups)
@@ -127,8 +132,8 @@ def updated(tuned: Path, run: Path, output: Path, *, seed: int, sizes: Sizes) ->
     return found
 
 
-def drawn(scripts: "Sequence[Script]", seed: int) -> "Iterator[Script]":
+def drawn(worlds: Sequence[T], seed: int) -> Iterator[T]:
     """Without end: each once in an order that the seed decides, then in another one."""
     rng = Random(seed)
     while True:
-        yield from rng.sample(scripts, len(scripts))
+        yield from rng.sample(worlds, len(worlds))

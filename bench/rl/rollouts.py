@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from transformers import DynamicCache
 
+from refinesynth.chat import Message, render_turns
 from refinesynth.environments import GroundedEnvironment
 
 MOST_TOKENS = 24
@@ -42,12 +43,14 @@ class Rollout:
 
 
 def play(model: Any, tokenizer: Any, worlds: Sequence[GroundedEnvironment]) -> list[Rollout]:
-    """Play each world to its end at temperature 1.
+    """Play each world to its end at temperature 1, from where its last play began.
 
     What was drawn stays as it was drawn: a turn is not read as text and made into other tokens before the next one.
     """
     rollouts, batch = [Rollout(world) for world in worlds], _Batch(model, len(worlds))
-    told = [_asked(tokenizer, world.reset()) for world in worlds]
+    for world in worlds:
+        world.reset(before=world.before)
+    told = [_asked(tokenizer, render_turns(world.script, world.before)) for world in worlds]
     while any(told):
         for one, ids in zip(rollouts, told, strict=True):
             one.read(ids)
@@ -63,12 +66,12 @@ def _answer(tokenizer: Any, one: Rollout, turn: list[int]) -> list[int]:
         return []
     observation = one.world.reply(tokenizer.decode(turn, skip_special_tokens=True))
     cut = [] if turn[-1] == tokenizer.eos_token_id else [tokenizer.eos_token_id]
-    return [] if one.world.done else [*cut, *_asked(tokenizer, observation)]
+    return [] if one.world.done else [*cut, *_asked(tokenizer, [Message("user", observation, loss=False)])]
 
 
-def _asked(tokenizer: Any, content: str) -> list[int]:
-    """A message to the policy, and the header of its turn. The template writes each message by itself."""
-    asked = [{"role": "user", "content": content}]
+def _asked(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
+    """Messages before the policy's turn, and the header of its turn. The template writes each message by itself."""
+    asked = [{"role": one.role, "content": one.content} for one in messages]
     return tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=True, return_dict=False)
 
 

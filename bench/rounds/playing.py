@@ -20,10 +20,11 @@ _IN_FLIGHT = 128
 """Scripts that are played at once: the batch of the model."""
 
 
-def play_scripts(model: Path, names: Sequence[str], run: Path, *, seed: int) -> Path:
+def play_scripts(model: Path, names: Sequence[str], run: Path, *, seed: int, repairer: str | None = None) -> Path:
     """Play the scenes of these names once each, at temperature 1; the file of what the rules accepted.
 
-    Nobody asks the player for mistakes; what reaches the goal is kept, and a play that does not is not tried again.
+    Nobody asks the player for mistakes; what reaches the goal is kept, and a play that does not is not tried again. The
+    repairer, such as `planner`, takes the turn behind each mistake.
     """
     torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
     player = Generating(model)
@@ -52,7 +53,7 @@ def play_scripts(model: Path, names: Sequence[str], run: Path, *, seed: int) -> 
             concurrency=_IN_FLIGHT,
             output=run,
             seed=seed,
-            backend="openai/tiny",
+            backend={"default": "openai/tiny"} | ({"repairer": repairer} if repairer else {}),
             call=call,
         )
         return result.path / "trajectories.jsonl"
