@@ -6,7 +6,7 @@ With a user's tools, the goal is a number of calls; in other scripts no success 
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -54,7 +54,8 @@ def write_for_tools(tools: Sequence[ActionSpec], count: int, *, grounded: bool) 
 def see_completion(script: JsonValue, history: JsonValue) -> dict[str, Any]:
     """The judgement on a newest call that succeeded, after these exchanges, in the world of a user's tools."""
     needed = CALLS.search(str(script.get("introduction"))) if isinstance(script, dict) else None
-    made = sum(isinstance(one, dict) and one.get("mistake") is None for one in items(history)) + 1
+    told = (cast("dict[str, Any]", one) for one in items(history) if isinstance(one, dict))
+    made = sum(one.get("mistake") is None for one in told) + 1
     return {"thought": f"{made} calls have succeeded.", "done": needed is not None and made >= int(needed["count"])}
 
 
