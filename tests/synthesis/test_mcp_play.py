@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,38 @@ def test_wrong_requests_are_refused(tmp_path: Path, options: tuple[str, ...], wo
     done = CliRunner().invoke(app, ["run", "-n", "1", *options, "-o", str(tmp_path / "run")])
     assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.process
+async def test_several_calls_of_a_message_are_executed_in_their_order(tmp_path: Path) -> None:
+    rehearsal, messages = Rehearsal(Faults.none()), chain([["n0", "n1", ""], ["n2", "n3"]], repeat(["n4"]))
+
+    async def call(**request: Any) -> object:
+        if "add_note" not in [tool["function"]["name"] for tool in request.get("tools", ())]:
+            return await rehearsal(**request)
+        made = [
+            ("add_note", {"title": title, "text": "t", "stars": 3}) if title else ("fly", {})
+            for title in next(messages)
+        ]
+        calls = [
+            {"id": f"c{at}", "type": "function", "function": {"name": name, "arguments": orjson.dumps(given).decode()}}
+            for at, (name, given) in enumerate(made)
+        ]
+        return {
+            "choices": [{"message": {"content": "I do it.", "tool_calls": calls}, "finish_reason": "stop"}],
+            "usage": {},
+        }
+
+    log = tmp_path / "run.log"
+    given: dict[str, Any] = {
+        "mistakes": "natural",
+        "rules": "agentrefine(0)",
+        "mcp": f"{sys.executable} {SERVER} {log}",
+    }
+    asked = {"player_form": "tools", "parallel_calls": True, "allow_tool": ("add_note",), **given}
+    (one, *_) = await rs.synthesize(n=1, real=True, output=tmp_path / "run", call=call, **asked)
+    acts = [turn for turn in one.turns if isinstance(turn, PlayerTurn)][:6]
+    assert [act.parallel for act in acts] == [False, True, True, False, True, False]
+    assert [kind for _, kind in answers(one)][:4] == [None, None, MistakeKind.PARAMETER, None]
+    sent = [line for line in lines(tmp_path, "run") if "add_note" in line]
+    assert all(f"('title', 'n{at}')" in line for at, line in enumerate(sent[:5]))
