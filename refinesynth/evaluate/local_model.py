@@ -5,6 +5,7 @@ Inspect's own provider for transformers writes tools and calls in forms of its o
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -33,7 +34,7 @@ from refinesynth.text.json_reader import scrub
 from refinesynth.train.labelled_conversation import ToolCall as Called
 from refinesynth.train.labelled_conversation import Turn
 from refinesynth.train.render import Renderer
-from refinesynth.train.training_folder import CONFIG
+from refinesynth.train.training_folder import CONFIG, PLAN
 from refinesynth.trajectory import explain
 
 PROVIDER: Final = "local"
@@ -50,17 +51,25 @@ _PROBE: Final = ToolInfo.model_validate(
 class TrainedAs(BaseModel):
     """Settings of `refinesynth train` that a player has to keep to; the defaults are for models of other origin."""
 
-    form: Literal["react", "tools"] = "react"
+    form: Literal["react", "tools", "parallel_tools"] = "react"
     thought_as: Literal["content", "reasoning", "omit"] = "content"
 
     @classmethod
     def of(cls, model: str) -> "TrainedAs":
-        """Settings in the `train.yaml` of a folder; raises InputError if it cannot be read or has other values."""
+        """Settings in the `train.yaml` of a folder; raises InputError if it cannot be read or has other values.
+
+        The form is `parallel_tools` if most tasks of the training allowed several calls, by its plan.
+        """
         path = Path(model) / CONFIG
         try:
-            return cls.model_validate(read_settings(path)) if path.is_file() else cls()
+            found = cls.model_validate(read_settings(path)) if path.is_file() else cls()
         except ValidationError as error:
             raise InputError(f"{str(path)!r} is of another version: {explain(error)}; give --form react") from error
+        with suppress(OSError, ValueError, LookupError, TypeError):  # no plan, or of an earlier version
+            counts = orjson.loads((Path(model) / PLAN).read_bytes())["sizes"]["counts"]
+            if found.form == "tools" and 2 * counts["parallel_tasks"] > counts["conversations"]:
+                return found.model_copy(update={"form": "parallel_tools"})
+        return found
 
 
 def offered_tool(function: Mapping[str, Any]) -> ToolInfo:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from refinesynth.chat import PARALLEL_INSTRUCTIONS
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.render.renderer import Renderer
 from refinesynth.train.tokens import Label, Rendered, TokenStore
@@ -44,6 +45,8 @@ class Counts:
     """Turns of several calls of which only the mistakes are kept out of the loss."""
     masked_whole: int = 0
     """Turns of several calls that are kept out of the loss whole for a mistake among them, whose place is not certain."""
+    parallel_tasks: int = 0
+    """Conversations whose task allows several calls in a message."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `repeated` and `masked_whole`, if there are any."""
 
@@ -88,6 +91,7 @@ class DataCounter:
         self._seen = set[bytes]()
 
     def read(self, conversation: Conversation) -> None:
+        self.numbers["parallel_tasks"] += any(PARALLEL_INSTRUCTIONS in turn.content for turn in conversation.turns[:2])
         if conversation.again:
             return
         text = repr([(turn.role, turn.thinking, turn.content, turn.calls) for turn in conversation.turns])

@@ -114,6 +114,15 @@ def test_the_settings_of_a_training_are_read_from_its_folder(tmp_path: Path):
     assert TrainedAs.of(str(tmp_path)) == TrainedAs.of("gpt-4o") == TrainedAs()
     (tmp_path / "train.yaml").write_text("form: tools\nthought_as: omit\nepochs: 3\n")
     assert TrainedAs.of(str(tmp_path)) == TrainedAs(form="tools", thought_as="omit")
+    for counted, form in (
+        ('"parallel_tasks": 3, ', "parallel_tools"),
+        ('"parallel_tasks": 2, ', "tools"),
+        ("", "tools"),
+    ):
+        (tmp_path / "plan.json").write_text(f'{{"sizes": {{"counts": {{{counted}"conversations": 4}}}}}}')
+        assert TrainedAs.of(str(tmp_path)).form == form
+    (tmp_path / "plan.json").write_text("[1]")
+    assert TrainedAs.of(str(tmp_path)).form == "tools"
     (tmp_path / "train.yaml").write_text("form: sung\n")
     with pytest.raises(InputError, match=r"train\.yaml' is of another version: .*give --form react"):
         TrainedAs.of(str(tmp_path))

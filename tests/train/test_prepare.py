@@ -1,6 +1,7 @@
 """Nothing is cut inside a turn, nothing is left out without being counted, and every example has something to learn."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -8,6 +9,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refinesynth.chat import PARALLEL_INSTRUCTIONS
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.prepare import fit, prepare
 from refinesynth.train.render import Renderer
@@ -117,3 +119,10 @@ def test_conversations_that_say_the_same_are_kept_and_counted() -> None:
     talks = [tiny.talk("cmr", id="a"), tiny.talk("cmr", id="b"), tiny.talk("cm", id="c"), tiny.talk("cmr", id="a")]
     counts = prepare(talks, Renderer(tiny.tokenizer()), 500).counts
     assert (counts.records, counts.repeated, counts.named) == (4, 2, {"repeated": ("b", "a")})
+
+
+def test_tasks_that_allow_several_calls_are_counted() -> None:
+    asked = tiny.talk("cmr")
+    first = asked.turns[0]
+    allowed = replace(asked, turns=(first._replace(content=f"Go. {PARALLEL_INSTRUCTIONS}"), *asked.turns[1:]))
+    assert prepare([asked, allowed], RENDERER, 500).counts.parallel_tasks == 1
