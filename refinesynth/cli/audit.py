@@ -70,6 +70,10 @@ def audit(
         raise InputError("give one of --rater NAME (rate turns), --judge BACKEND (let a model rate) and --results")
     if judge is None and (set_ or budget is not None):
         raise InputError("--set and --budget concern the judge; add --judge BACKEND, or leave them out")
+    if rater and (rater := one_line(rater, most=80).strip()) in {"", _VERDICTS}:
+        raise InputError(
+            f"{rater!r} is no name of a rater; it must not be blank, or {_VERDICTS!r}, which names the verdicts"
+        )
     turns, path = _source(run, truth)
     if (path := answers_file or path) is None:
         raise InputError("the run is in an object store, and answers are kept here; give -o FILE")
@@ -80,7 +84,7 @@ def audit(
             if not sample:
                 raise InputError(f"there are no turns to rate in {str(run or truth)!r}")
             if judge is None:
-                _ask_reader(sample, answers, one_line(rater, most=80), port)
+                _ask_reader(sample, answers, rater, port)
                 return
             code = _ask_model(sample, answers, judge, set_ or [], Budget.of(budget))
         if code:
@@ -151,10 +155,8 @@ def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None
     cells = [
         (rater, cell, counts[rater, flag, cell, True], counts[rater, flag, cell, False]) for rater, flag, cell in rows
     ]
-    raters = {_VERDICTS: {id_: turn.right for id_, turn in known.items()}, **answers.by_rater}
-    found = [
-        (first, second, agreement(its, others)) for (first, its), (second, others) in combinations(raters.items(), 2)
-    ]
+    raters = [(_VERDICTS, {id_: turn.right for id_, turn in known.items()}), *answers.by_rater.items()]
+    found = [(first, second, agreement(its, others)) for (first, its), (second, others) in combinations(raters, 2)]
     if json:
         named = [dict(zip(("rater", "cell", "right", "wrong"), row, strict=True)) for row in cells]
         print_json({"cells": named, "agreement": [{"raters": pair, **one._asdict()} for *pair, one in found]})

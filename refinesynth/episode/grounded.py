@@ -31,7 +31,7 @@ from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.settings.mix import walked
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script, known_exchanges
 from refinesynth.world import Ruling, World, world_of
 from refinesynth.world.expression import json_bytes
 from refinesynth.world.planner import actions_left, mistakes_possible
@@ -164,19 +164,20 @@ class Grounded(Conversation):
         """
         if self.settings.repairer != PLANNER or taken.player:
             return await super()._repair(turns, taken)
-        before, state = self._state_after(turns[:-2]), self._state_after(turns)
+        act, answer = known_exchanges(turns)[-1]
+        tried = max(at for at, turn in enumerate(turns) if turn is act)
+        before, state = self._state_after(turns[:tried]), self._state_after(turns)
         action = self._other if len(turns) == self._begun else None
         if action is None:
             way = await to_thread.run_sync(way_to_goal, self.world, turns, state, self._planned)
             if not way:
-                answer = turns[-1]
-                if isinstance(answer, DungeonMasterTurn) and answer.flagged and before != state:
-                    raise goal_lost(turns)
+                if answer.flagged and before != self._state_after(turns[: tried + 2]):
+                    raise goal_lost(turns[: tried + 2])
                 return ()
             action, self._planned = way[0], way
         # Of a play and its branches, each repairs in the same words.
         draw = Random(f"{self.session.seed}/{self.number // self.settings.branches}/{len(turns)}")
-        return (worded(self.world, turns, before, action, draw),)
+        return (worded(self.world, act.action, before, action, draw),)
 
     def _place(self, turns: Turns) -> bytes | None:
         return json_bytes(self._state_after(turns), sort=True)

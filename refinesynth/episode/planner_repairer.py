@@ -51,12 +51,12 @@ def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
     return found
 
 
-def worded(world: World, turns: Turns, before: JsonValue, action: str, draw: Random) -> PlayerTurn:
-    """Return the turn after `turns`: what was wrong with the last action, taken in `before`, and the next action."""
+def worded(world: World, tried: str, before: JsonValue, action: str, draw: Random) -> PlayerTurn:
+    """Return a planned turn: what was wrong with the action `tried`, taken in `before`, and the next action."""
     # Imported here: it brings the families of the rehearsal's worlds with it.
     from refinesynth.rehearsal.phrasing import say
 
-    ruling = world.step(before, _tried(turns))
+    ruling = world.step(before, tried)
     looking_back = say(draw, "going_on" if ruling.kind is None else f"understood_{ruling.kind}", hint=ruling.text)
     looking_ahead = say(draw, "repairing", doing=quoted(action))
     return PlayerTurn(thought=f"{looking_back} {looking_ahead}".strip(), action=action)

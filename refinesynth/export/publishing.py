@@ -47,16 +47,18 @@ def write_split(records: Path, folder: Path, split: str) -> list[Path]:
     check_installed("publish", "pyarrow")
     arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
     try:
-        schemas = [arrow.Table.from_pylist(rows).schema for rows in _shards(records)]
+        # The schema that `Table.from_pylist` finds has the columns of the first row alone.
+        schemas = [arrow.schema(arrow.infer_type(rows)) for rows in _shards(records)]
         schema: Any = arrow.unify_schemas(schemas, promote_options="permissive")
+        total = len(schemas)
+        paths = [folder / "data" / f"{split}-{number:05d}-of-{total:05d}.parquet" for number in range(total)]
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        for path, rows in zip(paths, _shards(records), strict=True):
+            parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), path)
+            if _without_nulls(parquet.read_table(path).to_pylist()) != _without_nulls(rows):
+                raise StorageError(f"{str(path)!r} does not hold what was written to it; nothing was sent")
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError) as error:
         raise InputError(f"the records have columns of several types, which no table can hold: {error}") from error
-    paths = [folder / "data" / f"{split}-{number:05d}-of-{len(schemas):05d}.parquet" for number in range(len(schemas))]
-    paths[0].parent.mkdir(parents=True, exist_ok=True)
-    for path, rows in zip(paths, _shards(records), strict=True):
-        parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), path)
-        if _without_nulls(parquet.read_table(path).to_pylist()) != _without_nulls(rows):
-            raise StorageError(f"{str(path)!r} does not hold what was written to it; nothing was sent")
     return paths
 
 
@@ -86,7 +88,7 @@ def write_traces(trajectories: Iterable[Trajectory], folder: Path, split: str) -
     place.mkdir(parents=True)
     for written, trajectory in enumerate(trajectories, start=1):
         messages = to_tool_messages(trajectory)
-        mistakes = [at for at, message in enumerate(messages) if message.label == "mistake"]
+        mistakes = [at for at, message in enumerate(messages) if message.role == "assistant" and not message.loss]
         about = {"harness": "refinesynth", "id": trajectory.id, "name": trajectory.script.goal, "mistakes": mistakes}
         lines: list[dict[str, Any]] = [{"type": "session", **about}]
         for message in messages:

@@ -75,9 +75,10 @@ def _parts(shown: Any) -> Iterator[tuple[str, str]]:
 
 
 def _said(entry: dict[str, JsonValue]) -> tuple[str, str]:
-    if "observation" in entry:
+    # A message of labelled data may have such keys, too, beside others.
+    if entry.keys() == {"observation"}:
         return "environment", shortened(str(entry["observation"]))
-    if "action" in entry:
+    if entry.keys() == {"thought", "action"}:
         return "player", shortened(f"{entry['thought']}\n> {entry['action']}")
     texts = [
         each if isinstance(each, str) else write_json(each).decode()

@@ -83,13 +83,17 @@ class _Labelled(BaseModel, frozen=True):
 
 
 def labelled_turns(path: Path) -> Iterator[AuditedTurn]:
-    """Yield the labelled messages of a JSONL file: +1 (correct) and 0 (neutral) count as right, -1 as wrong.
+    """Return the labelled messages of a JSONL file: +1 (correct) and 0 (neutral) count as right, -1 as wrong.
 
     Raises:
-        InputError: The file is missing, or a line is not as AgentProcessBench writes it.
+        InputError: The file is missing, or later a line is not as AgentProcessBench writes it.
     """
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}; give a JSONL file with messages and step_labels")
+    return _labelled_turns(path)
+
+
+def _labelled_turns(path: Path) -> Iterator[AuditedTurn]:
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue

@@ -14,13 +14,14 @@ from typing import Any
 import anyio
 import pytest
 import yaml
+from samples import in_messages, trajectory
 from typer.testing import CliRunner
 
 import refinesynth as rs
 from refinesynth.cli import app
 from refinesynth.errors import InputError
 from refinesynth.export import export
-from refinesynth.export.publishing import check_repo, write_dataset, write_split
+from refinesynth.export.publishing import check_repo, write_dataset, write_split, write_traces
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra publish")
 
@@ -100,6 +101,14 @@ def test_traces_are_sessions_as_the_hub_documents_them(run: Path, tmp_path: Path
         write_dataset(run, tmp_path / "again", "me/first", licence="mit", format="traces", masking="drop")
 
 
+def test_a_trace_names_a_message_in_which_a_further_call_is_the_mistake(tmp_path: Path) -> None:
+    report = write_traces([in_messages(trajectory(), [False, True])], tmp_path, "train")
+    header, *lines = map(json.loads, (tmp_path / "traces" / "train" / "000001.jsonl").read_text().splitlines())
+    assert header["mistakes"] == [1, 3]
+    assert len(lines[3]["message"]["toolCalls"]) == 2
+    assert (report.trained, report.masked) == (2, 2)
+
+
 def test_many_rows_are_several_files_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinesynth.export.publishing.SHARD", 3)
     records = tmp_path / "records.jsonl"
@@ -120,6 +129,21 @@ def test_columns_that_begin_in_a_later_file_are_in_each(tmp_path: Path, monkeypa
         {"m": [{"a": None, "b": "x"}], "n": [2], "o": None},
         {"m": [], "n": None, "o": {"p": True}},
     ]
+
+
+def test_columns_that_begin_in_a_later_row_are_kept(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"a": 1}\n{"a": 2, "labels": ["player"]}\n')
+    write_split(records, tmp_path, "train")
+    assert rows(tmp_path, "train") == [{"a": 1, "labels": None}, {"a": 2, "labels": ["player"]}]
+
+
+def test_numbers_that_no_common_type_holds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.export.publishing.SHARD", 1)
+    records = tmp_path / "records.jsonl"
+    records.write_text(f'{{"a": {2**60 + 1}}}\n{{"a": 1.5}}\n')
+    with pytest.raises(InputError, match="several types"):
+        write_split(records, tmp_path, "train")
 
 
 @pytest.mark.parametrize("shard", [1, 10])

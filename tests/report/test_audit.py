@@ -220,6 +220,36 @@ def test_labelled_steps_are_turns(tmp_path: Path) -> None:
     assert len(Answers.read(tmp_path / "steps.audit.jsonl").by_rater["rehearsal"]) == 3
 
 
+def test_a_message_with_keys_of_a_turn_is_shown_as_a_message(tmp_path: Path) -> None:
+    file = tmp_path / "steps.jsonl"
+    said = [
+        {"role": "user", "content": "asked", "observation": 1},
+        {"role": "assistant", "content": "told", "action": 2},
+    ]
+    file.write_bytes(orjson.dumps({"messages": said, "step_labels": {"1": 1}}))
+
+    async def page() -> str:
+        site = audit_app(list(labelled_turns(file)), Answers(tmp_path / "answers.jsonl"), "ann")
+        async with TestClient(TestServer(site)) as client:
+            return await (await client.get("/")).text()
+
+    text = anyio.run(page)
+    assert '["user","asked"]' in text
+    assert '["turn","told"]' in text
+
+
+def test_a_rater_with_the_name_of_the_verdicts_does_not_replace_them(run: Path, tmp_path: Path) -> None:
+    file, (turn, *_) = tmp_path / "answers.jsonl", turns(run)
+    given = [Answer(turn=turn.id, rater=rater, right=not turn.right) for rater in ("flags", "ann")]
+    file.write_text("".join(f"{answer.model_dump_json()}\n" for answer in given))
+    found = json.loads(audit(run, "--results", "-o", file, "--json").stdout)["agreement"]
+    assert [(one["raters"], one["agreed"]) for one in found] == [
+        (["flags", "flags"], 0),
+        (["flags", "ann"], 0),
+        (["flags", "ann"], 1),
+    ]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -242,10 +272,13 @@ def test_the_command_refuses_contradictions(run: Path, tmp_path: Path) -> None:
     for arguments, said in (
         ([run], "give one of --rater"),
         ([run, "--rater", "ann", "--results"], "give one of --rater"),
+        ([run, "--rater", " "], "no name of a rater"),
+        ([run, "--rater", "flags"], "no name of a rater"),
         ([run, "--rater", "ann", "--budget", "1usd"], "--judge BACKEND"),
         (["--results"], "--truth FILE"),
         ([run, "--truth", run, "--results"], "not both"),
         (["--truth", tmp_path / "none", "--results"], "no file"),
+        (["--truth", ".", "--judge", "rehearsal"], "no file"),
         ([tmp_path, "--results"], "not the folder of a run"),
         ([run, "--results", "-o", tmp_path / "none"], "no answers"),
         ([run, "--rater", "ann", "--per-cell", "0"], "--per-cell"),

@@ -168,6 +168,9 @@ async def test_calls_of_a_message_are_executed_in_order(
     assert not call.left
     spread = [turn.thought == "" for turn in one.turns if isinstance(turn, rs.PlayerTurn)]
     assert spread == [act.startswith("+") for act in told]
+    # A plan speaks of the mistake, not of the right call behind it.
+    repaired = [turn.thought for turn in one.turns if isinstance(turn, rs.PlayerTurn) and turn.by]
+    assert all("There is no key here." in thought for thought in repaired)
 
 
 async def test_several_calls_are_for_players_that_call(tmp_path: Path) -> None:
