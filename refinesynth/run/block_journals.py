@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 from refinesynth.errors import RunFolderError, StorageError
@@ -28,9 +28,15 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
     At the start of a run, also the folders of blocks that died before they began.
     """
     for folder in _folders(parent, at_start=at_start):
-        # In use by a live block, or gone.
-        with suppress(RunFolderError), ExitStack() as until:
-            until.enter_context(FolderLock(folder))
+        with ExitStack() as until:
+            try:
+                until.enter_context(FolderLock(folder))
+            except RunFolderError:  # in use by a live block
+                continue
+            except StorageError:
+                if folder.exists():
+                    raise
+                continue  # collected meanwhile, after the death of another block
             if (folder / JOURNAL).exists():
                 try:
                     journal = until.enter_context(JournalReader.read(folder / JOURNAL))

@@ -1,6 +1,7 @@
 """Shares of a budget: all who wait are served, nothing is given out twice, and what costs nothing needs none."""
 
 import os
+import shutil
 from pathlib import Path
 
 import anyio
@@ -91,3 +92,15 @@ async def test_what_killed_blocks_left_is_taken_over_or_said_to_be_lost(
     assert "block-damaged" in caplog.text
     await collect(tmp_path, keep, at_start=True)
     assert os.listdir(tmp_path) == ["block-damaged"]  # noqa: PTH208
+
+
+async def test_a_block_that_was_collected_meanwhile_is_passed_over(tmp_path: Path) -> None:
+    async def keep(_: object) -> None:  # as where several blocks died, each of which is collected with the others
+        shutil.rmtree(tmp_path / "block-b")
+
+    for name in ("block-a", "block-b"):
+        (tmp_path / name).mkdir()
+        with Journal.open(tmp_path / name / "journal.sqlite") as journal:
+            await journal.keep(paid(3))
+    await collect(tmp_path, keep)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
