@@ -198,7 +198,7 @@ async def test_several_calls_of_a_message_are_executed_in_their_order(tmp_path: 
     async def call(**request: Any) -> object:
         if "add_note" not in [tool["function"]["name"] for tool in request.get("tools", ())]:
             return await rehearsal(**request)
-        made = [
+        made: list[tuple[str, dict[str, Any]]] = [
             ("add_note", {"title": title, "text": "t", "stars": 3}) if title else ("fly", {})
             for title in next(messages)
         ]
@@ -217,7 +217,7 @@ async def test_several_calls_of_a_message_are_executed_in_their_order(tmp_path: 
         "rules": "agentrefine(0)",
         "mcp": f"{sys.executable} {SERVER} {log}",
     }
-    asked = {"player_form": "tools", "parallel_calls": True, "allow_tool": ("add_note",), **given}
+    asked: dict[str, Any] = {"player_form": "tools", "parallel_calls": True, "allow_tool": ("add_note",), **given}
     (one, *_) = await rs.synthesize(n=1, real=True, output=tmp_path / "run", call=call, **asked)
     acts = [turn for turn in one.turns if isinstance(turn, PlayerTurn)][:6]
     assert [act.parallel for act in acts] == [False, True, True, False, True, False]
