@@ -78,7 +78,7 @@ def _counted(units: Units, experiment: str, lines: Sequence[str]) -> str:
 
 
 def price(units: Units) -> str:
-    """What a share of clean plays costs and keeps."""
+    """Table of the price: success by the share of clean plays and the number of names."""
     first, clean = f"price: {TEACHER}", f"price: {PRICE[-1].name}"
     rows: list[list[str]] = []
     for arm in (f"price: {one.name}" for one in PRICE):

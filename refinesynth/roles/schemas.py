@@ -210,7 +210,7 @@ class _Judgement(_Described):
 
 
 class _Completion(_Described):
-    """Whether the goal is reached."""
+    """State of the completion conditions after the newest call."""
 
     thought: str
     """Each completion condition, and the result that shows that it is true, or what is missing."""

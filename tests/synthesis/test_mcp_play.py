@@ -43,7 +43,7 @@ def acting(choose: Callable[[int, str], str], *, fails_at: int | None = None, se
             return await rehearsal(**request)
         asked += 1
         if asked - 1 == fails_at:
-            raise NotImplementedError
+            raise RuntimeError("the program ends here, as by a crash")
         turn = sum(message["role"] == "assistant" for message in messages)
         text = f"Thought: I do it.\nAction: {choose(turn, str(messages))}"
         return {"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": {}}
