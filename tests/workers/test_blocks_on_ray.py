@@ -264,12 +264,24 @@ async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_tempo
 
 def test_a_block_that_has_not_begun_when_the_run_ends_leaves_no_report_later() -> None:
     actor = _Actor()
-    assert actor.put(Report(block=1))
+    assert actor.put(Report(block=1, number=1))
     assert (actor.end(1), actor.end(2)) == (True, False)
-    assert not actor.put(Report(block=2))
-    assert not actor.put(Report(block=1))
-    assert [report.block for report in actor.take()] == [1, 1]
-    assert actor.take() == []
+    assert not actor.put(Report(block=2, number=1))
+    assert not actor.put(Report(block=1, number=2))
+    assert [(report.block, report.number) for report in actor.take(after=0)] == [(1, 1), (1, 2)]
+    assert actor.take(after=2) == []
+
+
+def test_a_call_of_the_mailbox_that_ray_repeats_loses_no_report_and_gives_none_twice() -> None:
+    actor = _Actor()
+    for number in (1, 2, 2, 3, 3):
+        assert actor.put(Report(block=1, number=number))
+    for _ in range(2):
+        assert [report.number for report in actor.take(after=0)] == [1, 2, 3]
+    assert actor.put(Report(block=2, number=1))
+    for _ in range(2):
+        assert [(report.block, report.number) for report in actor.take(after=3)] == [(2, 1)]
+    assert actor.take(after=4) == []
 
 
 def test_limits_are_shared_out() -> None:

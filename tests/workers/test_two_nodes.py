@@ -128,20 +128,22 @@ def contents(folder: Path) -> list[bytes]:
 async def test_both_nodes_play_and_one_that_dies_is_replaced_with_the_same_files_in_the_end(
     two_nodes: Cluster, tmp_path: Path
 ) -> None:
-    # Once more where Ray loses a connection besides, as it does on a machine that does much else.
-    for folder in (tmp_path / "run", tmp_path / "again"):
-        gate = Gate(most=60)
-        with running(create_app(gate)) as address, run(two_nodes, address, folder) as started:
+    gate, folder = Gate(most=60), tmp_path / "run"
+    with running(create_app(gate)) as address:
+        with run(two_nodes, address, folder) as started:
             until(gate.reached.is_set, started)
             until(lambda: [len(node.workers()) for node in two_nodes.nodes] == [1, 1], started)
-            # What was answered on both is in the run's own journal a moment later.
-            until(lambda folder=folder: sum(row.requests for row in RunFolder.open(folder).spent()) == 60, started)
+            # Completions from both nodes are in the run's own journal a moment later.
+            until(lambda: sum(row.requests for row in RunFolder.open(folder).spent()) == 60, started)
             two_nodes.kill(two_nodes.nodes[0])
             two_nodes.add(cpus=1)
             gate.open.set()
             code, said = started.wait(PATIENCE), started.communicate()[1]
-            if code != 3 or "the connection to the Ray cluster is lost" not in " ".join(said.split()):
-                break
+        for _ in range(2):
+            # On a loaded machine Ray may lose the driver's connection besides; then the same command continues the run.
+            if code == 3 and "the connection to the Ray cluster is lost" in " ".join(said.split()):
+                with run(two_nodes, address, folder) as started:
+                    code, said = started.wait(PATIENCE), started.communicate()[1]
     assert code == 0, said
     with running(create_app(Rehearsal())) as address:
         assert contents(folder) == await whole(address, tmp_path / "whole")
@@ -169,7 +171,7 @@ async def test_a_run_that_loses_the_cluster_says_so_and_goes_on(two_nodes: Clust
             two_nodes, address, folder, when=gate.reached.is_set, then=two_nodes.cut_off, grace=2
         )
         assert code == 3, said
-        assert "the connection to the Ray cluster is lost." in " ".join(said.split())
+        assert "the connection to the Ray cluster is lost (" in " ".join(said.split())
         gate.open.set()
         code, said = run_from_outside(two_nodes, address, folder, when=lambda: False, then=two_nodes.cut_off)
         assert code == 0, said

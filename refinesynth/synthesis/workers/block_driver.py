@@ -51,7 +51,7 @@ _LIVES = 5
 _PATIENCE = 10.0
 """Seconds that a task has for its end before it is killed; twice that, a block may wait for a CPU without a warning."""
 
-_LOST = "the connection to the Ray cluster is lost. What was finished is on disk; the same command goes on with it"
+_LOST = "the connection to the Ray cluster is lost ({}). What was finished is on disk; the same command goes on with it"
 
 _LOG = logging.getLogger("refinesynth.workers")
 
@@ -195,7 +195,7 @@ class Blocks:
             # After a lost connection, Ray raises errors of any class.
             lost = isinstance(error, ConnectionError | ray().exceptions.RayError) or not ray().is_initialized()
             self._lost = self._lost or lost
-            self._fail(StorageError(_LOST) if lost else error)
+            self._fail(StorageError(_LOST.format(first_line(error))) if lost else error)
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error

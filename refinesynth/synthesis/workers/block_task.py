@@ -152,7 +152,7 @@ class _Playing(logging.Handler):
         )
         self._tracker = BudgetTracker(block.budget)
         self._folder = ""
-        self._report = Report()
+        self._report = Report(number=1)
         self._in_flight = 0
         self._ended = anyio.Event()
         self._out_of_money = False
@@ -258,7 +258,7 @@ class _Playing(logging.Handler):
     async def _send(self) -> bool:
         """Report; False if the block is to end."""
         limiters = limiters_in(self._models.values())
-        report, self._report = self._report, Report()
+        report, self._report = self._report, Report(number=self._report.number + 1)
         report.block, report.folder, report.lacks = self._block.number, self._folder, self._lacks.to_json()
         report.how = BackendsState(
             self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight
