@@ -17,7 +17,7 @@ from refinesynth.export.card import CardCounts, CardFacts, render_card
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.export_files import ExportReport, Side, one_side, write_export
 from refinesynth.extras import check_installed, require
-from refinesynth.files.atomic_write import write_text_file
+from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Trajectory
@@ -60,6 +60,26 @@ def write_split(records: Path, folder: Path, split: str) -> list[Path]:
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError) as error:
         raise InputError(f"the records have columns of several types, which no table can hold: {error}") from error
     return paths
+
+
+def row_schema(tables: Iterable[Path]) -> dict[str, Any]:
+    """Return the JSON Schema of a row of Parquet files as `datasets` reads it: a column without a value is null."""
+    arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
+    names = {arrow.types.is_boolean: "boolean", arrow.types.is_integer: "integer", arrow.types.is_floating: "number"}
+
+    def described(kind: Any) -> dict[str, Any]:
+        if arrow.types.is_struct(kind):
+            columns = {each.name: described(each.type) for each in kind.fields}
+            return {"type": ["object", "null"], "properties": columns, "additionalProperties": False}
+        if arrow.types.is_list(kind):
+            return {"type": ["array", "null"], "items": described(kind.value_type)}
+        if arrow.types.is_null(kind):
+            return {"type": "null"}
+        return {"type": [next((name for fits, name in names.items() if fits(kind)), "string"), "null"]}
+
+    schema = arrow.unify_schemas([parquet.read_schema(path) for path in tables], promote_options="permissive")
+    row = {**described(arrow.struct(list(schema))), "type": "object"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **row}
 
 
 def _shards(records: Path) -> Iterator[list[Any]]:
@@ -117,8 +137,8 @@ def write_dataset(
     language: Iterable[str] = (),
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, ExportReport]:
-    """Write a dataset into a new folder: `data/train-*.parquet`, with `held_out` also `data/test-*.parquet`, and README.md.
-    Return the report of each split.
+    """Write a dataset into a new folder: `data/train-*.parquet`, with `held_out` also `data/test-*.parquet`, the JSON
+    Schema of a row (schema.json), and README.md. Return the report of each split.
 
     Args:
         source: Run folder, or JSONL file of trajectories.
@@ -148,6 +168,7 @@ def write_dataset(
             yield trajectory
 
     reports: dict[str, ExportReport] = {}
+    tables: list[Path] = []
     with TemporaryDirectory() as scratch:
         for split, side in (("train", "train"), *((("test", "held_out"),) if held_out is not None else ())):
             every = stored_trajectories(source)
@@ -158,8 +179,10 @@ def write_dataset(
                 continue
             records = Path(scratch) / f"{split}.jsonl"
             found = write_export(chosen, records, format, masking=masking)
-            write_split(records, folder, split)
+            tables += write_split(records, folder, split)
             reports[split] = replace(found, path=Path("data") / f"{split}-*.parquet")
+    if tables:
+        write_json_file(folder / "schema.json", row_schema(tables))
     about = CardFacts(
         title or repo.partition("/")[2],
         licence,
