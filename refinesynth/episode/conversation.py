@@ -366,7 +366,7 @@ class _Talk:
     draft: Draft
     verdict: Verdict
     out_of_turns: bool = False
-    """True if the play itself reported the violation; rules of other packages may use the same code."""
+    """True if the play exceeded the turn limit; rules of other packages may use the same code."""
 
 
 def _out_of_turns(turns: int) -> Violation:

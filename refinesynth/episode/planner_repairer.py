@@ -74,7 +74,7 @@ def _tried(turns: Turns) -> str:
 
 
 def _known(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
-    """Yield known plans from the beginning, and the author's actions that are not done after `turns`, in any order."""
+    """Return the author's solution, its actions that are not done after `turns`, and the shortest known solution."""
     rulebook = world.script.rulebook
     solution = () if rulebook is None else rulebook.solution
     done = [

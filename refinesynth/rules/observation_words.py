@@ -304,7 +304,7 @@ def _judge(
 
 
 def _judge_opening(world: World, visible: Iterable[str], observation: str) -> Iterator[_Found]:
-    """Return the problems of an observation before the first action."""
+    """Yield the problems of an observation before the first action."""
     observation = observation[:MAX_TEXT]
     yield from _unknown_names(world, observation, visible, ())
     yield from map(_Found, _wrong_goal(sentences(observation), done=False))

@@ -25,7 +25,7 @@ class _Check(Protocol[_Draft_contra, _Found_co]):
 
 
 def timed(rule: _Check[_Draft_contra, _Found_co], draft: _Draft_contra) -> Iterator[_Found_co]:
-    """Return the violations of `rule`; logs a warning to `refinesynth.rules` if it is slow."""
+    """Yield the violations of `rule`; logs a warning to `refinesynth.rules` if it is slow."""
     began = perf_counter()
     yield from rule(draft)
     seconds = perf_counter() - began

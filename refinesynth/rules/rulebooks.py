@@ -50,7 +50,7 @@ def _matters(action: ActionSpec, placeholder: str) -> bool:
 
 
 def _written(script: Script) -> Iterator[str]:
-    """Return the literals in conditions, steps of paths, and values of effects."""
+    """Yield the literals in conditions, steps of paths, and values of effects."""
     expressions = list(script.rulebook.goal) if script.rulebook else []
     effects = list(script.rulebook.each_step) if script.rulebook else []
     if script.rulebook and script.rulebook.knows:

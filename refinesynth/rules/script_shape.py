@@ -38,7 +38,7 @@ EXHAUSTIVE = 64
 
 
 def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
-    """Return at most `most` assignments of values to placeholders.
+    """Yield at most `most` assignments of values to placeholders.
 
     All combinations up to `EXHAUSTIVE`, with one value for an open parameter. Otherwise as many rows as the longest
     list, so every allowed value occurs, and then the lists shifted against each other, so values are combined
@@ -57,7 +57,7 @@ def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
 
 
 def with_samples(action: ActionSpec, values: dict[str, str]) -> Sequence[dict[str, str]]:
-    """Yield `values` once per item of `SAMPLES` in open parameters; once if there are none."""
+    """Return `values` once per item of `SAMPLES` in open parameters; once if there are none."""
     free = [name for name in values if not _samples(action, name)]
     return [{**values, **dict.fromkeys(free, sample)} for sample in SAMPLES] if free else (values,)
 

@@ -200,7 +200,7 @@ class _Course:
 
 
 def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> Iterator[_Lack]:
-    """Return the requirement that refused an action; none if it is no action of the world or was refused for another
+    """Yield the requirement that refused an action; none if it is no action of the world or was refused for another
     reason.
     """
     taken = next((taken for taken in world.actions if taken.spec.name == ruling.action), None)

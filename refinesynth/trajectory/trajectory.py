@@ -162,7 +162,7 @@ class Trajectory(Value):
         return html_table(self._rows())
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        """Return label and text of the task and of each turn, for display."""
+        """Yield label and text of the task and of each turn, for display."""
         yield "id", self.id
         yield "persona", self.persona.text
         yield "goal", self.script.goal

@@ -84,7 +84,7 @@ class CompiledAction:
         return last[1]
 
     def conditional(self) -> Iterator[str]:
-        """Return the names of conditional effects, including those of refusals."""
+        """Yield the names of conditional effects, including those of refusals."""
         for effect in (*self.effects, *(effect for requirement in self.requires for effect in requirement.effects)):
             if effect.when is not None or effect.otherwise:
                 yield effect.name

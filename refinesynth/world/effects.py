@@ -230,7 +230,7 @@ def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: V
 def _holding(
     value: JsonValue, pointer: Pointer, at: int, state: JsonValue, values: Values
 ) -> Iterator[tuple[str, ...]]:
-    """Return the keys of the lists that hold a value, on a path whose step `at` is any key; sorted, because states are
+    """Yield the keys of the lists that hold a value, on a path whose step `at` is any key; sorted, because states are
     equal in any order of keys.
     """
     above = Pointer(pointer.steps[:at]).read(state, values)
@@ -340,7 +340,7 @@ def _cel(value: JsonValue) -> str | None:
 
 
 def calculated(value: JsonValue) -> Iterator[str]:
-    """Return all expressions in a value."""
+    """Yield all expressions in a value."""
     if (cel := _cel(value)) is not None:
         yield cel
     elif isinstance(value, dict | list):

@@ -353,7 +353,7 @@ def _dependent(
     sees: tuple[Place, ...],
     told: Sequence[Expression | None] = (),
 ) -> Iterator[int]:
-    """Return the indices of effects, and of the observation, whose cost depends on earlier effects."""
+    """Yield the indices of effects, and of the observation, whose cost depends on earlier effects."""
     costly = [((*effect.expressions, effect.when), effect.each) for effect in effects]
     written: list[Place] = []
     grown = False

@@ -169,7 +169,7 @@ class _Node:
 def next_states(
     after: Callable[[GroundAction, JsonValue], JsonValue], state: JsonValue, actions: Iterable[GroundAction]
 ) -> Iterator[tuple[GroundAction, JsonValue]]:
-    """Return the results of the actions that are possible in this state and have an effect."""
+    """Yield the results of the actions that are possible in this state and have an effect."""
     for action in actions:
         if not all(fact.holds(state) for fact in action.requires):
             continue
