@@ -141,8 +141,7 @@ def parse_player(text: str) -> PlayerTurn:
 
     Raises:
         ValueError: There is no action, another one right after it, or a different one later without an invented
-            observation
-            in between. The message is feedback to the model.
+            observation in between. The message is feedback to the model.
     """
     labels, words, at = _labels(text)
     if at is None:

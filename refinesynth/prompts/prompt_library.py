@@ -160,8 +160,7 @@ class Prompts:
 
     Raises:
         ConfigurationError: `folder` is no folder, holds a template of an unknown name, or one that cannot be read,
-            compiled or
-            filled. All templates are tried at construction, so filling them later cannot fail.
+            compiled or filled. All templates are tried at construction, so filling them later cannot fail.
     """
 
     def __init__(
@@ -216,8 +215,7 @@ class Prompts:
 
         Raises:
             ConfigurationError: The template uses unknown data, prints data without the filter `block`, or exceeds the
-                size of a
-                prompt.
+                size of a prompt.
         """
         from jinja2 import TemplateError
 

@@ -42,11 +42,10 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
       descriptions and refusals count if they name thing and place together;
     - no earlier action named the place: a player that was there may try to take things from it;
     - it matters to the rulebook: part of a requirement with both names holds there, and does not hold for the same
-      thing at
-      another place that no action has named. This excludes a last remaining choice and conditions that hold everywhere;
+      thing at another place that no action has named. This excludes a last remaining choice and conditions that hold
+      everywhere;
     - it is no search: its template does not begin with a word such as `search`, `open` or `go`, and if it was accepted,
-      it
-      changed something.
+      it changed something.
 
     Accepted and refused actions are treated alike. Hidden places are those of the initial state; without sights,
     nothing is hidden. A lucky first attempt at the right place is accepted.
@@ -94,11 +93,11 @@ class _Known:
         return known
 
     def state(self, text: str) -> None:
-        """Return the knowledge after a description of the world."""
+        """Add a description of the world."""
         self.stated.update(self.names.known_from(text))
 
     def pair(self, text: str) -> None:
-        """Return the knowledge after a text that may name things without their places."""
+        """Add a text that may name things without their places."""
         found = self.names.known_from(text)
         if len(found) > _PAIRED:
             self.stated.update(found)
@@ -106,7 +105,7 @@ class _Known:
             self.paired.update((one, other) for one in found for other in found)
 
     def add(self, step: Answered) -> None:
-        """Return the knowledge after an exchange."""
+        """Add an exchange."""
         self.named.update(step.ruling.values.values())
         self.seen.update(step.visible)
         record = self.pair if step.answer.flagged or step.answer.transient else self.state

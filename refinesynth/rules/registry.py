@@ -130,8 +130,7 @@ def parse(text: str) -> Rule:
 
     Raises:
         InputError: The text is too long, too deeply nested or no such expression; or a name is unknown, its arguments
-            do not
-            fit, or the result is no rule. The message suggests similar names.
+            do not fit, or the result is no rule. The message suggests similar names.
     """
     if len(text) > MAX_TEXT_CHARACTERS:
         raise InputError(f"the rules have {len(text):,} characters; at most {MAX_TEXT_CHARACTERS:,} are read")

@@ -49,8 +49,7 @@ def plan(
         world: World with the actions and the goal.
         state: Initial state.
         candidates: Action texts in order of preference; texts that are no action are ignored. None for all ground
-            actions, or
-            a share of each action's if there are more than `MAX_GROUND_ACTIONS`.
+            actions, or a share of each action's if there are more than `MAX_GROUND_ACTIONS`.
         most: Maximum number of expanded states in each of the two searches. All other work is bounded too.
 
     Returns:

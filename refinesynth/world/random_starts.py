@@ -53,8 +53,7 @@ def check_draws(script: Script) -> None:
 
     Raises:
         RulebookError: A path does not exist or overlaps with another draw's, the written value is not among the values,
-            a
-            value is too large, shares do not fit, or there are more than `MAX_OUTCOMES` combinations.
+            a value is too large, shares do not fit, or there are more than `MAX_OUTCOMES` combinations.
     """
     draws = _draws(script)
     if (count := prod(len(draw.values) for draw in draws)) > MAX_OUTCOMES:
