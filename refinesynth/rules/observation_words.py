@@ -48,31 +48,7 @@ _PAST = {
 
 _OF_KIND = {verb: kind.split() for kind in _KINDS for verb in kind.split()}
 
-_NO_VERBS = frozenset(
-    [
-        "from",
-        "to",
-        "in",
-        "on",
-        "at",
-        "with",
-        "into",
-        "of",
-        "the",
-        "a",
-        "an",
-        "and",
-        "for",
-        "my",
-        "your",
-        "all",
-        "look",
-        "around",
-        "please",
-        "l",
-        "ls",
-    ]
-)
+_NO_VERBS = frozenset("from to in on at with into of the a an and for my your all look around please l ls".split())
 """First words of actions that say nothing about their effect."""
 
 
