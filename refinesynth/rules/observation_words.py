@@ -48,7 +48,10 @@ _PAST = {
 
 _OF_KIND = {verb: kind.split() for kind in _KINDS for verb in kind.split()}
 
-_NO_VERBS = frozenset("from to in on at with into of the a an and for my your all look around please l ls".split())
+_NO_VERBS = frozenset((
+    "from", "to", "in", "on", "at", "with", "into", "of", "the", "a", "an", "and", "for", "my", "your", "all", "look",
+    "around", "please", "l", "ls",
+))  # fmt: skip
 """First words of actions that say nothing about their effect."""
 
 
