@@ -13,11 +13,11 @@ from rich.table import Table
 from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.fetch import run_here
 from refinesynth.cli.field_options import option
 from refinesynth.cli.run_display import displayed, import_backends
+from refinesynth.cli.run_records import run_here
 from refinesynth.cli.status import AsJson
-from refinesynth.cli.terminal import notes, output, print_json, styled
+from refinesynth.cli.terminal import note, notes, output, print_json, say, styled
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.errors import InputError
@@ -106,7 +106,7 @@ def _source(run: Path | None, truth: Path | None) -> tuple[Iterator[AuditedTurn]
 
 def _ask_reader(sample: Sequence[AuditedTurn], answers: Answers, rater: str, port: int) -> None:
     def say(text: str) -> None:
-        notes().print(styled(text), soft_wrap=True)
+        note(styled(text))
 
     with suppress(KeyboardInterrupt):
         size = counted(len(sample), "turn")
@@ -171,5 +171,5 @@ def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None
         if one.turns:
             kappa = "undefined" if one.kappa is None else f"{one.kappa:.2f} [{one.low:.2f}, {one.high:.2f}]"
             share = f"{one.agreed} of {counted(one.turns, 'turn')} ({one.agreed / one.turns:.1%})"
-            output().print(styled(one_line(f"{first} and {second} agree on {share}, kappa {kappa}")), soft_wrap=True)
-    output().print("[]: 95 % bootstrap interval over trajectories", style="dim", soft_wrap=True)
+            say(styled(one_line(f"{first} and {second} agree on {share}, kappa {kappa}")))
+    say("[]: 95 % bootstrap interval over trajectories", "dim")

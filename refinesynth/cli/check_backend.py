@@ -5,14 +5,16 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from refinesynth.backends import Role
 from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.play_option import PlayOption
+from refinesynth.cli.field_options import PlayOption
 from refinesynth.cli.run_display import displayed, import_backends
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.terminal import note, notes, output, say, styled
+from refinesynth.client import describe
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
@@ -39,7 +41,7 @@ def check_backend(
     Each request is announced with its bounds. After Ctrl-C, the findings so far are printed.
     """
     if forms is not None:
-        notes().print("! --forms is gone and does nothing: each role is asked in every form", soft_wrap=True)
+        note("! --forms is gone and does nothing: each role is asked in every form")
     backend = tuned_backend(name, set_ or [])
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
@@ -63,7 +65,7 @@ def check_backend(
 
 
 def _say(line: str) -> None:
-    output().print(one_line(line, most=_MOST), soft_wrap=True)
+    say(one_line(line, most=_MOST))
 
 
 async def _probe(
@@ -131,4 +133,33 @@ def _episode(played: Estimate) -> str:
         f"({compact(usage.cached_tokens)} cached), {compact(usage.output_tokens)} out, "
         f"cost {'unknown' if paid is None else dollars(paid)}, {duration(played.elapsed)}, "
         f"{'accepted' if played.accepted else 'not accepted'}"
+    )
+
+
+def backends() -> None:
+    """List the backends by name, with their models, how requests travel and whether the keys are set (never the
+    keys).
+    """
+    console = output()
+    table = Table.grid(padding=(0, 2))
+    for row in describe():
+        if row.key_variable is None:
+            key = styled("needs no key", "dim")
+        else:
+            key = styled(
+                f"{row.key_variable} {'✓ set' if row.key_set else '✗ not set'}", "green" if row.key_set else "dim"
+            )
+        table.add_row(styled(row.name, "bold"), styled(row.model), styled(row.path, "dim"), key)
+    console.print(table)
+    console.print()
+    for row in describe():
+        console.print(styled(f"{row.name}: {row.note}", "dim"))
+    console.print(
+        "\nlitellm: asked through its SDK. direct: the same below 128 requests in flight, and from there on over our own HTTP client, at an "
+        "eighth of the CPU, since the server speaks OpenAI's protocol. Results are the same; --set path=litellm or path=direct forces one.",
+        style="dim",
+    )
+    console.print(
+        "\nAny model string of litellm works as well, such as openrouter/qwen/qwen3-32b or hosted_vllm/MODEL.",
+        style="dim",
     )

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from refinesynth.cli.screen import Screen, bar
-from refinesynth.cli.terminal import labelled, styled
+from refinesynth.cli.terminal import Screen, bar, labelled, styled
 from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.text.number_format import compact, counted, dollars, duration, per_time
 from refinesynth.text.printable import one_line

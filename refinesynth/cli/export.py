@@ -14,13 +14,11 @@ import typer
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
-from refinesynth.cli.run_records import is_run, lines
-from refinesynth.cli.show import RunOrFile
-from refinesynth.cli.terminal import SafeConsole, notes
+from refinesynth.cli.run_records import Run, RunOrFile, is_run, lines
+from refinesynth.cli.terminal import SafeConsole, note, notes, say
 from refinesynth.cli.terminal import output as standard_output
-from refinesynth.cli.train import Set
+from refinesynth.cli.train import Set, given
 from refinesynth.cli.train_display import lost_of
-from refinesynth.cli.train_settings import given
 from refinesynth.environments.starts import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError
 from refinesynth.export import (
@@ -37,98 +35,89 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
+from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
 from refinesynth.export.rl_tasks import WorldFormat
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
 from refinesynth.files.regular_file import refuse_irregular
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
 from refinesynth.synthesis import SynthesisResult
-from refinesynth.text.number_format import counted
+from refinesynth.text.number_format import counted, in_bytes
 from refinesynth.train.artefacts import shown_name
 from refinesynth.trajectory import Trajectory
 
 CARD = "README.md"
 STANDARD_OUTPUT = "-"
 
-FormatOption = Annotated[
-    str,
-    option(
-        "--format",
-        "sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.",
-        metavar="NAME",
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory; - for standard output. By default NAME.FORMAT.jsonl here, for runs/NAME.",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME",
-        help="For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or a GGUF file.",
-    ),
-]
-MaskingOption = Annotated[
-    str | None,
-    option(
-        "--masking",
-        "How mistakes stay out of training: flag, split or drop. By default the best that the format can say.",
-        metavar="HOW",
-    ),
-]
-FormOption = Annotated[
-    Form, option("--form", "Turns as ReAct text, or with actions as tool calls; not every format can.")
-]
-DistractorTools = Annotated[
-    int, option("--distractor-tools", "With --form tools: offer N functions of other scripts, too.", metavar="N", min=0)
-]
-Card = Annotated[bool, option("--card", "Also write a dataset card, README.md beside FILE; needs --license.")]
-License = Annotated[
-    str | None, option("--license", "Licence of your data, as the Hub writes it: apache-2.0.", metavar="ID")
-]
-Title = Annotated[str | None, option("--title", "Title of the card; by default the run's name.")]
-Language = Annotated[
-    list[str] | None,
-    option("--language", "Language of your data for --card: en; may be given several times.", metavar="CODE"),
-]
-HeldOut = Annotated[
-    float | None,
-    option(
-        "--held-out",
-        "Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
-        metavar="SHARE",
-    ),
-]
-Start = Annotated[str, option("--start", f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")]
-SchemaVersion = Annotated[str | None, typer.Option("--schema-version", hidden=True)]
-Overwrite = Annotated[bool, option("--overwrite", "Replace FILE, and the card, if they are there.")]
-
 
 def export(
     source: RunOrFile,
     *,
-    format_name: FormatOption,
-    output: Output = None,
-    masking: MaskingOption = None,
-    form: FormOption = "react",
-    distractor_tools: DistractorTools = 0,
-    held_out: HeldOut = None,
-    card: Card = False,
-    license_id: License = None,
-    title: Title = None,
-    language: Language = None,
-    overwrite: Overwrite = False,
-    schema_version: SchemaVersion = None,
-    start: Start = "clean",
-    model: Model = None,
+    format_name: Annotated[
+        str,
+        option(
+            "--format",
+            "sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.",
+            metavar="NAME",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory; - for standard output. By default NAME.FORMAT.jsonl here, for runs/NAME.",
+        ),
+    ] = None,
+    masking: Annotated[
+        str | None,
+        option(
+            "--masking",
+            "How mistakes stay out of training: flag, split or drop. By default the best that the format can say.",
+            metavar="HOW",
+        ),
+    ] = None,
+    form: Annotated[
+        Form, option("--form", "Turns as ReAct text, or with actions as tool calls; not every format can.")
+    ] = "react",
+    distractor_tools: Annotated[
+        int,
+        option("--distractor-tools", "With --form tools: offer N functions of other scripts, too.", metavar="N", min=0),
+    ] = 0,
+    held_out: Annotated[
+        float | None,
+        option(
+            "--held-out",
+            "Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
+            metavar="SHARE",
+        ),
+    ] = None,
+    card: Annotated[
+        bool, option("--card", "Also write a dataset card, README.md beside FILE; needs --license.")
+    ] = False,
+    license_id: Annotated[
+        str | None, option("--license", "Licence of your data, as the Hub writes it: apache-2.0.", metavar="ID")
+    ] = None,
+    title: Annotated[str | None, option("--title", "Title of the card; by default the run's name.")] = None,
+    language: Annotated[
+        list[str] | None,
+        option("--language", "Language of your data for --card: en; may be given several times.", metavar="CODE"),
+    ] = None,
+    overwrite: Annotated[bool, option("--overwrite", "Replace FILE, and the card, if they are there.")] = False,
+    schema_version: Annotated[str | None, typer.Option("--schema-version", hidden=True)] = None,
+    start: Annotated[
+        str, option("--start", f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")
+    ] = "clean",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or a GGUF file.",
+        ),
+    ] = None,
     set_: Set = None,
     **settings: Any,
 ) -> None:
@@ -137,7 +126,7 @@ def export(
     docs/export.md says which form is for whom.
     """
     if schema_version is not None:
-        notes().print("! --schema-version is gone and does nothing: documents are of ATIF-v1.8", soft_wrap=True)
+        note("! --schema-version is gone and does nothing: documents are of ATIF-v1.8")
     spoilt: dict[str, None] = {}
     write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], form=form, start=start)
     if distractor_tools and form != "tools":
@@ -160,7 +149,7 @@ def export(
         if str(output) == STANDARD_OUTPUT:
             report = _written_out(write, train)
             _tell(report, notes())
-            notes().print(report.advice, soft_wrap=True)
+            note(report.advice)
             _tell_spoilt(spoilt)
             return
         report = write(_counted(train, tally), output, overwrite=overwrite)
@@ -172,8 +161,8 @@ def export(
             held = write(rest, _beside(output), overwrite=overwrite)
             _tell(held, console)
         if report.dataset_info is not None:
-            console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
-        console.print(report.advice, soft_wrap=True)
+            say(f"entry added to {report.dataset_info}")
+        say(report.advice)
         if card and licence is not None:
             facts = CardFacts(
                 title or source.resolve().name,
@@ -183,7 +172,7 @@ def export(
                 held_out=held,
                 **facts_of_run(source),
             )
-            console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
+            say(f"card: {write_card(facts, report, overwrite=overwrite)}")
         _tell_spoilt(spoilt)
 
 
@@ -312,8 +301,8 @@ def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
     if not spoilt:
         return
 
-    notes().print(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}", soft_wrap=True)
-    notes().print("`refinesynth verify` lists all lines that cannot be read", soft_wrap=True)
+    note(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}")
+    note("`refinesynth verify` lists all lines that cannot be read")
     raise typer.Exit(ExitCode.FELL_SHORT)
 
 
@@ -376,3 +365,60 @@ def facts_of_run(source: Path) -> dict[str, Any]:
         "trajectories accepted": len(result),
     }
     return {"funnel": funnel, "estimated": result.spending.estimated.usage.requests > 0}
+
+
+def publish(
+    run: Run,
+    repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Dataset on the Hub; it is created if missing.")],
+    *,
+    license_id: Annotated[str, option("--license", "Licence of your data, as the Hub writes it.", metavar="ID")],
+    format_name: Annotated[
+        str,
+        option(
+            "--format", "Format of the records, as for export; or traces, for the Hub's trace viewer.", metavar="NAME"
+        ),
+    ] = "openai",
+    masking: Annotated[str | None, option("--masking", "As for export.", metavar="HOW")] = None,
+    held_out: Annotated[
+        float | None, option("--held-out", "Share of the scripts for the split test.", metavar="SHARE")
+    ] = None,
+    title: Annotated[str | None, option("--title", "Title of the card; by default the name.")] = None,
+    language: Annotated[list[str] | None, option("--language", "Language of the data.", metavar="CODE")] = None,
+    public: Annotated[bool, option("--public", "Create a public dataset; by default it is private.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Write the files and list them; send nothing.")] = False,
+    output: Annotated[
+        Path | None, option("-o", "Folder for the files; by default a temporary one.", metavar="FOLDER")
+    ] = None,
+) -> None:
+    """Publish the accepted trajectories as a dataset: Parquet files with splits, and a card. Needs a key of the Hub
+    (`hf auth login`, or HF_TOKEN).
+    """
+    check_repo(repo)
+    licence, languages = check_licence(license_id), check_languages(language or ())
+    if not dry_run:
+        check_key()
+    with TemporaryDirectory() as scratch:
+        folder = output or Path(scratch) / "dataset"
+        reports = write_dataset(
+            run,
+            folder,
+            repo,
+            licence=licence,
+            format=format_name,
+            masking=masking,
+            held_out=held_out,
+            title=title or "",
+            language=languages,
+            facts=facts_of_run(run),
+        )
+        for split, report in reports.items():
+            sizes = (
+                f"{counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
+            )
+            say(f"{split}: {sizes}")
+        for name, size in files_of(folder):
+            say(f"  {name}  {in_bytes(size)}")
+        if dry_run:
+            say("nothing was sent")
+            return
+        say(f"published: {upload(folder, repo, public=public)}")

@@ -11,8 +11,7 @@ from anyio import CancelScope
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.screen import progress_line
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.terminal import note, progress_line, say
 from refinesynth.imports import import_trajectories
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted
@@ -58,7 +57,7 @@ def import_(
         )
         result = anyio.run(_until_stopped, work, interrupt)
     if result is None:
-        notes().print("interrupted: the same command goes on with what it has begun", soft_wrap=True)
+        note("interrupted: the same command goes on with what it has begun")
         raise typer.Exit(interrupt.exit_code or 0)
     _tell(result)
 
@@ -76,14 +75,12 @@ def _tell(result: SynthesisResult) -> None:
     """Print the result; exits with 1 if a record could not be read."""
     mistakes = result.figures.mistakes.total()
     records = counted(result.episodes, "record")
-    output().print(
-        f"{result.path}: {counted(len(result), 'trajectory', 'trajectories')} of {records}, {counted(mistakes, 'mistake')}",
-        soft_wrap=True,
+    say(
+        f"{result.path}: {counted(len(result), 'trajectory', 'trajectories')} of {records}, {counted(mistakes, 'mistake')}"
     )
     if first := next(iter(result.rejected), None):
-        notes().print(
+        note(
             f"{counted(len(result.rejected), 'record')} left out: {first.text}\n"
-            f"`refinesynth show {result.path} --refused` lists them; rejected.jsonl holds them as they were",
-            soft_wrap=True,
+            f"`refinesynth show {result.path} --refused` lists them; rejected.jsonl holds them as they were"
         )
         raise typer.Exit(ExitCode.FELL_SHORT)

@@ -99,16 +99,14 @@ class Interrupt:
         number = self._signals.get()
         if number is None or self.heard.wait(HEARD):
             return
-        from refinesynth.cli.terminal import notes
+        from refinesynth.cli.terminal import note, notes
         from refinesynth.rules.rule_errors import running
 
         busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way
         with suppress(OSError, ValueError):
-            console = notes()
-            console.show_cursor()
-            console.print(
-                f"interrupted while {busy} held everything up; what was finished is on disk, and the same command goes on with it",
-                soft_wrap=True,
+            notes().show_cursor()
+            note(
+                f"interrupted while {busy} held everything up; what was finished is on disk, and the same command goes on with it"
             )
         os._exit(EXIT_CODES[number])
 

@@ -9,8 +9,7 @@ import typer
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import interruptible
-from refinesynth.cli.screen import progress_line
-from refinesynth.cli.terminal import labelled, notes, print_json, styled
+from refinesynth.cli.terminal import labelled, note, print_json, progress_line, say, styled
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.personas import DedupReport, PersonaStats, Sample, Similar, write_records
 from refinesynth.personas import dedup as deduplicate
@@ -63,7 +62,7 @@ def stats(
 ) -> None:
     """Say what personas there are: how many, how long, how much alike."""
     if by is not None:
-        notes().print("! --by is gone and does nothing: the statistics have no domains", soft_wrap=True)
+        note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
     found = _until_stopped(
         lambda tell: describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
@@ -194,10 +193,9 @@ def _show_dedup(report: DedupReport, *, json: bool) -> None:
     if json:
         print_json({**asdict(report), "output": str(report.output)})
         return
-    console = standard_output()
-    console.print(one_line(f"{report.output}: {report.kept:,} of {counted(report.read, 'persona')}"), soft_wrap=True)
+    say(one_line(f"{report.output}: {report.kept:,} of {counted(report.read, 'persona')}"))
     left_out = f"{counted(report.exact, 'exact duplicate')} and {counted(report.near, 'near-duplicate')}"
-    console.print(f"left out: {left_out}", soft_wrap=True)
+    say(f"left out: {left_out}")
     _print_problems(report.bad, report.problems)
 
 
@@ -207,31 +205,28 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
         names = ("read", "bad", "problems", "duplicates", "domains")
         print_json({**facts, **{name: getattr(drawn, name) for name in names}})
     else:
-        console = standard_output()
-        console.print(
+        say(
             one_line(f"{path}: {counted(len(drawn.records), 'persona')} of {drawn.read:,}")
-            + (f", {counted(drawn.duplicates, 'near-duplicate')} left out" if drawn.duplicates else ""),
-            soft_wrap=True,
+            + (f", {counted(drawn.duplicates, 'near-duplicate')} left out" if drawn.duplicates else "")
         )
         if drawn.domains:
             ranked = sorted(drawn.domains.items(), key=lambda item: (-item[1], item[0]))
             shown = [f"{one_line(name, most=40)} {count:,}" for name, count in ranked[:_LISTED]]
             listed = ", ".join([*shown, "..."] if len(ranked) > _LISTED else shown)
-            console.print(f"{counted(len(ranked), 'domain')}: {listed}", soft_wrap=True)
+            say(f"{counted(len(ranked), 'domain')}: {listed}")
         _print_problems(drawn.bad, drawn.problems)
     if len(drawn.records) < n:
-        notes().print(f"{n:,} were asked for, and there are only {len(drawn.records):,}", soft_wrap=True)
+        note(f"{n:,} were asked for, and there are only {len(drawn.records):,}")
 
 
 def _print_problems(bad: int, problems: Sequence[str]) -> None:
     if not bad:
         return
-    console = notes()
-    console.print(styled(f"{counted(bad, 'row')} skipped, being no persona:", "yellow"), soft_wrap=True)
+    note(styled(f"{counted(bad, 'row')} skipped, being no persona:", "yellow"))
     for problem in problems:
-        console.print(f"  {one_line(problem, most=200)}", soft_wrap=True)
+        note(f"  {one_line(problem, most=200)}")
     if bad > len(problems):
-        console.print("  ...", soft_wrap=True)
+        note("  ...")
 
 
 def _share(part: int, whole: int) -> str:

@@ -1,24 +1,39 @@
-"""Records of runs, read line by line."""
+"""Runs as arguments of commands, and their records, read line by line."""
 
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
+import anyio
 import orjson
+import typer
 from pydantic import ValidationError
 
 from refinesynth.errors import InputError, RunFolderError
+from refinesynth.files.urls import is_url
 from refinesynth.journal import JournalReader
 from refinesynth.outcome import Refused
 from refinesynth.run.run_folder import JOURNAL
+from refinesynth.stores import fetch
 from refinesynth.trajectory import Trajectory, explain
 
 ACCEPTED = "trajectories.jsonl"
-
 REFUSED = "rejected.jsonl"
+
+
+def run_here(given: str) -> Path:
+    """A path as it is; of a run in an object store a copy in the cache, brought up to date."""
+    return anyio.run(fetch, given) if is_url(given) else Path(given)
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
+RunOrFile = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run, or a JSONL file that a run wrote."),
+]
 
 
 @dataclass(frozen=True)

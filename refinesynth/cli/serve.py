@@ -7,7 +7,7 @@ import typer
 
 from refinesynth.backends import resolve
 from refinesynth.backends.names import rehearsal_faults
-from refinesynth.cli.terminal import output
+from refinesynth.cli.terminal import say
 from refinesynth.errors import InputError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.serve import create_app
@@ -52,11 +52,10 @@ def serve(
         raise InputError(f"only the rehearsal is served, not {chosen.label}; ask that model where it is")
     rehearsal = Rehearsal(faults=rehearsal_faults(chosen.model))
     app = create_app(rehearsal, latency=parse_duration(latency), jitter=jitter, seed=seed)
-    console = output()
 
     def ready(address: str) -> None:
-        console.print(f"serving {chosen.model} at {address}/v1", soft_wrap=True)
-        console.print(f"counts are at {address}/stats; Ctrl-C ends it", style="dim", soft_wrap=True)
+        say(f"serving {chosen.model} at {address}/v1")
+        say(f"counts are at {address}/stats; Ctrl-C ends it", "dim")
 
     serve_app(app, port=port, on_ready=ready)
 

@@ -10,20 +10,21 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from refinesynth.cli import cost_shares as shares
 from refinesynth.cli.display import reasons
-from refinesynth.cli.fetch import run_here
-from refinesynth.cli.run_report import contamination
-from refinesynth.cli.terminal import labelled, output, print_json, styled
-from refinesynth.errors import InputError
+from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.run_records import Run
+from refinesynth.cli.run_report import amount, by_outcome, contamination, estimated
+from refinesynth.cli.terminal import labelled, note, output, print_json, say, styled
+from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.journal.journal_values import model_of
 from refinesynth.run import RunFolder
+from refinesynth.run.run_folder import holds_run
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
 from refinesynth.run.trajectory_stats import FEATURES, LONGER, UNREADABLE, TrajectoryStats
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import lopsided
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 Contaminating = Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)]
 
@@ -235,12 +236,11 @@ def _went(found: RunStatus) -> RenderableType | None:
     table = labelled(width=10)
     if found.cost_per_accepted:
         table.add_row("each", dollars(found.cost_per_accepted))
-    if went := shares.by_outcome(spending):
-        table.add_row("went", went)
-    if estimated := shares.estimated(spending):
-        table.add_row("estimated", estimated)
+    for label, text in (("went", by_outcome(spending)), ("estimated", estimated(spending))):
+        if text:
+            table.add_row(label, text)
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
-        wasted = f"{shares.amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
+        wasted = f"{amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
         table.add_row("", styled(wasted, "dim"))
     return table
 
@@ -295,3 +295,45 @@ def variety_json(variety: DiversityStats) -> dict[str, Any]:
         "scripts": figures.written,
         "stages": [asdict(stage) for stage in variety.stages],
     }
+
+
+Parent = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the runs are.")]
+
+
+def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
+    """Say of each run in a folder how far it is, what it cost and which models made it. Changes nothing.
+
+    With --json one object a line, as `status --json` has it. Exits with 1 when a run cannot be read.
+    """
+    if not parent.is_dir():
+        raise InputError(f"there is no folder {str(parent)!r}; give the one that your runs are in")
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("run", "state", "accepted", "cost", "play", "models"):
+        table.add_column(name, justify="right" if name in {"accepted", "cost"} else "left", overflow="fold")
+    failed = False
+    for path in sorted(filter(holds_run, parent.iterdir())):
+        try:
+            folder = RunFolder.open(path)
+            found = RunStatus.of(folder)
+        except RefinesynthError as error:
+            failed = True
+            note(f"refinesynth: {error}")
+            continue
+        if json:
+            print_json(as_json(found))
+        else:
+            _add(table, folder, found)
+    if table.row_count:
+        output().print(table)
+    elif not json and not failed:
+        say(f"there are no runs in {str(parent)!r}")
+    if failed:
+        raise typer.Exit(ExitCode.FELL_SHORT)
+
+
+def _add(table: Table, folder: RunFolder, found: RunStatus) -> None:
+    accepted = f"{found.accepted:,} of {found.n:,}"
+    cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
+    models = ", ".join(dict.fromkeys(model_of(one.model) for one in found.spent))
+    texts = (found.folder.name, found.state, accepted, cost, folder.config.play, models)
+    table.add_row(*(styled(one_line(text)) for text in texts))

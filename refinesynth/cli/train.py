@@ -1,24 +1,26 @@
 """`refinesynth train`: refinement tuning."""
 
+import re
 import shlex
 import signal
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import orjson
 import typer
 
 from refinesynth.cli.exit_codes import ExitCode, code_of
 from refinesynth.cli.interrupt import EXIT_CODES
-from refinesynth.cli.terminal import notes, output, print_json, styled
-from refinesynth.cli.train_settings import given
-from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.cli.terminal import note, notes, output, print_json, say, styled
+from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
-from refinesynth.train.layered_settings import Layered, explained_yaml, layered
+from refinesynth.train.layered_settings import RETIRED, Layered, explained_yaml, layered, settings_in
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
 from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, finished
 
@@ -128,13 +130,12 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     # A reader that has gone changes no exit code: the training is done, and its files are there.
     with suppress(BrokenPipeError):
         if done_before:
-            console.print("nothing was left to do: this training was finished before", soft_wrap=True)
+            note("nothing was left to do: this training was finished before")
         _report(result, json=json)
         if not json and result.signal is None and not result.held_out and config.keep == ALL:
             kept = one_line(str(result.output / CHECKPOINTS))
-            output().print(
-                f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {kept}; evaluate them to choose.",
-                soft_wrap=True,
+            say(
+                f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {kept}; evaluate them to choose."
             )
     return _exit_code(result)
 
@@ -149,7 +150,7 @@ def _note_interrupted(config: TrainConfig | None) -> None:
     else:
         left = "there is no checkpoint yet: the same command begins again"
     if rank() == 0:
-        notes().print(f"interrupted; {left}", soft_wrap=True)
+        note(f"interrupted; {left}")
 
 
 def _exit_code(result: TrainResult) -> ExitCode:
@@ -231,5 +232,55 @@ def _plan(layers: Layered, *, json: bool) -> ExitCode:
         elif console.is_terminal:
             console.print(laid_out(found))
         else:
-            console.print(as_lines(found), soft_wrap=True)
+            say(as_lines(found))
     return ExitCode.OK
+
+
+_NAME: Final = re.compile(r"[\w.-]+")
+_STAGES: Final = ("zero2", "zero3")
+
+
+def given(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
+    """The given settings; `assignments` (`--set`) override options, and `deepspeed` may be a ZeRO stage.
+
+    Raises `ConfigurationError` for an assignment of another form, and for two of one setting.
+    """
+    settings = {
+        name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value is not None
+    }
+    deepspeed = settings.get("deepspeed")
+    if deepspeed in _STAGES:
+        settings["parallel"] = settings.pop("deepspeed")
+    elif deepspeed is not None and not Path(deepspeed).is_file():
+        raise ConfigurationError(f"--deepspeed {deepspeed!r} is neither zero2 nor zero3, and there is no such file")
+    assigned: dict[str, object] = {}
+    for text in assignments:
+        name, value = _assignment(text)
+        if name in RETIRED:
+            note(f"! {RETIRED[name]}")
+            continue
+        if name in assigned:
+            raise ConfigurationError(f"--set {name} is given twice; give it once")
+        assigned[name] = value
+    return settings | assigned
+
+
+def _assignment(text: str) -> tuple[str, object]:
+    name, sign, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not sign or not _NAME.fullmatch(name):
+        raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
+    # In a mapping there is no field that would read a number or a truth from text.
+    return name, _value(value.strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
+
+
+def _value(text: str, *, reads_text: bool) -> object:
+    """Read null, a list, an object or a quoted text as JSON; others too, unless the field `reads_text`."""
+    if text == "null":
+        return None
+    if not reads_text or text.startswith(("[", "{", '"')):
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(text)
+    if not reads_text and text in {"True", "False"}:
+        return text == "True"
+    return text

@@ -11,8 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.screen import Screen, bar
-from refinesynth.cli.terminal import labelled, styled
+from refinesynth.cli.terminal import Screen, bar, labelled, styled
 from refinesynth.text.number_format import compact, counted, duration, in_bytes
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events

@@ -9,11 +9,10 @@ import typer
 from rich.table import Table
 
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.options import chain
-from refinesynth.cli.run_records import REFUSED, file_of, is_run, key, lines
-from refinesynth.cli.show import RunOrFile
+from refinesynth.cli.rules import read_chain
+from refinesynth.cli.run_records import REFUSED, RunOrFile, file_of, is_run, key, lines
 from refinesynth.cli.status import AsJson
-from refinesynth.cli.terminal import notes, output, print_json, styled
+from refinesynth.cli.terminal import note, output, print_json, styled
 from refinesynth.diversity import CURATING
 from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
@@ -55,7 +54,7 @@ def verify(
             record = line.read()
         except InputError as error:
             count.unreadable += 1
-            notes().print(str(error), soft_wrap=True)
+            note(str(error))
             continue
         checked = _checked(record, drafts_by, scripts_by)
         count.add(checked)
@@ -128,8 +127,8 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tup
     else:
         option, rules_text, script_text = "", "strict()", "script()"
     return (
-        chain("--rules", rules) if rules is not None else chain(option, rules_text),
-        chain("--script-rules", script_rules) if script_rules is not None else chain(option, script_text),
+        read_chain("--rules", rules) if rules is not None else read_chain(option, rules_text),
+        read_chain("--script-rules", script_rules) if script_rules is not None else read_chain(option, script_text),
     )
 
 

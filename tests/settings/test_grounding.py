@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.settings.curation import Curation
+from refinesynth.settings import Curation
 from refinesynth.settings.grounding import MAX_STEPS, Grounding, band
 from refinesynth.synthesis import synthesize
 
