@@ -1,6 +1,6 @@
-"""`refinesynth check-backend`: what works with a backend and what to set; one episode is played."""
+"""`refinesynth check-backend` and `backends`: what works with a backend and what to set; the backends by name."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
-from refinesynth.synthesis.dry_run import Estimate, estimate
+from refinesynth.synthesis.dry_run import estimate
 from refinesynth.text.number_format import compact, counted, dollars, duration
 from refinesynth.text.printable import one_line
 
@@ -48,7 +48,25 @@ def check_backend(
     import_backends({"backend": backend})
     found = BackendCheck(backend)
     limit = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
-    done, code = displayed(partial(_probe, found, play or "live", limit, display.say), display)
+
+    def begin(role: Role, form: str, prompt: int, most: int | None) -> None:
+        bound = f"{most:,}" if most else "as many as its context leaves"
+        display.say(
+            f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {backend.timeout:g} s"
+        )
+
+    async def probe(**_: object) -> bool:
+        await backend_check.check_backend(
+            found,
+            shipped()[0],
+            play=play or "live",
+            roles=limit,
+            on_begin=begin,
+            on_probe=_became,
+        )
+        return True
+
+    done, code = displayed(probe, display)
     for line in _lines(found) if found.probes else ():
         _say(line)
     if done is None:
@@ -60,7 +78,13 @@ def check_backend(
         episode, code = displayed(partial(estimate, shipped()[:1], 1, best, sample=1, play=play or "live"), display)
         if episode is None:
             raise typer.Exit(code)
-        _say(_episode(episode))
+        usage, paid = episode.paid.usage, episode.paid.cost_usd
+        _say(
+            f"an episode: {counted(usage.requests, 'request')}, {compact(usage.input_tokens)} tokens in "
+            f"({compact(usage.cached_tokens)} cached), {compact(usage.output_tokens)} out, "
+            f"cost {'unknown' if paid is None else dollars(paid)}, {duration(episode.elapsed)}, "
+            f"{'accepted' if episode.accepted else 'not accepted'}"
+        )
     raise typer.Exit(ExitCode.OK if found.playable else ExitCode.FELL_SHORT)
 
 
@@ -68,32 +92,16 @@ def _say(line: str) -> None:
     say(one_line(line, most=_MOST))
 
 
-async def _probe(
-    found: BackendCheck, play: str, roles: Sequence[str], say: Callable[[str], None], *, on_progress: object
-) -> bool:
-    del on_progress
-
-    def begin(role: Role, form: str, prompt: int, most: int | None) -> None:
-        bound = f"{most:,}" if most else "as many as its context leaves"
-        seconds = found.backend.timeout
-        say(f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {seconds:g} s")
-
-    await backend_check.check_backend(
-        found, shipped()[0], play=play, roles=roles, on_begin=begin, on_probe=lambda probe: _say(_became(probe))
-    )
-    return True
-
-
 def _name(role: Role, form: str) -> str:
     return f"{role.value.replace('_', ' ')}, {form}"
 
 
-def _became(probe: Probe) -> str:
+def _became(probe: Probe) -> None:
     became = probe.problem or "works"
     if probe.refusal:
         became = f"works, but the rules refuse its script: {probe.refusal}"
     took = f" ({duration(probe.seconds)}, {counted(probe.answer_tokens, 'token')})" if probe.answer_tokens else ""
-    return f"{_name(probe.role, probe.form)}: {became}{took}"
+    _say(f"{_name(probe.role, probe.form)}: {became}{took}")
 
 
 def _lines(found: BackendCheck) -> Iterator[str]:
@@ -124,16 +132,6 @@ def _lines(found: BackendCheck) -> Iterator[str]:
     yield f"give: {settings or 'no --set; what works is found by itself'}"
     if found.problems("calls"):
         yield "leave --player-form at react: this player calls no tools"
-
-
-def _episode(played: Estimate) -> str:
-    usage, paid = played.paid.usage, played.paid.cost_usd
-    return (
-        f"an episode: {counted(usage.requests, 'request')}, {compact(usage.input_tokens)} tokens in "
-        f"({compact(usage.cached_tokens)} cached), {compact(usage.output_tokens)} out, "
-        f"cost {'unknown' if paid is None else dollars(paid)}, {duration(played.elapsed)}, "
-        f"{'accepted' if played.accepted else 'not accepted'}"
-    )
 
 
 def backends() -> None:

@@ -1,7 +1,7 @@
 """`refinesynth export`: trajectories in the form that a trainer reads."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,13 +14,12 @@ import typer
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
-from refinesynth.cli.run_records import Run, RunOrFile, is_run, lines
-from refinesynth.cli.terminal import SafeConsole, note, notes, say
-from refinesynth.cli.terminal import output as standard_output
+from refinesynth.cli.run_records import Run, RunOrFile, is_run, records
+from refinesynth.cli.terminal import note, say
 from refinesynth.cli.train import Set, given
 from refinesynth.cli.train_display import lost_of
 from refinesynth.environments.starts import START_HELP, share_of_mistakes
-from refinesynth.errors import InputError
+from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.export import (
     TOKENS,
     CardCounts,
@@ -37,8 +36,7 @@ from refinesynth.export import (
 )
 from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
 from refinesynth.export.rl_tasks import WorldFormat
-from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
-from refinesynth.files.regular_file import refuse_irregular
+from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing, refuse_irregular
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
 from refinesynth.synthesis import SynthesisResult
@@ -147,19 +145,22 @@ def export(
         found = _trajectories(source, spoilt)
         train = found if held_out is None else one_side(found, "train", held_out=held_out)
         if str(output) == STANDARD_OUTPUT:
-            report = _written_out(write, train)
-            _tell(report, notes())
+            with TemporaryDirectory() as folder:
+                report = write(train, Path(folder) / "export.jsonl", overwrite=False)
+                with report.path.open("rb") as file:
+                    copyfileobj(file, sys.stdout.buffer)
+                sys.stdout.flush()
+            _tell(replace(report, path=output), note)
             note(report.advice)
             _tell_spoilt(spoilt)
             return
         report = write(_counted(train, tally), output, overwrite=overwrite)
-        console = standard_output()
-        _tell(report, console)
+        _tell(report, say)
         held: ExportReport | None = None
         if held_out is not None:
             rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
             held = write(rest, _beside(output), overwrite=overwrite)
-            _tell(held, console)
+            _tell(held, say)
         if report.dataset_info is not None:
             say(f"entry added to {report.dataset_info}")
         say(report.advice)
@@ -229,9 +230,6 @@ def _writer(
     return partial(write_export, format=format_name, masking=masking, form=form)
 
 
-_NOT_SET = frozenset({"data", "output", "path", "overwrite"})
-
-
 def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], masking: str | None) -> _Writes:
     """The writer of the format `tokens`; raises InputError for a missing model or an unknown setting."""
     settings = given(options, assignments=assignments)
@@ -242,12 +240,21 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
             "--masking is for chat messages; --format tokens says of every token whether it is learned. --loss-on says of which "
             "turns, and --set without_refinement=true takes mistakes out"
         )
-    if wrong := sorted(_NOT_SET & settings.keys()):
+    if wrong := sorted({"data", "output", "path", "overwrite"} & settings.keys()):
         raise InputError(f"--set {wrong[0]} cannot be given here: RUN and -o say what is read and where it is written")
     # Without the folders of the exporting user.
     shown = {name: shown_name(str(value)) for name, value in settings.items() if value is not None}
     others = [f", {name} {value}" for name, value in shown.items() if name != "model"]
     inputs = f"Token ids of the tokenizer of {shown['model']}{''.join(others)}."
+
+    template = shown.get("chat_template")
+    saved = f" Give the tokenizer that you save the chat template {template}." if template else ""
+    if variables := sorted(name.partition(".")[2] for name in settings if name.startswith("chat_template_kwargs.")):
+        saved += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
+    advice = (
+        "TRL's SFTTrainer takes `input_ids` and `labels` as they are. Set `max_length=None`: by default it cuts at 1,024 tokens. To pack, set "
+        f"`packing=True` and a `max_length` of the longest record or more, and flash attention. Leave `assistant_only_loss` off.{saved}"
+    )
 
     def write(trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
         from refinesynth.train import write_tokens
@@ -264,43 +271,27 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
             records=counts.records,
             trained=found.trained_turns,
             masked=found.other_turns,
-            advice=_advice_on_tokens(shown.get("chat_template"), settings),
+            advice=advice,
             remarks=(inputs, sizes, *([f"{lost}."] if (lost := lost_of(counts)) else [])),
         )
 
     return write
 
 
-def _advice_on_tokens(template: str | None, settings: Iterable[str]) -> str:
-    saved = f" Give the tokenizer that you save the chat template {template}." if template else ""
-    variables = sorted(name.partition(".")[2] for name in settings if name.startswith("chat_template_kwargs."))
-    if variables:
-        saved += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
-    return (
-        "TRL's SFTTrainer takes `input_ids` and `labels` as they are. Set `max_length=None`: by default it cuts at 1,024 tokens. To pack, set "
-        f"`packing=True` and a `max_length` of the longest record or more, and flash attention. Leave `assistant_only_loss` off.{saved}"
-    )
-
-
-def _written_out(write: _Writes, trajectories: Iterator[Trajectory]) -> ExportReport:
-    with TemporaryDirectory() as folder:
-        report = write(trajectories, Path(folder) / "export.jsonl", overwrite=False)
-        with report.path.open("rb") as file:
-            copyfileobj(file, sys.stdout.buffer)
-        sys.stdout.flush()
-    return replace(report, path=Path(STANDARD_OUTPUT), dataset_info=None)
-
-
-def _tell(report: ExportReport, console: SafeConsole) -> None:
-    for line in (_summary(report), *report.remarks):
-        console.print(line, soft_wrap=True)
+def _tell(report: ExportReport, say: Callable[[str], None]) -> None:
+    records = f"{counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
+    left_out = f", {report.left_out:,} left out" if report.left_out else ""
+    masking = f" with masking {report.masking}; {counted(report.trained, 'turn')} trained on, {report.masked:,} not"
+    is_world = report.masking == "world"
+    say(f"{report.path}: {records}{'' if is_world else left_out}, as {report.format}{'' if is_world else masking}")
+    for remark in report.remarks:
+        say(remark)
 
 
 def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
     """Print the lines that were left out and exit with 1 if there are any."""
     if not spoilt:
         return
-
     note(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}")
     note("`refinesynth verify` lists all lines that cannot be read")
     raise typer.Exit(ExitCode.FELL_SHORT)
@@ -320,17 +311,6 @@ def _beside(output: Path) -> Path:
     return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
 
 
-def _summary(report: ExportReport) -> str:
-    left_out = f", {report.left_out:,} left out" if report.left_out else ""
-    begin = f"{report.path}: {counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
-    if report.masking == "world":
-        return f"{begin}, as {report.format}"
-    return (
-        f"{begin}{left_out}, as {report.format} with masking {report.masking}; "
-        f"{counted(report.trained, 'turn')} trained on, {report.masked:,} not"
-    )
-
-
 def _counted(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[Trajectory]:
     for trajectory in trajectories:
         tally.add(trajectory)
@@ -339,17 +319,13 @@ def _counted(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[
 
 def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]:
     """Trajectories of a run or file; lines that cannot be read go to `spoilt`, refused drafts raise InputError."""
-    if is_run(source):
-        yield from RunFolder.open(source).trajectories(on_spoilt=lambda error: spoilt.setdefault(str(error)))
-        return
-    for line in lines(source):
-        try:
-            record = line.read()
-        except InputError as error:
-            spoilt.setdefault(str(error))
-            continue
+
+    def keep(error: RefinesynthError) -> None:
+        spoilt.setdefault(str(error))
+
+    for record in RunFolder.open(source).trajectories(on_spoilt=keep) if is_run(source) else records(source, keep):
         if isinstance(record, Refused):
-            raise InputError(f"line {line.number} of {source} was refused, so it is no trajectory to train on")
+            raise InputError(f"{record.episode} in {source} was refused, so it is no trajectory to train on")
         yield record
 
 
@@ -412,10 +388,8 @@ def publish(
             facts=facts_of_run(run),
         )
         for split, report in reports.items():
-            sizes = (
-                f"{counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
-            )
-            say(f"{split}: {sizes}")
+            trajectories = counted(report.trajectories, "trajectory", "trajectories")
+            say(f"{split}: {counted(report.records, 'record')} of {trajectories}")
         for name, size in files_of(folder):
             say(f"  {name}  {in_bytes(size)}")
         if dry_run:

@@ -1,7 +1,5 @@
 """`refinesynth import`: trajectories of others, and our own exports, into a run folder."""
 
-from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +8,7 @@ import typer
 from anyio import CancelScope
 
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.interrupt import Interrupt, interruptible
+from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.terminal import note, progress_line, say
 from refinesynth.imports import import_trajectories
 from refinesynth.synthesis import SynthesisResult
@@ -47,37 +45,24 @@ def import_(
     docs/import.md says what is read from each form. Exits with 1 when a record cannot be read.
     """
     with interruptible() as interrupt, progress_line() as report:
-        work = partial(
-            import_trajectories,
-            source,
-            format=format_name,
-            output=output,
-            fresh=fresh,
-            on_progress=lambda read: report(f"{read:,} records"),
-        )
-        result = anyio.run(_until_stopped, work, interrupt)
+
+        def tell(read: int) -> None:
+            report(f"{read:,} records")
+
+        async def until_stopped() -> SynthesisResult | None:
+            with CancelScope() as scope:
+                interrupt.cancels(scope)
+                return await import_trajectories(
+                    source, format=format_name, output=output, fresh=fresh, on_progress=tell
+                )
+            return None
+
+        result = anyio.run(until_stopped)
     if result is None:
         note("interrupted: the same command goes on with what it has begun")
         raise typer.Exit(interrupt.exit_code or 0)
-    _tell(result)
-
-
-async def _until_stopped(
-    work: Callable[[], Awaitable[SynthesisResult]], interrupt: Interrupt
-) -> SynthesisResult | None:
-    with CancelScope() as scope:
-        interrupt.cancels(scope)
-        return await work()
-    return None
-
-
-def _tell(result: SynthesisResult) -> None:
-    """Print the result; exits with 1 if a record could not be read."""
-    mistakes = result.figures.mistakes.total()
-    records = counted(result.episodes, "record")
-    say(
-        f"{result.path}: {counted(len(result), 'trajectory', 'trajectories')} of {records}, {counted(mistakes, 'mistake')}"
-    )
+    made = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
+    say(f"{result.path}: {made}, {counted(result.figures.mistakes.total(), 'mistake')}")
     if first := next(iter(result.rejected), None):
         note(
             f"{counted(len(result.rejected), 'record')} left out: {first.text}\n"

@@ -14,8 +14,7 @@ from refinesynth.cli.rules import read_chain
 from refinesynth.cli.run_records import Run, run_here
 from refinesynth.cli.terminal import note
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.files.output_folder import LOCK_FILE
-from refinesynth.files.urls import is_url
+from refinesynth.files.output_folder import LOCK_FILE, is_url
 from refinesynth.rules import verify
 from refinesynth.run import RunFolder
 from refinesynth.run.merging import Keep, merge_runs

@@ -1,4 +1,4 @@
-"""`refinesynth report`: a run as one HTML page."""
+"""`refinesynth report` and `view`: a run as one HTML page, an evaluation in Inspect's viewer."""
 
 import os
 import signal

@@ -24,8 +24,7 @@ from refinesynth.errors import (
     RunFolderError,
     StorageError,
 )
-from refinesynth.files.output_folder import next_aside
-from refinesynth.files.urls import is_url
+from refinesynth.files.output_folder import is_url, next_aside
 from refinesynth.personas import shipped
 from refinesynth.run import RunFolder
 from refinesynth.run.event_log import LOGGER, facts_of

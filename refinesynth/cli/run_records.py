@@ -1,7 +1,7 @@
 """Runs as arguments of commands, and their records, read line by line."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,8 @@ import orjson
 import typer
 from pydantic import ValidationError
 
-from refinesynth.errors import InputError, RunFolderError
-from refinesynth.files.urls import is_url
+from refinesynth.errors import InputError, RefinesynthError, RunFolderError
+from refinesynth.files.output_folder import is_url
 from refinesynth.journal import JournalReader
 from refinesynth.outcome import Refused
 from refinesynth.run.run_folder import JOURNAL
@@ -90,6 +90,17 @@ def lines(path: Path) -> Iterator[Line]:
                 yield Line(path, number, data)
 
 
+def records(path: Path, on_spoilt: Callable[[RefinesynthError], object]) -> Iterator[Trajectory | Refused]:
+    """Yield the records of a file; the error of a line that is none goes to `on_spoilt`."""
+    for line in lines(path):
+        try:
+            record = line.read()
+        except InputError as error:
+            on_spoilt(error)
+        else:
+            yield record
+
+
 def _counted(path: Path) -> int | None:
     """Bytes of a run's file that the journal counts; None without a journal."""
     journal = path.with_name(JOURNAL)
@@ -113,7 +124,6 @@ def _record(data: bytes) -> Trajectory | Refused:
 
 
 _NAMED = 5
-
 _DIGITS = 6
 
 

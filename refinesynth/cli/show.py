@@ -1,6 +1,5 @@
 """`refinesynth show`: read what a run made."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from refinesynth.cli import trajectory_text
-from refinesynth.cli.run_records import RunOrFile, at_random, by_id, file_of, lines
+from refinesynth.cli.run_records import RunOrFile, at_random, by_id, file_of, lines, records
 from refinesynth.cli.terminal import note, output, say
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
@@ -47,8 +46,9 @@ def show(
     path = file_of(source, refused=refused)
     console = output()
     if listing or (refused and wanted is None and not at_random):
-        for record in _all(path):
-            say(trajectory_text.as_line(record) if raw else trajectory_text.in_one_line(record))
+        for record in records(path, lambda error: note(str(error))):
+            line = trajectory_text.as_line(record) if raw else trajectory_text.in_one_line(record)
+            console.print(line, soft_wrap=True)
         return
     for at, record in enumerate(_chosen(path, wanted, any_one=at_random)):
         if raw or paper:
@@ -89,11 +89,3 @@ def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory
     if line is None:
         raise InputError(f"there is nothing in {str(path)!r}")
     return [line.read()]
-
-
-def _all(path: Path) -> Iterator[Trajectory | Refused]:
-    for line in lines(path):
-        try:
-            yield line.read()
-        except InputError as error:
-            note(str(error))

@@ -13,8 +13,9 @@ import orjson
 import typer
 
 from refinesynth.cli.exit_codes import ExitCode, code_of
+from refinesynth.cli.field_options import option
 from refinesynth.cli.interrupt import EXIT_CODES
-from refinesynth.cli.terminal import note, notes, output, print_json, say, styled
+from refinesynth.cli.terminal import note, notes, output, print_json, say
 from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
@@ -24,30 +25,30 @@ from refinesynth.train.layered_settings import RETIRED, Layered, explained_yaml,
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
 from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, finished
 
-
-def _option(name: str, help_: str, panel: str = ADVANCED, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
-
-
 _DATA = typer.Argument(
     metavar="DATA...", help="Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one."
 )
-_MORE_DATA = _option("--data", "The same, for each DATA. Repeat it for more.", INPUT, "NAME[:WEIGHT]")
-_CONFIG = _option("--config", "YAML with any settings; options override it, it overrides the recipe.", INPUT, "FILE")
-_LORA = _option("--lora/--no-lora", "Train low-rank adapters instead of all weights.", LEARNING)
-_SET = _option(
-    "--set",
-    "Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
-    metavar="FIELD=VALUE",
+_MORE_DATA = option("--data", "The same, for each DATA. Repeat it for more.", INPUT, "NAME[:WEIGHT]")
+_CONFIG = option("--config", "YAML with any settings; options override it, it overrides the recipe.", INPUT, "FILE")
+_LORA = option("--lora/--no-lora", "Train low-rank adapters instead of all weights.", LEARNING)
+_SHOW_CONFIG = option("--show-config", "Print every setting, its meaning and its origin. Trains nothing.", ADVANCED)
+_PREVIEW = option(
+    "--preview", "Show what the model will see: trained, context, masked mistakes. Trains nothing.", ADVANCED
 )
-_SHOW_CONFIG = _option("--show-config", "Print every setting, its meaning and its origin. Trains nothing.")
-_PREVIEW = _option("--preview", "Show what the model will see: trained, context, masked mistakes. Trains nothing.")
-_SAMPLE = _option("--sample", "With --preview: how many conversations, by default 1.", metavar="N", min=1)
-_DRY_RUN = _option("--dry-run", "Count, estimate memory and steps, and check. Trains nothing.")
-_JSON = _option("--json", "The plan of --dry-run, or the result, as one JSON object.")
+_SAMPLE = option("--sample", "With --preview: how many conversations, by default 1.", ADVANCED, "N", min=1)
+_DRY_RUN = option("--dry-run", "Count, estimate memory and steps, and check. Trains nothing.", ADVANCED)
+_JSON = option("--json", "The plan of --dry-run, or the result, as one JSON object.", ADVANCED)
 _LOCAL_RANK = typer.Option("--local_rank", "--local-rank", hidden=True)
 """From launchers; the environment says the same."""
-Set = Annotated[list[str] | None, _SET]
+Set = Annotated[
+    list[str] | None,
+    option(
+        "--set",
+        "Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
+        ADVANCED,
+        "FIELD=VALUE",
+    ),
+]
 
 
 def train(
@@ -89,12 +90,14 @@ def train(
         return layered(recipe=recipe, file=config, given=typed, defaults=defaults)
 
     begun: TrainConfig | None = None
+    code = ExitCode.OK
     try:
         if show_config:
-            code = _show_config(settled(data=["DATA"], model="MODEL", output="FOLDER"))
-        elif preview or dry_run:
-            unwritten = settled(output="models/not-written")
-            code = _preview(unwritten, sample or 1) if preview else _plan(unwritten, json=json)
+            _show_config(settled(data=["DATA"], model="MODEL", output="FOLDER"))
+        elif preview:
+            _preview(settled(output="models/not-written").config, sample or 1)
+        elif dry_run:
+            _plan(settled(output="models/not-written").config, json=json)
         else:
             begun = settled().config
             code = _train(begun, json=json)
@@ -102,7 +105,8 @@ def train(
         _note_interrupted(begun)
         code = ExitCode.INTERRUPTED
     except RefinesynthError as error:
-        code = _reported(error)
+        _report_once(error)
+        code = code_of(error)
     raise typer.Exit(code)
 
 
@@ -118,8 +122,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     if rank() != 0:
         return _exit_code(train(config))
     done_before = config.resume != "never" and finished(Path(config.output)) is not None
-    console = notes()
-    display = TrainDisplay(console)
+    display = TrainDisplay(notes())
     try:
         result = train(config, events=display)
     finally:
@@ -131,12 +134,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     with suppress(BrokenPipeError):
         if done_before:
             note("nothing was left to do: this training was finished before")
-        _report(result, json=json)
-        if not json and result.signal is None and not result.held_out and config.keep == ALL:
-            kept = one_line(str(result.output / CHECKPOINTS))
-            say(
-                f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {kept}; evaluate them to choose."
-            )
+        _report(result, config, json=json)
     return _exit_code(result)
 
 
@@ -157,7 +155,7 @@ def _exit_code(result: TrainResult) -> ExitCode:
     return ExitCode.OK if result.signal is None else EXIT_CODES[signal.Signals(result.signal)]
 
 
-def _report(result: TrainResult, *, json: bool) -> None:
+def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
     from refinesynth.cli.train_display import held_out
 
     where = one_line(str(result.output))
@@ -166,74 +164,69 @@ def _report(result: TrainResult, *, json: bool) -> None:
     if result.signal is not None:
         again = shlex.quote(str(result.output / CONFIG))
         start = "torchrun ... -m refinesynth.train" if is_launched() else "refinesynth train"
-        console = notes()
-        console.print(
-            f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {where}. To continue:",
-            soft_wrap=True,
+        note(
+            f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {where}. To continue:"
         )
-        console.print(one_line(f"  {start} --config {again}"), style="bold", soft_wrap=True)
+        note(one_line(f"  {start} --config {again}"), "bold")
         return
     if json:
         return
-    console = output()
     early = ", stopped early" if result.stopped_early else ""
-    console.print(
-        f"\n{result.steps:,} of {result.planned_steps:,} steps{early}, {result.epochs:.2f} epochs; training loss {result.loss:.4f} (mean of the last logged steps)",
-        soft_wrap=True,
+    say(
+        f"\n{result.steps:,} of {result.planned_steps:,} steps{early}, {result.epochs:.2f} epochs; training loss {result.loss:.4f} (mean of the last logged steps)"
     )
     if result.held_out:
         best = "" if result.best_step is None else f" (the model of step {result.best_step:,}, the best)"
-        console.print(f"{held_out(result.held_out)}{best}", soft_wrap=True)
-    console.print(styled(f"The model is in {where}, with its card in README.md."), soft_wrap=True)
+        say(f"{held_out(result.held_out)}{best}")
+    say(f"The model is in {where}, with its card in README.md.")
+    if not result.held_out and config.keep == ALL:
+        say(
+            f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {one_line(str(result.output / CHECKPOINTS))}; evaluate them to choose."
+        )
 
 
-def _reported(error: RefinesynthError) -> ExitCode:
-    """Report an error once: in one process, or in the launcher."""
+def _report_once(error: RefinesynthError) -> None:
+    """Raise the error in a single process; with several, the launcher reports it."""
     if rank() != 0 and isinstance(error, InputError):
         time.sleep(_HEAD_START)
-        return code_of(error)
+        return
     write_outcome(error)
-    if is_reported_by_launcher():
-        return code_of(error)
-    raise error
+    if not is_reported_by_launcher():
+        raise error
 
 
-def _show_config(layers: Layered) -> ExitCode:
+def _show_config(layers: Layered) -> None:
     if rank() == 0:
         output().print(printable(explained_yaml(layers)), end="", soft_wrap=True)
-    return ExitCode.OK
 
 
-def _preview(layers: Layered, sample: int) -> ExitCode:
+def _preview(config: TrainConfig, sample: int) -> None:
     from refinesynth.cli.train_display import LEGEND, preview_laid_out
     from refinesynth.train.loss_mask_preview import preview_data
 
-    found = preview_data(layers.config, sample)
+    found = preview_data(config, sample)
     if not found:
         raise InputError("there is nothing to train on in the data: --dry-run says why")
     if rank() == 0:
         console = output()
         for example in found:
-            console.print(preview_laid_out(example))
-            console.print()
+            console.print(preview_laid_out(example), "")
         console.print(LEGEND, style="dim")
-    return ExitCode.OK
 
 
-def _plan(layers: Layered, *, json: bool) -> ExitCode:
+def _plan(config: TrainConfig, *, json: bool) -> None:
     from refinesynth.cli.train_display import as_lines, laid_out
     from refinesynth.train.engine import plan
 
-    found = plan(layers.config)
-    if rank() == 0:
-        console = output()
-        if json:
-            print_json(found.as_json())
-        elif console.is_terminal:
-            console.print(laid_out(found))
-        else:
-            say(as_lines(found))
-    return ExitCode.OK
+    found = plan(config)
+    if rank() != 0:
+        return
+    if json:
+        print_json(found.as_json())
+    elif output().is_terminal:
+        output().print(laid_out(found))
+    else:
+        say(as_lines(found))
 
 
 _NAME: Final = re.compile(r"[\w.-]+")
@@ -255,23 +248,18 @@ def given(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dic
         raise ConfigurationError(f"--deepspeed {deepspeed!r} is neither zero2 nor zero3, and there is no such file")
     assigned: dict[str, object] = {}
     for text in assignments:
-        name, value = _assignment(text)
+        name, sign, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not sign or not _NAME.fullmatch(name):
+            raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
         if name in RETIRED:
             note(f"! {RETIRED[name]}")
             continue
         if name in assigned:
             raise ConfigurationError(f"--set {name} is given twice; give it once")
-        assigned[name] = value
+        # In a mapping there is no field that would read a number or a truth from text.
+        assigned[name] = _value(value.strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
     return settings | assigned
-
-
-def _assignment(text: str) -> tuple[str, object]:
-    name, sign, value = text.partition("=")
-    name = name.strip().replace("-", "_")
-    if not sign or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
-    # In a mapping there is no field that would read a number or a truth from text.
-    return name, _value(value.strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
 
 
 def _value(text: str, *, reads_text: bool) -> object:

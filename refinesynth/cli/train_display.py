@@ -29,7 +29,7 @@ _HELD_OUT = {
 }
 
 
-class TrainDisplay:
+class TrainDisplay(Screen):
     """Display of a training's events: updated figures on a terminal that can redraw, else a line per event."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,34 +38,30 @@ class TrainDisplay:
         self._pace.add_task("steps")
         (self._steps,) = self._pace.tasks
         self._metrics: Mapping[str, float] = {}
-        self._screen = Screen(console, self._draw)
+        super().__init__(console, self._draw)
 
     def planned(self, plan: Plan) -> None:
         self._steps.total = plan.steps
-        if self._screen.redraws:
-            self._screen.console.print(laid_out(plan), "")
-            self._screen.open()
+        if self.redraws:
+            self.console.print(laid_out(plan), "")
+            self.open()
         else:
-            self._screen.say(as_lines(plan))
+            self.say(as_lines(plan))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
         self._pace.update(self._steps.id, completed=step)
         self._metrics = metrics
-        if not self._screen.redraws:
-            self._screen.say(f"step {self._done()}  {in_a_line(metrics)}{self._left()}")
+        if not self.redraws:
+            self.say(f"step {self._done()}  {in_a_line(metrics)}{self._left()}")
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._screen.say(f"step {step:,}: {held_out(metrics)}")
+        self.say(f"step {step:,}: {held_out(metrics)}")
 
     def saved(self, path: Path) -> None:
-        self._screen.say(one_line(f"saved {path}"), "dim")
+        self.say(one_line(f"saved {path}"), "dim")
 
     def note(self, text: str) -> None:
-        self._screen.say(one_line(text), "yellow")
-
-    def close(self) -> None:
-        """The last figures stay visible."""
-        self._screen.close()
+        self.say(one_line(text), "yellow")
 
     def _draw(self) -> RenderableType:
         line = styled(in_a_line(self._metrics) if self._metrics else "first steps")

@@ -1,10 +1,13 @@
-"""Reader of plain and compressed files; a compressed file that is cut off is an error."""
+"""Reader of plain and compressed files and their lines, in bounded memory; a file that is cut off is an error."""
 
 import codecs
 import gzip
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
+
+from refinesynth.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -104,3 +107,41 @@ def refuse_other_encodings(start: bytes) -> None:
             raise UnicodeError("it is no text: there are NUL bytes in its first line; expected UTF-8")
     if name is not None:
         raise UnicodeError(f"it is {name}; expected UTF-8. `iconv -f {name} -t UTF-8` converts it")
+
+
+_BOM = b"\xef\xbb\xbf"
+"""Byte order mark that some editors write before UTF-8."""
+_MOST_JSON = 256 * 1024 * 1024
+"""Longest JSON document that is read, in bytes."""
+
+
+def bounded_lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of each line, with its line feed; of a longer line the first `most` + 1 bytes.
+
+    Raises:
+        UnicodeError: The file is recognizably in another encoding than UTF-8.
+    """
+    number = 0
+    while line := file.readline(most + 1):
+        number += 1
+        if number == 1:
+            refuse_other_encodings(line)
+        yield number, line.removeprefix(_BOM) if number == 1 and len(line) <= most else line
+        while len(line) >= most and not line.endswith(b"\n"):
+            line = file.readline(most)
+
+
+def read_document(file: BinaryIO, path: Path, start: bytes = b"") -> bytes:
+    """Read a JSON file without a byte order mark; `start` was read from it before.
+
+    Raises:
+        InputError: It is longer than 256 MiB.
+        UnicodeError: It is recognizably in another encoding than UTF-8.
+    """
+    whole = start + file.read(_MOST_JSON + 1 - len(start))
+    if len(whole) > _MOST_JSON:
+        raise InputError(
+            f"{str(path)!r} has more than {_MOST_JSON:,} bytes, and JSON is read whole; write it as JSONL, one object on each line"
+        )
+    refuse_other_encodings(whole[: 1 << 20])
+    return whole.removeprefix(_BOM)

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from math import isqrt
 from typing import Annotated, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from refinesynth.errors import ConfigurationError
@@ -123,10 +123,10 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
             raise ValueError("two_steps: a script is written in one call; leave two_steps out")
         return {name: value for name, value in known.items() if name != "two_steps"}
 
-    @field_validator("difficulty", mode="before")
+    @field_validator("difficulty", "mix", mode="before")
     @classmethod
-    def _band(cls, value: object) -> object:
-        return band(value) if isinstance(value, str) else value
+    def _of_text(cls, value: object, about: ValidationInfo) -> object:
+        return {"difficulty": band, "mix": Mix.parse}[str(about.field_name)](value) if isinstance(value, str) else value
 
     @field_validator("difficulty")
     @classmethod
@@ -134,11 +134,6 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
         if value is not None and not 1 <= value[0] <= value[1] <= MAX_STEPS:
             raise ValueError(f"expected two whole numbers, 1 or more and {MAX_STEPS} or less, the smaller one first")
         return value
-
-    @field_validator("mix", mode="before")
-    @classmethod
-    def _mixed(cls, value: object) -> object:
-        return Mix.parse(value) if isinstance(value, str) else value
 
 
 def band(text: str) -> tuple[int, int]:

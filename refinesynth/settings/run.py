@@ -8,7 +8,6 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import Annotated, Any, Final, Literal, Self, cast
 
-from annotated_types import Ge, Le
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -23,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.files.urls import is_url
+from refinesynth.files.output_folder import is_url
 from refinesynth.option import INPUT, LIMITS, MACHINES, MISTAKES, MODEL, OUTPUT, PLAY, RULES, Option
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
@@ -161,18 +160,16 @@ def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
     return value if isinstance(value, str) and is_url(value) else _a_path(value)
 
 
-def _in_flight(value: object) -> object:
-    found = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if found == "auto" or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= _MOST):
-        return found
-    raise ValueError(f"expected 'auto', or a whole number from 1 to {_MOST:,}")
+def _number_or(word: str, most: int | None = None) -> BeforeValidator:
+    """Reader of a whole number from 1 to `most`, also as text, or of the word."""
 
+    def read(value: object) -> object:
+        found = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if found == word or (type(found) is int and 1 <= found <= (most or found)):
+            return found
+        raise ValueError(f"expected {word!r}, or a whole number{f' from 1 to {most:,}' if most else ', 1 or more'}")
 
-def _repair_turns(value: object) -> object:
-    found = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if found == "until" or (isinstance(found, int) and not isinstance(found, bool) and found >= 1):
-        return found
-    raise ValueError("expected 'until', or a whole number, 1 or more")
+    return BeforeValidator(read)
 
 
 class PlaySettings(BaseModel):
@@ -201,7 +198,7 @@ class PlaySettings(BaseModel):
     """Actor right after a mistake of the Player: `model` (the backend of the role `repairer`), `planner` (in grounded
     play: a plan to the goal, without a model), or None for the Player itself. A backend that is given for the role, such
     as `{"repairer": "planner"}`, sets it."""
-    repair_turns: Annotated[int | Literal["until"], BeforeValidator(_repair_turns), Option(MISTAKES, "N|until")] = 1
+    repair_turns: Annotated[int | Literal["until"], _number_or("until"), Option(MISTAKES, "N|until")] = 1
     """Turns that the repairer takes after each mistake; `until`: as many as it takes until the mistake is answered."""
     max_mistakes: Annotated[Annotated[int, Field(strict=True, ge=1)] | None, Option(MISTAKES, "N")] = None
     """Mistakes of the Player after which it counts as stuck, as it does after the same action with the same outcome
@@ -284,7 +281,7 @@ class RunSettings(PlaySettings):
     output: Annotated[Any, AfterValidator(_a_place), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
     """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
     continued, with the same personas in the same order; more may follow at their end."""
-    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_in_flight), Option(LIMITS, "auto|N")] = "auto"
+    concurrency: Annotated[int | Literal["auto"], _number_or("auto", _MOST), Option(LIMITS, "auto|N")] = "auto"
     """Most episodes in flight. `auto` begins with 16, or fewer where `n` is small, and grows while the servers keep up, to at most 1,024 or a quarter
     of the memory."""
     workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
@@ -378,27 +375,11 @@ def _problem(
         option = next((option for field, option in names.items() if dotted.startswith(field)), dotted)
         return f"{option} is {shortened(error['input'])}; {_lowered(error['msg'])}"
     within = f"{'.'.join(inner)}: " if inner else ""
-    told = f"{names.get(name, name)} is {shortened(given[name])}; {within}{_expected(fields[name], error)}"
+    told = f"{names.get(name, name)} is {shortened(given[name])}; {within}{_lowered(error['msg'])}"
     if error["type"] == "value_error" and isinstance(error["input"], str):
         return told  # it names what is expected
     about = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")
     return f"{told}: {about[:1].lower()}{about[1:]}"
-
-
-def _expected(field: FieldInfo, error: ErrorDetails) -> str:
-    kind = field.annotation
-    if isinstance(kind, type) and issubclass(kind, int) and kind is not bool:
-        least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
-        most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
-        if most is not None:
-            return f"expected a whole number, from {least} to {most:,}"
-        return "expected a whole number" if least is None else f"expected a whole number, {least} or more"
-    for each in (Mistakes, Attempts, Grounding, Curation):
-        if kind in {each, each | None} and (not isinstance(error["input"], str) or error["type"] == "model_type"):
-            return (
-                f"expected {each.__name__}(...) or None; in a file a mapping with any of {', '.join(each.model_fields)}"
-            )
-    return _lowered(error["msg"])
 
 
 def _lowered(message: str) -> str:

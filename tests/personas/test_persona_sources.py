@@ -20,7 +20,7 @@ from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read
 
 from refinesynth import synthesize
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.files.text_lines import bounded_lines
+from refinesynth.files.compressed import bounded_lines
 from refinesynth.personas import BadRow, Records, open_personas, shipped, stats
 from refinesynth.personas.persona_files import MAX_LINE_BYTES
 from refinesynth.trajectory import Persona
