@@ -184,8 +184,9 @@ def _loaded(name: str) -> Any:
     command: Any = resolve_name(f"refinesynth.cli.{place}")
     if isinstance(command, typer.Typer):
         return typer.main.get_command(command)
-    from refinesynth.cli.field_options import ListsPlays, options_from
+    from refinesynth.cli.field_options import ListsPlays, documented, options_from
 
+    command = documented(command)
     if name in _SETTINGS:
         model, only = _SETTINGS[name]
         command = options_from(resolve_name(model), command, only=only)

@@ -36,20 +36,8 @@ _EVERY = 10.0
 
 def evaluate(
     *,
-    python: Annotated[
-        list[str] | None,
-        option(
-            "--python", "The interpreter that has that benchmark's package. Repeat it for more.", metavar="NAME=PATH"
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        option(
-            "--set",
-            "A setting of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as batch_size=16.",
-            metavar="SETTING=VALUE",
-        ),
-    ] = None,
+    python: Annotated[list[str] | None, option("--python", metavar="NAME=PATH")] = None,
+    set_: Annotated[list[str] | None, option("--set", metavar="SETTING=VALUE")] = None,
     compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
     reflexion: Annotated[int | None, typer.Option("--reflexion", hidden=True)] = None,
     **typed: Any,
@@ -57,6 +45,11 @@ def evaluate(
     """Play a model in environments that it has never seen, and write Inspect logs.
 
     The same command again keeps what is finished. `refinesynth compare` and `refinesynth view` read the folder.
+
+    Options:
+        python: The interpreter that has that benchmark's package. Repeat it for more.
+        set_: A setting of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as
+            batch_size=16.
     """
     for removed, value, harmless, instead in (
         (

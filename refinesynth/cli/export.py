@@ -51,77 +51,46 @@ STANDARD_OUTPUT = "-"
 def export(
     source: RunOrFile,
     *,
-    format_name: Annotated[
-        str,
-        option(
-            "--format",
-            "sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.",
-            metavar="NAME",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory; - for standard output. By default NAME.FORMAT.jsonl here, for runs/NAME.",
-        ),
-    ] = None,
-    masking: Annotated[
-        str | None,
-        option(
-            "--masking",
-            "How mistakes stay out of training: flag, split or drop. By default the best that the format can say.",
-            metavar="HOW",
-        ),
-    ] = None,
-    form: Annotated[
-        Form, option("--form", "Turns as ReAct text, or with actions as tool calls; not every format can.")
-    ] = "react",
-    distractor_tools: Annotated[
-        int,
-        option("--distractor-tools", "With --form tools: offer N functions of other scripts, too.", metavar="N", min=0),
-    ] = 0,
-    held_out: Annotated[
-        float | None,
-        option(
-            "--held-out",
-            "Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
-            metavar="SHARE",
-        ),
-    ] = None,
-    card: Annotated[
-        bool, option("--card", "Also write a dataset card, README.md beside FILE; needs --license.")
-    ] = False,
-    license_id: Annotated[
-        str | None, option("--license", "Licence of your data, as the Hub writes it: apache-2.0.", metavar="ID")
-    ] = None,
-    title: Annotated[str | None, option("--title", "Title of the card; by default the run's name.")] = None,
-    language: Annotated[
-        list[str] | None,
-        option("--language", "Language of your data for --card: en; may be given several times.", metavar="CODE"),
-    ] = None,
-    overwrite: Annotated[bool, option("--overwrite", "Replace FILE, and the card, if they are there.")] = False,
+    format_name: Annotated[str, option("--format", metavar="NAME")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE")] = None,
+    masking: Annotated[str | None, option("--masking", metavar="HOW")] = None,
+    form: Annotated[Form, option("--form")] = "react",
+    distractor_tools: Annotated[int, option("--distractor-tools", metavar="N", min=0)] = 0,
+    held_out: Annotated[float | None, option("--held-out", metavar="SHARE")] = None,
+    card: Annotated[bool, option("--card")] = False,
+    license_id: Annotated[str | None, option("--license", metavar="ID")] = None,
+    title: Annotated[str | None, option("--title")] = None,
+    language: Annotated[list[str] | None, option("--language", metavar="CODE")] = None,
+    overwrite: Annotated[bool, option("--overwrite")] = False,
     schema_version: Annotated[str | None, typer.Option("--schema-version", hidden=True)] = None,
     start: Annotated[
         str, option("--start", f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")
     ] = "clean",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or a GGUF file.",
-        ),
-    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", metavar="NAME")] = None,
     set_: Set = None,
     **settings: Any,
 ) -> None:
     """Write the accepted trajectories in the form that a trainer reads, mistakes kept out of training.
 
     docs/export.md says which form is for whom.
+
+    Options:
+        format_name: sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper,
+            preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.
+        output: JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory; - for
+            standard output. By default NAME.FORMAT.jsonl here, for runs/NAME.
+        masking: How mistakes stay out of training: flag, split or drop. By default the best that the format can say.
+        form: Turns as ReAct text, or with actions as tool calls; not every format can.
+        distractor_tools: With --form tools: offer N functions of other scripts, too.
+        held_out: Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl
+            for NAME.jsonl.
+        card: Also write a dataset card, README.md beside FILE; needs --license.
+        license_id: Licence of your data, as the Hub writes it: apache-2.0.
+        title: Title of the card; by default the run's name.
+        language: Language of your data for --card: en; may be given several times.
+        overwrite: Replace FILE, and the card, if they are there.
+        model: For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or
+            a GGUF file.
     """
     if schema_version is not None:
         note("! --schema-version is gone and does nothing: documents are of ATIF-v1.8")

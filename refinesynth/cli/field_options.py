@@ -1,6 +1,7 @@
 """Options of a command, made from the fields of a settings model: name, type, default, help and panel."""
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import wraps
@@ -15,13 +16,28 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from refinesynth.option import PANELS, PLAY, Option
 
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
+
 Path = tuple[str, ...]
 """Names of a setting, those of the models that it is in first."""
 
 
-def option(name: str, help_: str, panel: str | None = None, metavar: str | None = None, **more: Any) -> Any:
-    """Annotation of a parameter that is this option."""
+def option(
+    name: str, help_: str | None = None, panel: str | None = None, metavar: str | None = None, **more: Any
+) -> Any:
+    """Annotation of a parameter that is this option; without `help_`, `Options:` in the docstring has its help."""
     return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
+
+
+def documented(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the help of options from `Options:`, the last part of its docstring, which is taken out."""
+    text, _, arguments = inspect.cleandoc(command.__doc__ or "").partition("\n\nOptions:\n")
+    helps = {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(arguments)}
+    for each in inspect.signature(command, eval_str=True).parameters.values():
+        if (info := _info(each)) is not None:
+            info.help = helps.get(each.name, info.help)
+    command.__doc__ = text
+    return command
 
 
 def options_from(

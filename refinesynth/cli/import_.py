@@ -16,33 +16,22 @@ from refinesynth.text.number_format import counted
 
 
 def import_(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.",
-        ),
-    ],
+    source: Annotated[Path, typer.Argument(metavar="FILE")],
     *,
-    format_name: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="agentinstruct (the authors' released form), openai (messages, with and without tools), atif, or paper.",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", help="The run folder; by default the next free runs/NNN."),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")
-    ] = False,
+    format_name: Annotated[str, typer.Option("--format", metavar="NAME")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FOLDER")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh")] = False,
 ) -> None:
     """Read trajectories of others, or an export, into a run folder, so that all commands work on them.
 
     docs/import.md says what is read from each form. Exits with 1 when a record cannot be read.
+
+    Options:
+        source: JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.
+        format_name: agentinstruct (the authors' released form), openai (messages, with and without tools), atif, or
+            paper.
+        output: The run folder; by default the next free runs/NNN.
+        fresh: Begin anew; what is in the folder is kept beside it.
     """
     with interruptible() as interrupt, progress_line() as report:
 

@@ -80,12 +80,16 @@ def _role(given: str, known: tuple[Role, ...], play: str) -> Role:
 
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
-    parts = list(_parts(request))
+
+    def indented(value: object) -> str:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+    parts = [(each["role"], each["content"] or indented(each.get("tool_calls"))) for each in request["messages"]]
+    parts += [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]
     counts = [(name, count_tokens(text)) for name, text in parts]
     total = sum(count for _, count in counts)
     if json:
-        shown = {"model": model, **request, "tokens": total, "tokenizer": TOKENIZER}
-        print_json(shown)
+        print_json({"model": model, **request, "tokens": total, "tokenizer": TOKENIZER})
         return
     for name, text in parts:
         say(f"--- {name}\n{text}\n")
@@ -93,14 +97,3 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     note(
         f"{total:,} tokens ({each}) by {TOKENIZER}, the tokenizer of GPT-4; {model} may count otherwise, and adds marks of its own"
     )
-
-
-def _parts(request: dict[str, Any]) -> list[tuple[str, str]]:
-
-    def indented(value: object) -> str:
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-
-    parts = [
-        (message["role"], message["content"] or indented(message.get("tool_calls"))) for message in request["messages"]
-    ]
-    return parts + [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]

@@ -26,64 +26,20 @@ from refinesynth.text.printable import printable
 
 def run(
     ctx: typer.Context,
-    personas: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PERSONAS",
-            help="JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for standard "
-            "input. By default the personas that come with refinesynth.",
-        ),
-    ] = None,
+    personas: Annotated[str | None, typer.Argument(metavar="PERSONAS")] = None,
     *,
-    preset: Annotated[
-        Literal["paper", "small"] | None,
-        option(
-            "--preset",
-            "The paper's procedure, or settings for local models below about 8B; other options override parts of it.",
-            INPUT,
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        option(
-            "--config", "Settings by name in YAML or JSON; options override them. See --show-config.", INPUT, "FILE"
-        ),
-    ] = None,
+    preset: Annotated[Literal["paper", "small"] | None, option("--preset", panel=INPUT)] = None,
+    config: Annotated[Path | None, option("--config", panel=INPUT, metavar="FILE")] = None,
     backend: BackendOption = None,
     set_: Set = None,
-    fallback: Annotated[
-        str | None,
-        option(
-            "--fallback",
-            "A second backend, asked while the first is down or cannot be asked any more. --set fallback.SETTING=VALUE "
-            "sets it alone.",
-            MODEL,
-            "NAME",
-        ),
-    ] = None,
+    fallback: Annotated[str | None, option("--fallback", panel=MODEL, metavar="NAME")] = None,
     play: PlayOption = None,
-    fresh: Annotated[
-        bool, option("--fresh", "Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.", OUTPUT)
-    ] = False,
-    json: Annotated[bool, option("--json", "The report as one JSON object.", OUTPUT)] = False,
-    otel: Annotated[
-        bool, option("--otel", "Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.", OUTPUT)
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        option(
-            "--dry-run",
-            "Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.",
-            ADVANCED,
-        ),
-    ] = False,
-    sample: Annotated[
-        int | None, option("--sample", "With --dry-run: how many personas to play, by default 8.", ADVANCED, min=1)
-    ] = None,
-    show_config: Annotated[
-        bool,
-        option("--show-config", "Print every setting, its meaning and its origin, as a file. Runs nothing.", ADVANCED),
-    ] = False,
+    fresh: Annotated[bool, option("--fresh", panel=OUTPUT)] = False,
+    json: Annotated[bool, option("--json", panel=OUTPUT)] = False,
+    otel: Annotated[bool, option("--otel", panel=OUTPUT)] = False,
+    dry_run: Annotated[bool, option("--dry-run", panel=ADVANCED)] = False,
+    sample: Annotated[int | None, option("--sample", panel=ADVANCED, min=1)] = None,
+    show_config: Annotated[bool, option("--show-config", panel=ADVANCED)] = False,
     retry_failed: Annotated[bool | None, typer.Option("--retry-failed", hidden=True)] = None,
     patience: Annotated[int | None, typer.Option("--patience", hidden=True)] = None,
     journals: Annotated[str | None, typer.Option("--journals", hidden=True)] = None,
@@ -93,6 +49,20 @@ def run(
 
     Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when
     the folder cannot be written, 130 after Ctrl-C.
+
+    Options:
+        personas: JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for
+            standard input. By default the personas that come with refinesynth.
+        preset: The paper's procedure, or settings for local models below about 8B; other options override parts of it.
+        config: Settings by name in YAML or JSON; options override them. See --show-config.
+        fallback: A second backend, asked while the first is down or cannot be asked any more. --set
+            fallback.SETTING=VALUE sets it alone.
+        fresh: Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.
+        json: The report as one JSON object.
+        otel: Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.
+        dry_run: Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.
+        sample: With --dry-run: how many personas to play, by default 8.
+        show_config: Print every setting, its meaning and its origin, as a file. Runs nothing.
     """
     from refinesynth.cli.run_display import estimate_and_report, run_and_report
     from refinesynth.client.tracing import Tracing

@@ -79,7 +79,11 @@ def lines(path: Path) -> Iterator[Line]:
     """
     if not path.exists():
         return
-    end = _counted(path)
+    journal, end = path.with_name(JOURNAL), None
+    if path.name in {ACCEPTED, REFUSED} and journal.is_file():
+        with JournalReader.read(journal) as reader:
+            counted = reader.committed
+        end = counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
     with path.open("rb") as file:
         at = 0
         for number, data in enumerate(file, start=1):
@@ -99,16 +103,6 @@ def records(path: Path, on_spoilt: Callable[[RefinesynthError], object]) -> Iter
             on_spoilt(error)
         else:
             yield record
-
-
-def _counted(path: Path) -> int | None:
-    """Bytes of a run's file that the journal counts; None without a journal."""
-    journal = path.with_name(JOURNAL)
-    if path.name not in {ACCEPTED, REFUSED} or not journal.is_file():
-        return None
-    with JournalReader.read(journal) as reader:
-        counted = reader.committed
-    return counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
 
 
 def _record(data: bytes) -> Trajectory | Refused:

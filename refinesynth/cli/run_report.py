@@ -12,7 +12,6 @@ from refinesynth.cli.display import reasons
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.trajectory_text import why_refused
 from refinesynth.cost import Cost
-from refinesynth.run import RunStats
 from refinesynth.run.spending import Spending
 from refinesynth.run.trajectory_stats import in_order
 from refinesynth.synthesis.result import SynthesisResult
@@ -46,7 +45,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
 
     stages = [rule for rule in in_order(result.config.script_rules) if rule in done.by_rule]
     others = sorted(done.by_rule.keys() - set(stages), key=lambda rule: (-done.by_rule[rule], rule))
-    table.add_row("scripts refused", f"{done.scripts_refused:,}", _passed(done))
+    written, passed = done.figures.written, done.figures.passed
+    share = f"{passed / written:.0%} of {written:,} passed" if done.scripts_refused and written else ""
+    table.add_row("scripts refused", f"{done.scripts_refused:,}", share)
     refusals(stages)
     table.add_row("drafts refused", f"{done.drafts_refused:,}")
     refusals(others)
@@ -72,12 +73,6 @@ def contamination(count: int) -> str:
         f"{counted(count, 'trajectory', 'trajectories')} of these {'holds' if count == 1 else 'hold'} a part of an evaluation set; "
         f"events.jsonl says which (contaminated), and --contaminated refuse leaves such out."
     )
-
-
-def _passed(done: RunStats) -> str:
-    if not done.scripts_refused or not done.figures.written:
-        return ""
-    return f"{done.figures.passed / done.figures.written:.0%} of {done.figures.written:,} passed"
 
 
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:

@@ -25,21 +25,6 @@ from refinesynth.train.layered_settings import RETIRED, Layered, explained_yaml,
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
 from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, finished
 
-_DATA = typer.Argument(
-    metavar="DATA...", help="Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one."
-)
-_MORE_DATA = option("--data", "The same, for each DATA. Repeat it for more.", INPUT, "NAME[:WEIGHT]")
-_CONFIG = option("--config", "YAML with any settings; options override it, it overrides the recipe.", INPUT, "FILE")
-_LORA = option("--lora/--no-lora", "Train low-rank adapters instead of all weights.", LEARNING)
-_SHOW_CONFIG = option("--show-config", "Print every setting, its meaning and its origin. Trains nothing.", ADVANCED)
-_PREVIEW = option(
-    "--preview", "Show what the model will see: trained, context, masked mistakes. Trains nothing.", ADVANCED
-)
-_SAMPLE = option("--sample", "With --preview: how many conversations, by default 1.", ADVANCED, "N", min=1)
-_DRY_RUN = option("--dry-run", "Count, estimate memory and steps, and check. Trains nothing.", ADVANCED)
-_JSON = option("--json", "The plan of --dry-run, or the result, as one JSON object.", ADVANCED)
-_LOCAL_RANK = typer.Option("--local_rank", "--local-rank", hidden=True)
-"""From launchers; the environment says the same."""
 Set = Annotated[
     list[str] | None,
     option(
@@ -52,18 +37,20 @@ Set = Annotated[
 
 
 def train(
-    data: Annotated[list[str] | None, _DATA] = None,
+    data: Annotated[list[str] | None, typer.Argument(metavar="DATA...")] = None,
     *,
-    more_data: Annotated[list[str] | None, _MORE_DATA] = None,
-    config: Annotated[Path | None, _CONFIG] = None,
-    lora: Annotated[bool | None, _LORA] = None,
+    more_data: Annotated[list[str] | None, option("--data", panel=INPUT, metavar="NAME[:WEIGHT]")] = None,
+    config: Annotated[Path | None, option("--config", panel=INPUT, metavar="FILE")] = None,
+    lora: Annotated[bool | None, option("--lora/--no-lora", panel=LEARNING)] = None,
     set_: Set = None,
-    preview: Annotated[bool, _PREVIEW] = False,
-    sample: Annotated[int | None, _SAMPLE] = None,
-    dry_run: Annotated[bool, _DRY_RUN] = False,
-    show_config: Annotated[bool, _SHOW_CONFIG] = False,
-    json: Annotated[bool, _JSON] = False,
-    local_rank: Annotated[int | None, _LOCAL_RANK] = None,  # noqa: ARG001 - the environment says the same
+    preview: Annotated[bool, option("--preview", panel=ADVANCED)] = False,
+    sample: Annotated[int | None, option("--sample", panel=ADVANCED, metavar="N", min=1)] = None,
+    dry_run: Annotated[bool, option("--dry-run", panel=ADVANCED)] = False,
+    show_config: Annotated[bool, option("--show-config", panel=ADVANCED)] = False,
+    json: Annotated[bool, option("--json", panel=ADVANCED)] = False,
+    local_rank: Annotated[  # noqa: ARG001 - launchers give it, and the environment says the same
+        int | None, typer.Option("--local_rank", "--local-rank", hidden=True)
+    ] = None,
     **settings: Any,
 ) -> None:
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
@@ -72,6 +59,17 @@ def train(
 
     Exits with 0 when it is done, 1 when it could not go on, 2 when it was asked
     wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
+
+    Options:
+        data: Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one.
+        more_data: The same, for each DATA. Repeat it for more.
+        config: YAML with any settings; options override it, it overrides the recipe.
+        lora: Train low-rank adapters instead of all weights.
+        preview: Show what the model will see: trained, context, masked mistakes. Trains nothing.
+        sample: With --preview: how many conversations, by default 1.
+        dry_run: Count, estimate memory and steps, and check. Trains nothing.
+        show_config: Print every setting, its meaning and its origin. Trains nothing.
+        json: The plan of --dry-run, or the result, as one JSON object.
     """
     if data and data[0] == "merge":
         raise InputError(

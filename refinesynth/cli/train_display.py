@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -202,14 +202,12 @@ def lost_of(counts: Counts) -> str:
         ("masked_whole", counts.masked_whole, "turns of several calls masked whole for a mistake among them"),
         ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
-    return "; ".join(
-        f"{number:,} {how} ({_listed(counts.named.get(kind, ()), number)})" for kind, number, how in parts if number
-    )
-
-
-def _listed(names: Sequence[str], number: int) -> str:
-    shown = [one_line(name, most=40) for name in names[:_NAMED]]
-    return ", ".join([*shown, "..."] if number > len(shown) else shown)
+    said: list[str] = []
+    for kind, number, how in parts:
+        shown = [one_line(name, most=40) for name in counts.named.get(kind, ())[:_NAMED]]
+        listed = ", ".join([*shown, "..."] if number > len(shown) else shown)
+        said += [f"{number:,} {how} ({listed})"] if number else []
+    return "; ".join(said)
 
 
 def _tokens(counts: Counts) -> str:

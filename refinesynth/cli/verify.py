@@ -31,23 +31,17 @@ _Stage = Literal["trajectory", "script", "draft"]
 def verify(
     source: RunOrFile,
     *,
-    rules: Annotated[
-        str | None,
-        typer.Option(
-            "--rules", metavar="CHAIN", help="Check drafts by these; by default those of the run, else strict()."
-        ),
-    ] = None,
-    script_rules: Annotated[
-        str | None,
-        typer.Option(
-            "--script-rules", metavar="CHAIN", help="Check scripts by these; by default the run's, else script()."
-        ),
-    ] = None,
+    rules: Annotated[str | None, typer.Option("--rules", metavar="CHAIN")] = None,
+    script_rules: Annotated[str | None, typer.Option("--script-rules", metavar="CHAIN")] = None,
     json: AsJson = False,
 ) -> None:
     """Check again what is on disk, kept and refused alike. Needs no model and costs nothing.
 
     Exits with 1 when a trajectory that was kept fails now, or a line cannot be read.
+
+    Options:
+        rules: Check drafts by these; by default those of the run, else strict().
+        script_rules: Check scripts by these; by default the run's, else script().
     """
     files = [file_of(source), *([source / REFUSED] if is_run(source) else [])]
     drafts_by, scripts_by = _rules_for(source, rules, script_rules)
