@@ -53,9 +53,8 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        while not self._plain:
-            if not self._unpack():
-                return 0
+        while not self._plain and self._unpack():
+            pass
         view = memoryview(buffer).cast("B")
         count = min(len(view), len(self._plain))
         view[:count] = self._plain[:count]
@@ -85,9 +84,6 @@ _MARKS = (
 )
 """Byte order marks; that of UTF-16 begins one of UTF-32."""
 
-_OF_FOUR = {(True, False, False, False): "UTF-32-LE", (False, False, False, True): "UTF-32-BE"}
-"""Bytes of every four that are not all zero, in Western text."""
-
 
 def refuse_other_encodings(start: bytes) -> None:
     """Refuse a file by its first line, or the part up to its first line feed byte.
@@ -99,12 +95,10 @@ def refuse_other_encodings(start: bytes) -> None:
     """
     name = next((name for mark, name in _MARKS if start.startswith(mark)), None)
     if name is None and b"\0" in start:
-        name = _OF_FOUR.get((any(start[::4]), any(start[1::4]), any(start[2::4]), any(start[3::4])))
-        even, odd = start[0::2].count(0), start[1::2].count(0)
-        if name is None and 4 * max(even, odd) >= len(start) and 8 * min(even, odd) <= max(even, odd):
-            name = "UTF-16-BE" if even > odd else "UTF-16-LE"
-        if name is None:
-            raise UnicodeError("it is no text: there are NUL bytes in its first line; expected UTF-8")
+        raise UnicodeError(
+            "there are NUL bytes in its first line, so it is UTF-16, UTF-32 or no text; expected UTF-8. "
+            "`iconv -f UTF-16LE -t UTF-8` converts UTF-16"
+        )
     if name is not None:
         raise UnicodeError(f"it is {name}; expected UTF-8. `iconv -f {name} -t UTF-8` converts it")
 
