@@ -93,9 +93,9 @@ API = {
 SETTINGS = {
     "refinesynth.settings.run:RunSettings": "Run: `synthesize(...)`, `refinesynth run`, `--config FILE`",
     "refinesynth.settings.mistakes:Mistakes": "Mistakes: `--mistakes`",
-    "refinesynth.settings.attempts:Attempts": "Attempts: `--attempts`",
+    "refinesynth.settings.run:Attempts": "Attempts: `--attempts`",
     "refinesynth.settings.grounding:Grounding": "Grounded play",
-    "refinesynth.settings.curation:Curation": "Curation",
+    "refinesynth.settings.run:Curation": "Curation",
     "refinesynth.backends:Backend": "Backend: `--set NAME=VALUE`",
     "refinesynth.train.config:TrainConfig": "Training: `refinesynth train`",
     "refinesynth.evaluate.settings:Evaluation": "Evaluation: `refinesynth evaluate`",

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
     from refinesynth.evaluate import EvaluationResult, compare, evaluate
     from refinesynth.outcome import Refused
     from refinesynth.run.merging import Merged, merge
-    from refinesynth.settings.attempts import Attempts
-    from refinesynth.settings.curation import Curation
-    from refinesynth.settings.grounding import Grounding
-    from refinesynth.settings.mistakes import Mistakes
-    from refinesynth.settings.mix import Mix
+    from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, Mix
     from refinesynth.settings.setting_presets import paper, small
     from refinesynth.synthesis import Estimate, Progress, SynthesisResult, estimate, stream, synthesize
     from refinesynth.trajectory import (
@@ -56,10 +52,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "settings.attempts": ["Attempts"],
-    "settings.curation": ["Curation"],
-    "settings.grounding": ["Grounding"],
-    "settings.mix": ["Mix"],
+    "settings": ["Attempts", "Curation", "Grounding", "Mistakes", "Mix"],
     "errors": [
         "BackendError",
         "BudgetSpent",
@@ -74,7 +67,6 @@ _HOMES = {
     ],
     "backends": ["Backend"],
     "client.budget.budget": ["Budget"],
-    "settings.mistakes": ["Mistakes"],
     "evaluate": ["EvaluationResult", "compare"],
     "outcome": ["Refused"],
     "run.merging": ["Merged", "merge"],

@@ -14,8 +14,7 @@ from refinesynth.backends import BackendSpec, Role, resolve_roles
 from refinesynth.client import open_models
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode, plays
 from refinesynth.prompts import Prompts
-from refinesynth.settings import Grounding
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts, Grounding
 from refinesynth.settings.mistakes import natural
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Script
 

@@ -18,7 +18,6 @@ from typer.core import TyperGroup
 from refinesynth._version import __version__
 from refinesynth.cli.exit_codes import ExitCode, describe, traced
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
-from refinesynth.cli.play_option import ListsPlays
 from refinesynth.cli.supervised import report_end
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
@@ -83,7 +82,7 @@ class CommandLine(TyperGroup):
 
 
 def _report(error: Exception, *, traceback: bool) -> ExitCode:
-    from refinesynth.cli.terminal import notes
+    from refinesynth.cli.terminal import note
 
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
@@ -94,8 +93,8 @@ def _report(error: Exception, *, traceback: bool) -> ExitCode:
     else:
         message, code = describe(error, debug_hint="" if traceback else _DEBUG_HINT)
     if traceback:
-        notes().print(traced(error), soft_wrap=True)
-    notes().print(f"refinesynth: {message}", soft_wrap=True)
+        note(traced(error))
+    note(f"refinesynth: {message}")
     return code
 
 
@@ -130,33 +129,33 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "check_backend:check_backend",
             "Send a backend one request of each kind and play one episode.",
         ),
-        "backends": ("backends:backends", "List the backends by name, and whether their keys are set."),
+        "backends": ("check_backend:backends", "List the backends by name, and whether their keys are set."),
         "personas": ("personas:personas", "Describe, deduplicate and sample collections of personas."),
         "prompts": ("prompts:prompts", "Show what models are sent."),
         "rules": ("rules:rules", "List the rules that verify drafts and scripts."),
     },
     "Look": {
         "status": ("status:status", "Show the progress, cost and health of a run."),
-        "list": ("list:list_runs", "List the runs in a folder."),
+        "list": ("status:list_runs", "List the runs in a folder."),
         "show": ("show:show", "Read a trajectory, its mistakes and refinements marked."),
         "verify": ("verify:verify", "Check again what a run kept and refused; costs nothing."),
         "report": ("report:report", "Write a run as one HTML page: figures, cost, trajectories to read."),
         "audit": ("audit:audit", "Check flags by hand or by a model: confusion matrix, agreement, kappa."),
-        "view": ("view:view", "Show an evaluation in a browser."),
+        "view": ("report:view", "Show an evaluation in a browser."),
     },
     "Curate": {
         "merge": ("merge:merge", "Put runs together."),
         "filter": ("merge:filter_", "Keep the trajectories that a chain of rules accepts."),
         "sample": ("merge:sample", "Draw trajectories of a run at random."),
         "export": ("export:export", "Write trajectories in the form that a trainer reads."),
-        "publish": ("publish:publish", "Publish a run as a dataset on the Hugging Face Hub."),
+        "publish": ("export:publish", "Publish a run as a dataset on the Hugging Face Hub."),
         "import": ("import_:import_", "Read trajectories of others into a run folder."),
-        "fetch": ("fetch:fetch", "Copy a run from an object store into a folder."),
+        "fetch": ("merge:fetch", "Copy a run from an object store into a folder."),
     },
     "Train": {"train": ("train:train", "Tune a model: it learns from the repair, never from the mistake.")},
     "Evaluate": {
         "evaluate": ("evaluate:evaluate", "Play a model in environments that it has never seen."),
-        "compare": ("compare:compare", "Compare evaluations: scores with intervals, paired differences."),
+        "compare": ("evaluate:compare", "Compare evaluations: scores with intervals, paired differences."),
     },
     "Serve": {
         "serve": ("serve:serve", "Serve the rehearsal as an OpenAI-compatible API, for load tests."),
@@ -164,7 +163,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "environments:environments",
             "Check grounded worlds as environments of reinforcement learning.",
         ),
-        "serve-world": ("serve_world:serve_world", "Serve a world of grounded play over MCP."),
+        "serve-world": ("environments:serve_world", "Serve a world of grounded play over MCP."),
     },
 }
 """Panel of the help to its commands: name to where the command is, and a line about it."""
@@ -185,9 +184,10 @@ def _loaded(name: str) -> Any:
     command: Any = resolve_name(f"refinesynth.cli.{place}")
     if isinstance(command, typer.Typer):
         return typer.main.get_command(command)
-    if name in _SETTINGS:
-        from refinesynth.cli.field_options import options_from
+    from refinesynth.cli.field_options import ListsPlays, documented, options_from
 
+    command = documented(command)
+    if name in _SETTINGS:
         model, only = _SETTINGS[name]
         command = options_from(resolve_name(model), command, only=only)
     of_one = typer.Typer(context_settings=_HELP, add_completion=False)

@@ -13,18 +13,25 @@ from rich.table import Table
 from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.fetch import run_here
 from refinesynth.cli.field_options import option
 from refinesynth.cli.run_display import displayed, import_backends
+from refinesynth.cli.run_records import run_here
 from refinesynth.cli.status import AsJson
-from refinesynth.cli.terminal import notes, output, print_json, styled
+from refinesynth.cli.terminal import note, notes, output, print_json, say, styled
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.errors import InputError
 from refinesynth.files.output_folder import cache_folder
 from refinesynth.report.audit_page import audit_app
-from refinesynth.report.audited_turns import Answers, AuditedTurn, drawn, judge_turns, labelled_turns, turns_of_run
-from refinesynth.report.rater_agreement import agreement
+from refinesynth.report.audited_turns import (
+    Answers,
+    AuditedTurn,
+    agreement,
+    drawn,
+    judge_turns,
+    labelled_turns,
+    turns_of_run,
+)
 from refinesynth.run import RunFolder
 from refinesynth.serve import serve
 from refinesynth.text.number_format import counted, dollars
@@ -105,15 +112,11 @@ def _source(run: Path | None, truth: Path | None) -> tuple[Iterator[AuditedTurn]
 
 
 def _ask_reader(sample: Sequence[AuditedTurn], answers: Answers, rater: str, port: int) -> None:
-    def say(text: str) -> None:
-        notes().print(styled(text), soft_wrap=True)
-
     with suppress(KeyboardInterrupt):
-        size = counted(len(sample), "turn")
-        app = audit_app(sample, answers, rater)
-        serve(app, port=port, on_ready=lambda address: say(f"{address} asks {rater} about {size}; Ctrl-C ends it"))
+        asks = f"asks {rater} about {counted(len(sample), 'turn')}; Ctrl-C ends it"
+        serve(audit_app(sample, answers, rater), port=port, on_ready=lambda address: note(f"{address} {asks}"))
     given = answers.by_rater.get(rater, {})
-    say(f"{sum(turn.id in given for turn in sample)} of {len(sample)} answered, in {answers.path}")
+    note(f"{sum(turn.id in given for turn in sample)} of {len(sample)} answered, in {answers.path}")
 
 
 def _ask_model(
@@ -123,8 +126,7 @@ def _ask_model(
     import_backends({"backend": backend})
     display.say(f"asks {backend.label} about {counted(len(sample), 'turn')}, less those that it has rated")
 
-    async def rate(*, on_progress: object) -> int:
-        del on_progress
+    async def rate(**_: object) -> int:
         return await judge_turns(sample, backend, answers, budget=budget)
 
     try:
@@ -144,13 +146,12 @@ def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None
     known = {turn.id: turn for turn in turns if turn.id in rated}
     if not known:
         raise InputError(f"there are no answers in {str(answers.path)!r}; give --rater NAME or --judge BACKEND first")
-    pairs = (
-        (name, known[id_], right)
-        for name, its in answers.by_rater.items()
+    counts = Counter(
+        (rater, known[id_].right, known[id_].cell, right)
+        for rater, its in answers.by_rater.items()
         for id_, right in its.items()
         if id_ in known
     )
-    counts = Counter((rater, turn.right, turn.cell, right) for rater, turn, right in pairs)
     rows = sorted({key[:3] for key in counts}, key=lambda row: (row[0], not row[1], row[2]))
     cells = [
         (rater, cell, counts[rater, flag, cell, True], counts[rater, flag, cell, False]) for rater, flag, cell in rows
@@ -171,5 +172,5 @@ def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None
         if one.turns:
             kappa = "undefined" if one.kappa is None else f"{one.kappa:.2f} [{one.low:.2f}, {one.high:.2f}]"
             share = f"{one.agreed} of {counted(one.turns, 'turn')} ({one.agreed / one.turns:.1%})"
-            output().print(styled(one_line(f"{first} and {second} agree on {share}, kappa {kappa}")), soft_wrap=True)
-    output().print("[]: 95 % bootstrap interval over trajectories", style="dim", soft_wrap=True)
+            say(one_line(f"{first} and {second} agree on {share}, kappa {kappa}"))
+    say("[]: 95 % bootstrap interval over trajectories", "dim")

@@ -104,12 +104,9 @@ def tuned(
     return tuned
 
 
-FALLBACK = "fallback"
-
-
 def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     """Settings of the fallback (`fallback.SETTING=VALUE`, without the prefix), and the others."""
-    begins = f"{FALLBACK}."
+    begins = "fallback."
     of_fallback = [text for text in settings if text.strip().casefold().startswith(begins)]
     others = [text for text in settings if text not in of_fallback]
     return [text.strip()[len(begins) :] for text in of_fallback], others
@@ -169,8 +166,9 @@ def _with(backend: Backend, name: str, value: object) -> Backend:
         raise ConfigurationError(f"--set {name}: a backend has no setting {name!r}; {meant}")
     if name == "extra" and not isinstance(value, dict):
         # Never the value, in which a key may stand.
+        what = "a text that is no JSON" if isinstance(value, str) else "other JSON"
         raise ConfigurationError(
-            f'--set extra: expected a JSON object, such as \'extra={{"reasoning_effort": "low"}}\', and got {_what(value)}; '
+            f'--set extra: expected a JSON object, such as \'extra={{"reasoning_effort": "low"}}\', and got {what}; '
             f"single quotes around it keep the shell away from it"
         )
     settings: dict[str, object] = {**backend.model_dump(), name: value}
@@ -194,12 +192,3 @@ def _skilled(backend: Backend, value: object) -> Backend:
     faults = [fault for fault in backend.model.partition(":")[2].split(",") if fault and not fault.startswith("skill=")]
     found = resolve(f"rehearsal:{','.join([*faults, f'skill={value}'])}")
     return backend.model_copy(update={"model": found.model})
-
-
-def _what(value: object) -> str:
-    if isinstance(value, str):
-        try:
-            orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            return f"no JSON ({error})"
-    return "other JSON"

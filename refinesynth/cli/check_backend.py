@@ -1,23 +1,25 @@
-"""`refinesynth check-backend`: what works with a backend and what to set; one episode is played."""
+"""`refinesynth check-backend` and `backends`: what works with a backend and what to set; the backends by name."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from refinesynth.backends import Role
 from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.play_option import PlayOption
+from refinesynth.cli.field_options import PlayOption
 from refinesynth.cli.run_display import displayed, import_backends
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.terminal import note, notes, output, say, styled
+from refinesynth.client import describe
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
-from refinesynth.synthesis.dry_run import Estimate, estimate
+from refinesynth.synthesis.dry_run import estimate
 from refinesynth.text.number_format import compact, counted, dollars, duration
 from refinesynth.text.printable import one_line
 
@@ -39,14 +41,32 @@ def check_backend(
     Each request is announced with its bounds. After Ctrl-C, the findings so far are printed.
     """
     if forms is not None:
-        notes().print("! --forms is gone and does nothing: each role is asked in every form", soft_wrap=True)
+        note("! --forms is gone and does nothing: each role is asked in every form")
     backend = tuned_backend(name, set_ or [])
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
     found = BackendCheck(backend)
     limit = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
-    done, code = displayed(partial(_probe, found, play or "live", limit, display.say), display)
+
+    def begin(role: Role, form: str, prompt: int, most: int | None) -> None:
+        bound = f"{most:,}" if most else "as many as its context leaves"
+        display.say(
+            f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {backend.timeout:g} s"
+        )
+
+    async def probe(**_: object) -> bool:
+        await backend_check.check_backend(
+            found,
+            shipped()[0],
+            play=play or "live",
+            roles=limit,
+            on_begin=begin,
+            on_probe=_became,
+        )
+        return True
+
+    done, code = displayed(probe, display)
     for line in _lines(found) if found.probes else ():
         _say(line)
     if done is None:
@@ -58,40 +78,30 @@ def check_backend(
         episode, code = displayed(partial(estimate, shipped()[:1], 1, best, sample=1, play=play or "live"), display)
         if episode is None:
             raise typer.Exit(code)
-        _say(_episode(episode))
+        usage, paid = episode.paid.usage, episode.paid.cost_usd
+        _say(
+            f"an episode: {counted(usage.requests, 'request')}, {compact(usage.input_tokens)} tokens in "
+            f"({compact(usage.cached_tokens)} cached), {compact(usage.output_tokens)} out, "
+            f"cost {'unknown' if paid is None else dollars(paid)}, {duration(episode.elapsed)}, "
+            f"{'accepted' if episode.accepted else 'not accepted'}"
+        )
     raise typer.Exit(ExitCode.OK if found.playable else ExitCode.FELL_SHORT)
 
 
 def _say(line: str) -> None:
-    output().print(one_line(line, most=_MOST), soft_wrap=True)
-
-
-async def _probe(
-    found: BackendCheck, play: str, roles: Sequence[str], say: Callable[[str], None], *, on_progress: object
-) -> bool:
-    del on_progress
-
-    def begin(role: Role, form: str, prompt: int, most: int | None) -> None:
-        bound = f"{most:,}" if most else "as many as its context leaves"
-        seconds = found.backend.timeout
-        say(f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {seconds:g} s")
-
-    await backend_check.check_backend(
-        found, shipped()[0], play=play, roles=roles, on_begin=begin, on_probe=lambda probe: _say(_became(probe))
-    )
-    return True
+    say(one_line(line, most=_MOST))
 
 
 def _name(role: Role, form: str) -> str:
     return f"{role.value.replace('_', ' ')}, {form}"
 
 
-def _became(probe: Probe) -> str:
+def _became(probe: Probe) -> None:
     became = probe.problem or "works"
     if probe.refusal:
         became = f"works, but the rules refuse its script: {probe.refusal}"
     took = f" ({duration(probe.seconds)}, {counted(probe.answer_tokens, 'token')})" if probe.answer_tokens else ""
-    return f"{_name(probe.role, probe.form)}: {became}{took}"
+    _say(f"{_name(probe.role, probe.form)}: {became}{took}")
 
 
 def _lines(found: BackendCheck) -> Iterator[str]:
@@ -124,11 +134,30 @@ def _lines(found: BackendCheck) -> Iterator[str]:
         yield "leave --player-form at react: this player calls no tools"
 
 
-def _episode(played: Estimate) -> str:
-    usage, paid = played.paid.usage, played.paid.cost_usd
-    return (
-        f"an episode: {counted(usage.requests, 'request')}, {compact(usage.input_tokens)} tokens in "
-        f"({compact(usage.cached_tokens)} cached), {compact(usage.output_tokens)} out, "
-        f"cost {'unknown' if paid is None else dollars(paid)}, {duration(played.elapsed)}, "
-        f"{'accepted' if played.accepted else 'not accepted'}"
+def backends() -> None:
+    """List the backends by name, with their models, how requests travel and whether the keys are set (never the
+    keys).
+    """
+    console = output()
+    table = Table.grid(padding=(0, 2))
+    for row in describe():
+        if row.key_variable is None:
+            key = styled("needs no key", "dim")
+        else:
+            key = styled(
+                f"{row.key_variable} {'✓ set' if row.key_set else '✗ not set'}", "green" if row.key_set else "dim"
+            )
+        table.add_row(styled(row.name, "bold"), styled(row.model), styled(row.path, "dim"), key)
+    console.print(table)
+    console.print()
+    for row in describe():
+        console.print(styled(f"{row.name}: {row.note}", "dim"))
+    console.print(
+        "\nlitellm: asked through its SDK. direct: the same below 128 requests in flight, and from there on over our own HTTP client, at an "
+        "eighth of the CPU, since the server speaks OpenAI's protocol. Results are the same; --set path=litellm or path=direct forces one.",
+        style="dim",
+    )
+    console.print(
+        "\nAny model string of litellm works as well, such as openrouter/qwen/qwen3-32b or hosted_vllm/MODEL.",
+        style="dim",
     )

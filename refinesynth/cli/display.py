@@ -2,13 +2,12 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from refinesynth.cli.screen import Screen, bar
-from refinesynth.cli.terminal import labelled, styled
+from refinesynth.cli.terminal import Screen, bar, labelled, styled
 from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.text.number_format import compact, counted, dollars, duration, per_time
 from refinesynth.text.printable import one_line
@@ -17,17 +16,14 @@ LOG_EVERY = 10.0
 """Seconds between the first log lines where there is no terminal."""
 _GROWTH = 8
 """Share of a run's time that passes between two lines later on: an eighth."""
-
 WINDOW = 60.0
 """Seconds that the rate looks back over."""
-
 _RULES_SHOWN = 6
 """Rules that the board lists before the rest is summed up."""
-
 _SHOWN = 200
 
 
-class Display:
+class Display(Screen):
     """Progress of a run: a board on a terminal that can redraw, else log lines."""
 
     def __init__(self, console: Console) -> None:
@@ -39,10 +35,7 @@ class Display:
         self._said = list[str]()
         """Parts of the last log line."""
         self._due = 0.0
-        self._screen = Screen(console, self._draw)
-
-    def open(self) -> None:
-        self._screen.open()
+        super().__init__(console, self._draw)
 
     def update(self, moment: Progress) -> None:
         """Take a new moment; called for every one."""
@@ -55,18 +48,15 @@ class Display:
         rarely. Called every `LOG_EVERY` seconds.
         """
         now = self._now()
-        if self._latest is None or self._screen.redraws or (now < self._due and not last):
+        if self._latest is None or self.redraws or (now < self._due and not last):
             return
         self._logged, before = self._latest, [] if last else self._said
         head, *self._said = in_parts(self._latest, self._pace, now)
         self._due = now + max(LOG_EVERY, now / _GROWTH)
         self.say("; ".join([head, *(part for part in self._said if part not in before)]))
 
-    def say(self, text: str) -> None:
-        self._screen.say(text)
-
     def close(self) -> None:
-        self._screen.close()
+        super().close()
         if self._logged is not self._latest:
             self.tick(last=True)
 
@@ -142,7 +132,11 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
         facts.add_row("bound by", moment.bound)
     facts.add_row("refused", f"{counted(moment.scripts_refused, 'script')} · {counted(moment.drafts_refused, 'draft')}")
     if moment.by_rule:
-        facts.add_row("by rule", styled(_rules(moment.by_rule)))
+        ranked = sorted(moment.by_rule.items(), key=lambda item: (-item[1], item[0]))
+        shown = [f"{one_line(rule, most=40)} {count:,}" for rule, count in ranked[:_RULES_SHOWN]]
+        if rest := ranked[_RULES_SHOWN:]:
+            shown.append(f"{len(rest)} more {sum(count for _, count in rest):,}")
+        facts.add_row("by rule", styled(" · ".join(shown)))
     for reason in reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed):
         facts.add_row("why none", styled(reason))
     facts.add_row("tokens", tokens(moment, around))
@@ -169,14 +163,6 @@ def _speed(pace: Pace, now: float) -> str:
     if remaining is None:
         return "no pace yet"
     return f"{per_time(pace.rate(now))}, about {duration(remaining)} left" if remaining else per_time(pace.rate(now))
-
-
-def _rules(by_rule: Mapping[str, int]) -> str:
-    ranked = sorted(by_rule.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{one_line(rule, most=40)} {count:,}" for rule, count in ranked[:_RULES_SHOWN]]
-    if len(ranked) > _RULES_SHOWN:
-        shown.append(f"{len(ranked) - _RULES_SHOWN} more {sum(count for _, count in ranked[_RULES_SHOWN:]):,}")
-    return " · ".join(shown)
 
 
 def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int) -> list[str]:

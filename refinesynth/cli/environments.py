@@ -1,15 +1,17 @@
-"""`refinesynth environments`: grounded worlds as environments of reinforcement learning."""
+"""`refinesynth environments` and `serve-world`: grounded worlds as environments of reinforcement learning."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
+import anyio
 import typer
 from rich.table import Table
 
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.show import RunOrFile
+from refinesynth.cli.run_records import RunOrFile
 from refinesynth.cli.status import AsJson
-from refinesynth.cli.terminal import output, print_json, styled
-from refinesynth.environments import STEPS, read_worlds
+from refinesynth.cli.terminal import output, print_json, say, styled
+from refinesynth.environments import STEPS, GroundedEnvironment, read_worlds
+from refinesynth.environments.grounded import find_world
 from refinesynth.environments.integrity import LUCKY, Integrity, check_integrity
 from refinesynth.errors import InputError
 from refinesynth.text.number_format import counted
@@ -50,14 +52,10 @@ def check(
             raise InputError(f"the world of {world.id} cannot be played: {error}") from error
     unsound = [one.id for one in found if not one.sound]
     if json:
-        print_json(
-            [
-                {"id": one.id, "sound": one.sound, "rewards": {each.policy: each.reward for each in one.baselines}}
-                for one in found
-            ]
-        )
+        rewards = ({each.policy: each.reward for each in one.baselines} for one in found)
+        facts = zip(found, rewards, strict=True)
+        print_json([{"id": one.id, "sound": one.sound, "rewards": its} for one, its in facts])
         raise typer.Exit(ExitCode.FELL_SHORT if unsound else ExitCode.OK)
-    console = output()
     table = Table("policy", "mean reward", "must be", f"worlds above {LUCKY:g}", box=None, padding=(0, 2))
     for policies in zip(*(one.baselines for one in found), strict=True):
         name, _, expected = policies[0]
@@ -65,14 +63,46 @@ def check(
         bound = "" if expected is None else f"{expected:g}"
         style = "red" if any(one.fails for one in policies) else ""
         table.add_row(name, styled(f"{mean:.3f}", style), bound, str(sum(one.reward > LUCKY for one in policies)))
-    console.print(table)
-    console.print(f"{counted(len(found), 'world')}, {counted(seeds, 'play')} of each policy, {steps} actions at most")
+    output().print(table)
+    say(f"{counted(len(found), 'world')}, {counted(seeds, 'play')} of each policy, {steps} actions at most")
     if easy := [one.id for one in found if any(each.lucky for each in one.baselines)]:
-        console.print(f"won without knowledge in more than half of the plays: {_names(easy)}", soft_wrap=True)
+        say(f"won without knowledge in more than half of the plays: {_names(easy)}")
     if unsound:
-        console.print(f"not sound: {_names(unsound)}; `--json` has the rewards of each policy", soft_wrap=True)
+        say(f"not sound: {_names(unsound)}; `--json` has the rewards of each policy")
         raise typer.Exit(ExitCode.FELL_SHORT)
 
 
 def _names(ids: list[str]) -> str:
     return ", ".join([*ids[:_NAMED], *(["..."] if len(ids) > _NAMED else [])])
+
+
+def serve_world(
+    source: RunOrFile,
+    *,
+    world_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Of a trajectory that was played in it; by default the first world."),
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Actions until the play is over.")] = 30,
+    slips: Annotated[
+        float, typer.Option("--slips", min=0, max=0.99, help="Share of right actions that fail for a moment.")
+    ] = 0.0,
+    start: Annotated[
+        Literal["clean", "mistakes"],
+        typer.Option("--start", help="mistakes: begin behind the first mistake of the trajectory."),
+    ] = "clean",
+    seed: Annotated[int, typer.Option("--seed", help="Decides which ones.")] = 0,
+) -> None:
+    """Serve a world of grounded play over MCP, on standard input and output; one session is one play.
+
+    docs/environments.md says how to tell Claude Code and others of it. Needs the extra `mcp`.
+    """
+    from refinesynth.environments.mcp import serve
+
+    try:
+        found = find_world(source, world_id, start)
+        world = GroundedEnvironment(found.script, steps=steps, slips=slips)
+        world.reset(seed, before=found.before)
+    except (RulebookError, ValueError) as error:
+        raise InputError(f"the world cannot be executed: {error}") from error
+    anyio.run(serve, world)

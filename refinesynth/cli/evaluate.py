@@ -1,24 +1,31 @@
-"""`refinesynth evaluate`: a model on benchmarks that it has not seen."""
+"""`refinesynth evaluate` and `compare`: models on benchmarks that they have not seen, and their scores beside each other."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
 
 from refinesynth.cli.backend_options import value_of
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.field_options import given
+from refinesynth.cli.field_options import given, option
 from refinesynth.cli.interrupt import ended_within, interruptible
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.terminal import labelled, note, say, styled
+from refinesynth.cli.terminal import output as standard_output
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.files.atomic_write import alone_with
 from refinesynth.text.number_format import counted, duration
+from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog
 
+    from refinesynth.evaluate.comparing.table_values import Table
     from refinesynth.evaluate.evaluation_run import Progress
 
 _ENDS = 2.0
@@ -26,26 +33,11 @@ _ENDS = 2.0
 _EVERY = 10.0
 """Seconds between two lines on the progress."""
 
-Python = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--python", metavar="NAME=PATH", help="The interpreter that has that benchmark's package. Repeat it for more."
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="SETTING=VALUE",
-        help="A setting of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as batch_size=16.",
-    ),
-]
-
 
 def evaluate(
     *,
-    python: Python = None,
-    set_: Set = None,
+    python: Annotated[list[str] | None, option("--python", metavar="NAME=PATH")] = None,
+    set_: Annotated[list[str] | None, option("--set", metavar="SETTING=VALUE")] = None,
     compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
     reflexion: Annotated[int | None, typer.Option("--reflexion", hidden=True)] = None,
     **typed: Any,
@@ -53,22 +45,28 @@ def evaluate(
     """Play a model in environments that it has never seen, and write Inspect logs.
 
     The same command again keeps what is finished. `refinesynth compare` and `refinesynth view` read the folder.
+
+    Options:
+        python: The interpreter that has that benchmark's package. Repeat it for more.
+        set_: A setting of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as
+            batch_size=16.
     """
-    if compat is not None and compat != "agentboard":
-        raise InputError(
-            f"--compat {compat} was removed: environments keep AgentBoard's quirks, so that scores compare with published "
-            "ones. Leave it out"
-        )
-    if reflexion is not None and reflexion > 1:
-        raise InputError(
-            f"--reflexion {reflexion} was removed: an instance is played once. Leave it out, or give --epochs for several plays"
-        )
-    for name, value in (("compat", compat), ("reflexion", reflexion)):
+    for removed, value, harmless, instead in (
+        (
+            "--compat",
+            compat,
+            "agentboard",
+            "environments keep AgentBoard's quirks, as in published scores. Leave it out",
+        ),
+        ("--reflexion", reflexion, 1, "an instance is played once. Leave it out, or give --epochs for several plays"),
+    ):
+        if value not in {None, harmless}:
+            raise InputError(f"{removed} {value} was removed: {instead}")
         if value is not None:
-            notes().print(f"! --{name} is gone and does nothing", soft_wrap=True)
+            note(f"! {removed} is gone and does nothing")
     check_installed("evaluate", "inspect_ai", "numpy")
     board = _Board()
-    with ended_within(_ENDS, lambda: notes().print(board.interrupted, soft_wrap=True)) as end:
+    with ended_within(_ENDS, lambda: note(board.interrupted)) as end:
         with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
             from refinesynth.evaluate.evaluation_run import evaluate as run
             from refinesynth.evaluate.settings import Evaluation
@@ -77,10 +75,8 @@ def evaluate(
             raise typer.Exit(interrupt.exit_code)
         asked = Evaluation(
             **given(Evaluation, typed),
-            pythons=dict(_pair(text, "--python", "NAME=PATH") for text in python or ()),
-            settings={
-                name: value_of(text) for name, text in (_pair(text, "--set", "SETTING=VALUE") for text in set_ or ())
-            },
+            pythons=dict(_pairs(python, "--python", "NAME=PATH")),
+            settings={name: value_of(text) for name, text in _pairs(set_, "--set", "SETTING=VALUE")},
         )
         try:
             logs = run(asked, on_progress=board.show)
@@ -106,10 +102,10 @@ class _Board:
             )
             bound = f"an answer has at most {now.max_tokens:,} tokens (--max-tokens)"
             form = " by tool calls" if now.tools else ""
-            notes().print(f"{now.model} plays {tasks}{form}: {done} finished; {bound}", soft_wrap=True)
+            note(f"{now.model} plays {tasks}{form}: {done} finished; {bound}")
         elif self._shown is None or now.finished == now.of or time.monotonic() - self._shown >= _EVERY:
             self._shown = time.monotonic()
-            notes().print(f"{done} finished, about {duration(now.seconds_left)} to go", soft_wrap=True)
+            note(f"{done} finished, about {duration(now.seconds_left)} to go")
 
 
 def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
@@ -124,20 +120,99 @@ def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
         code = ExitCode.FELL_SHORT
         failed = [one.error for one in read_eval_log_sample_summaries(log.location) if one.error]
         first = failed[0] if failed else log.error.message if log.error else log.status
-        notes().print(
+        note(
             f"{log.eval.task}: {len(failed)} of {log.eval.dataset.samples} instances failed, the first with: {first}. "
-            "The same command plays them again.",
-            soft_wrap=True,
+            "The same command plays them again."
         )
     paper = " --paper" if any(log.eval.task.rpartition("/")[2] in INSTANCES for log in logs) else ""
-    output().print(
-        f"logs: {folder}\nNext:\n  refinesynth compare {folder}{paper}\n  refinesynth view {folder}", soft_wrap=True
-    )
+    say(f"logs: {folder}\nNext:\n  refinesynth compare {folder}{paper}\n  refinesynth view {folder}")
     return code
 
 
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name.strip() and equals and value.strip()):
-        raise InputError(f"{option} {text!r}: write {form}")
-    return name.strip(), value.strip()
+def _pairs(texts: Sequence[str] | None, option: str, form: str) -> Iterator[tuple[str, str]]:
+    for text in texts or ():
+        name, _, value = map(str.strip, text.partition("="))
+        if not (name and value):
+            raise InputError(f"{option} {text!r}: write {form}")
+        yield name, value
+
+
+_NAME = 14
+"""Columns that a row's names have at least, each; where that leaves too few for figures, rows become lists."""
+
+
+def compare(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER]...", help="Folders of `evaluate`; each is compared with the first."),
+    ] = None,
+    *,
+    paper: Annotated[bool, option("--paper", "Put the paper's published rows beside.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FOLDER", help="Write compare.md, .html, .png and .json there."),
+    ] = None,
+) -> None:
+    """Compare evaluations: scores with intervals, paired differences, how failures are dealt with.
+
+    With --paper alone, the published tables.
+    """
+    if not folders and not paper:
+        raise InputError("give folders of evaluations, or --paper for the published tables")
+    if output is not None and output.exists() and not output.is_dir():
+        raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
+    with nullcontext() if output is None else alone_with(output):
+        if folders:
+            check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
+            from refinesynth.evaluate.comparing.comparison import compare as compared
+
+            comparison = compared(folders, paper=paper)
+        else:
+            from refinesynth.evaluate.comparing.published import main_table
+            from refinesynth.evaluate.comparing.table_values import Comparison
+
+            comparison = Comparison({}, [main_table({}, paper=True)])
+        console = standard_output()
+        for name, model in comparison.models.items():
+            console.print(styled(one_line(f"{name}: {model}")))
+        for table in comparison.tables:
+            console.print(*_shown(table, console.width), sep="\n")
+        for said in comparison.warnings:
+            console.print(styled(f"! {one_line(said)}", "yellow"))
+        if output is not None:
+            from refinesynth.evaluate.comparing.comparison_files import write_comparison
+
+            paths = (one_line(str(path)) for path in write_comparison(comparison, output))
+            note(styled(f"written: {', '.join(paths)}", "dim"))
+
+
+def _shown(table: "Table", width: int) -> Iterator[RenderableType]:
+    yield styled(f"\n{table.title}", "bold")
+    columns = list(zip(table.columns, *table.texts(), strict=True))
+    # A heading is folded between words, a figure is not.
+    needed = [max(map(len, (*head.split(), *cells))) for head, *cells in columns]
+    room = sum(min(_NAME, each) for each in needed[: table.labels]) + sum(needed[table.labels :]) + len(columns) - 1
+    yield _grid(table, apart=2 if room + len(columns) <= width else 1) if room <= width else _list(table)
+    yield from (styled(remark, "dim") for remark in table.notes)
+
+
+def _grid(table: "Table", *, apart: int) -> RenderableType:
+    grid = Grid(box=None, padding=(0, apart, 0, 0), pad_edge=False, header_style="dim")
+    for at, head in enumerate(table.columns):
+        if at < table.labels:
+            grid.add_column(head, overflow="fold")
+        else:
+            grid.add_column("\n".join(head.split()), justify="right", no_wrap=True)
+    for row in table.texts():
+        grid.add_row(*map(styled, map(one_line, row)))
+    return grid
+
+
+def _list(table: "Table") -> RenderableType:
+    """Each row as its names, with its figures below."""
+    parts: list[RenderableType] = []
+    for row in table.texts():
+        parts.append(styled(one_line(" · ".join(row[: table.labels]))))
+        figures = zip(table.columns[table.labels :], row[table.labels :], strict=True)
+        parts.append(labelled((f"  {column}", styled(one_line(cell))) for column, cell in figures))
+    return Group(*parts)

@@ -1,7 +1,7 @@
 """`refinesynth export`: trajectories in the form that a trainer reads."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,15 +14,12 @@ import typer
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
-from refinesynth.cli.run_records import is_run, lines
-from refinesynth.cli.show import RunOrFile
-from refinesynth.cli.terminal import SafeConsole, notes
-from refinesynth.cli.terminal import output as standard_output
-from refinesynth.cli.train import Set
+from refinesynth.cli.run_records import Run, RunOrFile, is_run, records
+from refinesynth.cli.terminal import note, say
+from refinesynth.cli.train import Set, given
 from refinesynth.cli.train_display import lost_of
-from refinesynth.cli.train_settings import given
 from refinesynth.environments.starts import START_HELP, share_of_mistakes
-from refinesynth.errors import InputError
+from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.export import (
     TOKENS,
     CardCounts,
@@ -37,107 +34,66 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
+from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
 from refinesynth.export.rl_tasks import WorldFormat
-from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
-from refinesynth.files.regular_file import refuse_irregular
+from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing, refuse_irregular
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
 from refinesynth.synthesis import SynthesisResult
-from refinesynth.text.number_format import counted
+from refinesynth.text.number_format import counted, in_bytes
 from refinesynth.train.artefacts import shown_name
 from refinesynth.trajectory import Trajectory
 
 CARD = "README.md"
 STANDARD_OUTPUT = "-"
 
-FormatOption = Annotated[
-    str,
-    option(
-        "--format",
-        "sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.",
-        metavar="NAME",
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory; - for standard output. By default NAME.FORMAT.jsonl here, for runs/NAME.",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME",
-        help="For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or a GGUF file.",
-    ),
-]
-MaskingOption = Annotated[
-    str | None,
-    option(
-        "--masking",
-        "How mistakes stay out of training: flag, split or drop. By default the best that the format can say.",
-        metavar="HOW",
-    ),
-]
-FormOption = Annotated[
-    Form, option("--form", "Turns as ReAct text, or with actions as tool calls; not every format can.")
-]
-DistractorTools = Annotated[
-    int, option("--distractor-tools", "With --form tools: offer N functions of other scripts, too.", metavar="N", min=0)
-]
-Card = Annotated[bool, option("--card", "Also write a dataset card, README.md beside FILE; needs --license.")]
-License = Annotated[
-    str | None, option("--license", "Licence of your data, as the Hub writes it: apache-2.0.", metavar="ID")
-]
-Title = Annotated[str | None, option("--title", "Title of the card; by default the run's name.")]
-Language = Annotated[
-    list[str] | None,
-    option("--language", "Language of your data for --card: en; may be given several times.", metavar="CODE"),
-]
-HeldOut = Annotated[
-    float | None,
-    option(
-        "--held-out",
-        "Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
-        metavar="SHARE",
-    ),
-]
-Start = Annotated[str, option("--start", f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")]
-SchemaVersion = Annotated[str | None, typer.Option("--schema-version", hidden=True)]
-Overwrite = Annotated[bool, option("--overwrite", "Replace FILE, and the card, if they are there.")]
-
 
 def export(
     source: RunOrFile,
     *,
-    format_name: FormatOption,
-    output: Output = None,
-    masking: MaskingOption = None,
-    form: FormOption = "react",
-    distractor_tools: DistractorTools = 0,
-    held_out: HeldOut = None,
-    card: Card = False,
-    license_id: License = None,
-    title: Title = None,
-    language: Language = None,
-    overwrite: Overwrite = False,
-    schema_version: SchemaVersion = None,
-    start: Start = "clean",
-    model: Model = None,
+    format_name: Annotated[str, option("--format", metavar="NAME")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE")] = None,
+    masking: Annotated[str | None, option("--masking", metavar="HOW")] = None,
+    form: Annotated[Form, option("--form")] = "react",
+    distractor_tools: Annotated[int, option("--distractor-tools", metavar="N", min=0)] = 0,
+    held_out: Annotated[float | None, option("--held-out", metavar="SHARE")] = None,
+    card: Annotated[bool, option("--card")] = False,
+    license_id: Annotated[str | None, option("--license", metavar="ID")] = None,
+    title: Annotated[str | None, option("--title")] = None,
+    language: Annotated[list[str] | None, option("--language", metavar="CODE")] = None,
+    overwrite: Annotated[bool, option("--overwrite")] = False,
+    schema_version: Annotated[str | None, typer.Option("--schema-version", hidden=True)] = None,
+    start: Annotated[
+        str, option("--start", f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")
+    ] = "clean",
+    model: Annotated[str | None, typer.Option("--model", "-m", metavar="NAME")] = None,
     set_: Set = None,
     **settings: Any,
 ) -> None:
     """Write the accepted trajectories in the form that a trainer reads, mistakes kept out of training.
 
     docs/export.md says which form is for whom.
+
+    Options:
+        format_name: sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper,
+            preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.
+        output: JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory; - for
+            standard output. By default NAME.FORMAT.jsonl here, for runs/NAME.
+        masking: How mistakes stay out of training: flag, split or drop. By default the best that the format can say.
+        form: Turns as ReAct text, or with actions as tool calls; not every format can.
+        distractor_tools: With --form tools: offer N functions of other scripts, too.
+        held_out: Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl
+            for NAME.jsonl.
+        card: Also write a dataset card, README.md beside FILE; needs --license.
+        license_id: Licence of your data, as the Hub writes it: apache-2.0.
+        title: Title of the card; by default the run's name.
+        language: Language of your data for --card: en; may be given several times.
+        overwrite: Replace FILE, and the card, if they are there.
+        model: For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or
+            a GGUF file.
     """
     if schema_version is not None:
-        notes().print("! --schema-version is gone and does nothing: documents are of ATIF-v1.8", soft_wrap=True)
+        note("! --schema-version is gone and does nothing: documents are of ATIF-v1.8")
     spoilt: dict[str, None] = {}
     write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], form=form, start=start)
     if distractor_tools and form != "tools":
@@ -158,22 +114,25 @@ def export(
         found = _trajectories(source, spoilt)
         train = found if held_out is None else one_side(found, "train", held_out=held_out)
         if str(output) == STANDARD_OUTPUT:
-            report = _written_out(write, train)
-            _tell(report, notes())
-            notes().print(report.advice, soft_wrap=True)
+            with TemporaryDirectory() as folder:
+                report = write(train, Path(folder) / "export.jsonl", overwrite=False)
+                with report.path.open("rb") as file:
+                    copyfileobj(file, sys.stdout.buffer)
+                sys.stdout.flush()
+            _tell(replace(report, path=output), note)
+            note(report.advice)
             _tell_spoilt(spoilt)
             return
         report = write(_counted(train, tally), output, overwrite=overwrite)
-        console = standard_output()
-        _tell(report, console)
+        _tell(report, say)
         held: ExportReport | None = None
         if held_out is not None:
             rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
             held = write(rest, _beside(output), overwrite=overwrite)
-            _tell(held, console)
+            _tell(held, say)
         if report.dataset_info is not None:
-            console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
-        console.print(report.advice, soft_wrap=True)
+            say(f"entry added to {report.dataset_info}")
+        say(report.advice)
         if card and licence is not None:
             facts = CardFacts(
                 title or source.resolve().name,
@@ -183,7 +142,7 @@ def export(
                 held_out=held,
                 **facts_of_run(source),
             )
-            console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
+            say(f"card: {write_card(facts, report, overwrite=overwrite)}")
         _tell_spoilt(spoilt)
 
 
@@ -240,9 +199,6 @@ def _writer(
     return partial(write_export, format=format_name, masking=masking, form=form)
 
 
-_NOT_SET = frozenset({"data", "output", "path", "overwrite"})
-
-
 def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], masking: str | None) -> _Writes:
     """The writer of the format `tokens`; raises InputError for a missing model or an unknown setting."""
     settings = given(options, assignments=assignments)
@@ -253,12 +209,21 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
             "--masking is for chat messages; --format tokens says of every token whether it is learned. --loss-on says of which "
             "turns, and --set without_refinement=true takes mistakes out"
         )
-    if wrong := sorted(_NOT_SET & settings.keys()):
+    if wrong := sorted({"data", "output", "path", "overwrite"} & settings.keys()):
         raise InputError(f"--set {wrong[0]} cannot be given here: RUN and -o say what is read and where it is written")
     # Without the folders of the exporting user.
     shown = {name: shown_name(str(value)) for name, value in settings.items() if value is not None}
     others = [f", {name} {value}" for name, value in shown.items() if name != "model"]
     inputs = f"Token ids of the tokenizer of {shown['model']}{''.join(others)}."
+
+    template = shown.get("chat_template")
+    saved = f" Give the tokenizer that you save the chat template {template}." if template else ""
+    if variables := sorted(name.partition(".")[2] for name in settings if name.startswith("chat_template_kwargs.")):
+        saved += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
+    advice = (
+        "TRL's SFTTrainer takes `input_ids` and `labels` as they are. Set `max_length=None`: by default it cuts at 1,024 tokens. To pack, set "
+        f"`packing=True` and a `max_length` of the longest record or more, and flash attention. Leave `assistant_only_loss` off.{saved}"
+    )
 
     def write(trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
         from refinesynth.train import write_tokens
@@ -275,45 +240,29 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
             records=counts.records,
             trained=found.trained_turns,
             masked=found.other_turns,
-            advice=_advice_on_tokens(shown.get("chat_template"), settings),
+            advice=advice,
             remarks=(inputs, sizes, *([f"{lost}."] if (lost := lost_of(counts)) else [])),
         )
 
     return write
 
 
-def _advice_on_tokens(template: str | None, settings: Iterable[str]) -> str:
-    saved = f" Give the tokenizer that you save the chat template {template}." if template else ""
-    variables = sorted(name.partition(".")[2] for name in settings if name.startswith("chat_template_kwargs."))
-    if variables:
-        saved += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
-    return (
-        "TRL's SFTTrainer takes `input_ids` and `labels` as they are. Set `max_length=None`: by default it cuts at 1,024 tokens. To pack, set "
-        f"`packing=True` and a `max_length` of the longest record or more, and flash attention. Leave `assistant_only_loss` off.{saved}"
-    )
-
-
-def _written_out(write: _Writes, trajectories: Iterator[Trajectory]) -> ExportReport:
-    with TemporaryDirectory() as folder:
-        report = write(trajectories, Path(folder) / "export.jsonl", overwrite=False)
-        with report.path.open("rb") as file:
-            copyfileobj(file, sys.stdout.buffer)
-        sys.stdout.flush()
-    return replace(report, path=Path(STANDARD_OUTPUT), dataset_info=None)
-
-
-def _tell(report: ExportReport, console: SafeConsole) -> None:
-    for line in (_summary(report), *report.remarks):
-        console.print(line, soft_wrap=True)
+def _tell(report: ExportReport, say: Callable[[str], None]) -> None:
+    records = f"{counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
+    left_out = f", {report.left_out:,} left out" if report.left_out else ""
+    masking = f" with masking {report.masking}; {counted(report.trained, 'turn')} trained on, {report.masked:,} not"
+    is_world = report.masking == "world"
+    say(f"{report.path}: {records}{'' if is_world else left_out}, as {report.format}{'' if is_world else masking}")
+    for remark in report.remarks:
+        say(remark)
 
 
 def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
     """Print the lines that were left out and exit with 1 if there are any."""
     if not spoilt:
         return
-
-    notes().print(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}", soft_wrap=True)
-    notes().print("`refinesynth verify` lists all lines that cannot be read", soft_wrap=True)
+    note(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}")
+    note("`refinesynth verify` lists all lines that cannot be read")
     raise typer.Exit(ExitCode.FELL_SHORT)
 
 
@@ -331,17 +280,6 @@ def _beside(output: Path) -> Path:
     return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
 
 
-def _summary(report: ExportReport) -> str:
-    left_out = f", {report.left_out:,} left out" if report.left_out else ""
-    begin = f"{report.path}: {counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
-    if report.masking == "world":
-        return f"{begin}, as {report.format}"
-    return (
-        f"{begin}{left_out}, as {report.format} with masking {report.masking}; "
-        f"{counted(report.trained, 'turn')} trained on, {report.masked:,} not"
-    )
-
-
 def _counted(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[Trajectory]:
     for trajectory in trajectories:
         tally.add(trajectory)
@@ -350,17 +288,13 @@ def _counted(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[
 
 def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]:
     """Trajectories of a run or file; lines that cannot be read go to `spoilt`, refused drafts raise InputError."""
-    if is_run(source):
-        yield from RunFolder.open(source).trajectories(on_spoilt=lambda error: spoilt.setdefault(str(error)))
-        return
-    for line in lines(source):
-        try:
-            record = line.read()
-        except InputError as error:
-            spoilt.setdefault(str(error))
-            continue
+
+    def keep(error: RefinesynthError) -> None:
+        spoilt.setdefault(str(error))
+
+    for record in RunFolder.open(source).trajectories(on_spoilt=keep) if is_run(source) else records(source, keep):
         if isinstance(record, Refused):
-            raise InputError(f"line {line.number} of {source} was refused, so it is no trajectory to train on")
+            raise InputError(f"{record.episode} in {source} was refused, so it is no trajectory to train on")
         yield record
 
 
@@ -376,3 +310,58 @@ def facts_of_run(source: Path) -> dict[str, Any]:
         "trajectories accepted": len(result),
     }
     return {"funnel": funnel, "estimated": result.spending.estimated.usage.requests > 0}
+
+
+def publish(
+    run: Run,
+    repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Dataset on the Hub; it is created if missing.")],
+    *,
+    license_id: Annotated[str, option("--license", "Licence of your data, as the Hub writes it.", metavar="ID")],
+    format_name: Annotated[
+        str,
+        option(
+            "--format", "Format of the records, as for export; or traces, for the Hub's trace viewer.", metavar="NAME"
+        ),
+    ] = "openai",
+    masking: Annotated[str | None, option("--masking", "As for export.", metavar="HOW")] = None,
+    held_out: Annotated[
+        float | None, option("--held-out", "Share of the scripts for the split test.", metavar="SHARE")
+    ] = None,
+    title: Annotated[str | None, option("--title", "Title of the card; by default the name.")] = None,
+    language: Annotated[list[str] | None, option("--language", "Language of the data.", metavar="CODE")] = None,
+    public: Annotated[bool, option("--public", "Create a public dataset; by default it is private.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Write the files and list them; send nothing.")] = False,
+    output: Annotated[
+        Path | None, option("-o", "Folder for the files; by default a temporary one.", metavar="FOLDER")
+    ] = None,
+) -> None:
+    """Publish the accepted trajectories as a dataset: Parquet files with splits, and a card. Needs a key of the Hub
+    (`hf auth login`, or HF_TOKEN).
+    """
+    check_repo(repo)
+    licence, languages = check_licence(license_id), check_languages(language or ())
+    if not dry_run:
+        check_key()
+    with TemporaryDirectory() as scratch:
+        folder = output or Path(scratch) / "dataset"
+        reports = write_dataset(
+            run,
+            folder,
+            repo,
+            licence=licence,
+            format=format_name,
+            masking=masking,
+            held_out=held_out,
+            title=title or "",
+            language=languages,
+            facts=facts_of_run(run),
+        )
+        for split, report in reports.items():
+            trajectories = counted(report.trajectories, "trajectory", "trajectories")
+            say(f"{split}: {counted(report.records, 'record')} of {trajectories}")
+        for name, size in files_of(folder):
+            say(f"  {name}  {in_bytes(size)}")
+        if dry_run:
+            say("nothing was sent")
+            return
+        say(f"published: {upload(folder, repo, public=public)}")

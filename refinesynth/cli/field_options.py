@@ -1,6 +1,7 @@
 """Options of a command, made from the fields of a settings model: name, type, default, help and panel."""
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import wraps
@@ -10,17 +11,33 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 from typer.models import ArgumentInfo, OptionInfo
 
-from refinesynth.option import PANELS, Option
+from refinesynth.option import PANELS, PLAY, Option
+
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
 
 Path = tuple[str, ...]
 """Names of a setting, those of the models that it is in first."""
 
 
-def option(name: str, help_: str, panel: str | None = None, metavar: str | None = None, **more: Any) -> Any:
-    """Annotation of a parameter that is this option."""
+def option(
+    name: str, help_: str | None = None, panel: str | None = None, metavar: str | None = None, **more: Any
+) -> Any:
+    """Annotation of a parameter that is this option; without `help_`, `Options:` in the docstring has its help."""
     return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
+
+
+def documented(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the help of options from `Options:`, the last part of its docstring, which is taken out."""
+    text, _, arguments = inspect.cleandoc(command.__doc__ or "").partition("\n\nOptions:\n")
+    helps = {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(arguments)}
+    for each in inspect.signature(command, eval_str=True).parameters.values():
+        if (info := _info(each)) is not None:
+            info.help = helps.get(each.name, info.help)
+    command.__doc__ = text
+    return command
 
 
 def options_from(
@@ -136,3 +153,39 @@ def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
 def _panel(parameter: inspect.Parameter) -> int:
     panel = getattr(_info(parameter), "rich_help_panel", None)
     return PANELS.index(panel) if panel in PANELS else len(PANELS)
+
+
+class ListsPlays(TyperCommand):
+    """Command whose help lists the registered plays, looked up only when the help is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for option in self.params:
+            if option.name == "play":
+                option.metavar = f"[{'|'.join(_names())}]"
+        super().format_help(ctx, formatter)
+
+
+def _names() -> tuple[str, ...]:
+    from refinesynth.episode import plays
+
+    return plays.known()
+
+
+def _known(name: str | None) -> str | None:
+    """Refuse an unknown name before any other check."""
+    if name is not None and name not in (known := _names()):
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, known))}.")
+    return name
+
+
+PlayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--play",
+        rich_help_panel=PLAY,
+        callback=_known,
+        autocompletion=_names,
+        help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "
+        "executed (grounded); or a play of another package, see docs/plays.md.",
+    ),
+]

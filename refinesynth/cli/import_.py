@@ -1,7 +1,5 @@
 """`refinesynth import`: trajectories of others, and our own exports, into a run folder."""
 
-from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,80 +8,53 @@ import typer
 from anyio import CancelScope
 
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.screen import progress_line
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.interrupt import interruptible
+from refinesynth.cli.terminal import note, progress_line, say
 from refinesynth.imports import import_trajectories
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted
 
 
 def import_(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.",
-        ),
-    ],
+    source: Annotated[Path, typer.Argument(metavar="FILE")],
     *,
-    format_name: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="agentinstruct (the authors' released form), openai (messages, with and without tools), atif, or paper.",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", help="The run folder; by default the next free runs/NNN."),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")
-    ] = False,
+    format_name: Annotated[str, typer.Option("--format", metavar="NAME")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FOLDER")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh")] = False,
 ) -> None:
     """Read trajectories of others, or an export, into a run folder, so that all commands work on them.
 
     docs/import.md says what is read from each form. Exits with 1 when a record cannot be read.
+
+    Options:
+        source: JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.
+        format_name: agentinstruct (the authors' released form), openai (messages, with and without tools), atif, or
+            paper.
+        output: The run folder; by default the next free runs/NNN.
+        fresh: Begin anew; what is in the folder is kept beside it.
     """
     with interruptible() as interrupt, progress_line() as report:
-        work = partial(
-            import_trajectories,
-            source,
-            format=format_name,
-            output=output,
-            fresh=fresh,
-            on_progress=lambda read: report(f"{read:,} records"),
-        )
-        result = anyio.run(_until_stopped, work, interrupt)
+
+        def tell(read: int) -> None:
+            report(f"{read:,} records")
+
+        async def until_stopped() -> SynthesisResult | None:
+            with CancelScope() as scope:
+                interrupt.cancels(scope)
+                return await import_trajectories(
+                    source, format=format_name, output=output, fresh=fresh, on_progress=tell
+                )
+            return None
+
+        result = anyio.run(until_stopped)
     if result is None:
-        notes().print("interrupted: the same command goes on with what it has begun", soft_wrap=True)
+        note("interrupted: the same command goes on with what it has begun")
         raise typer.Exit(interrupt.exit_code or 0)
-    _tell(result)
-
-
-async def _until_stopped(
-    work: Callable[[], Awaitable[SynthesisResult]], interrupt: Interrupt
-) -> SynthesisResult | None:
-    with CancelScope() as scope:
-        interrupt.cancels(scope)
-        return await work()
-    return None
-
-
-def _tell(result: SynthesisResult) -> None:
-    """Print the result; exits with 1 if a record could not be read."""
-    mistakes = result.figures.mistakes.total()
-    records = counted(result.episodes, "record")
-    output().print(
-        f"{result.path}: {counted(len(result), 'trajectory', 'trajectories')} of {records}, {counted(mistakes, 'mistake')}",
-        soft_wrap=True,
-    )
+    made = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
+    say(f"{result.path}: {made}, {counted(result.figures.mistakes.total(), 'mistake')}")
     if first := next(iter(result.rejected), None):
-        notes().print(
+        note(
             f"{counted(len(result.rejected), 'record')} left out: {first.text}\n"
-            f"`refinesynth show {result.path} --refused` lists them; rejected.jsonl holds them as they were",
-            soft_wrap=True,
+            f"`refinesynth show {result.path} --refused` lists them; rejected.jsonl holds them as they were"
         )
         raise typer.Exit(ExitCode.FELL_SHORT)

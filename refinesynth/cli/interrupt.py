@@ -19,16 +19,10 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 """Signals that end a run, with their exit codes."""
-
-
 ONE_PRESS = 0.2
 """Seconds within which a second signal counts as the first, sent by the terminal and by a wrapper."""
-
-
 LET_GO = 1.0
 """Seconds that an interrupted process waits for its threads."""
-
-
 HEARD = 1.5
 """Seconds that the work may take to notice the first signal."""
 
@@ -99,16 +93,14 @@ class Interrupt:
         number = self._signals.get()
         if number is None or self.heard.wait(HEARD):
             return
-        from refinesynth.cli.terminal import notes
+        from refinesynth.cli.terminal import note, notes
         from refinesynth.rules.rule_errors import running
 
         busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way
         with suppress(OSError, ValueError):
-            console = notes()
-            console.show_cursor()
-            console.print(
-                f"interrupted while {busy} held everything up; what was finished is on disk, and the same command goes on with it",
-                soft_wrap=True,
+            notes().show_cursor()
+            note(
+                f"interrupted while {busy} held everything up; what was finished is on disk, and the same command goes on with it"
             )
         os._exit(EXIT_CODES[number])
 
@@ -143,10 +135,7 @@ def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[
             with suppress(OSError, ValueError):
                 last_words()
         if pressed.is_set():
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(OSError, ValueError):
-                    stream.flush()
-            os._exit(ExitCode.INTERRUPTED)
+            _exit(ExitCode.INTERRUPTED)
 
     def watch() -> None:
         if _pressed(reading, None):
@@ -174,10 +163,14 @@ def end_promptly(code: int) -> None:
             continue
         thread.join(max(0.0, until - time.monotonic()))
         if thread.is_alive():
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(OSError, ValueError):
-                    stream.flush()
-            os._exit(code)
+            _exit(code)
+
+
+def _exit(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 @contextmanager

@@ -1,34 +1,38 @@
-"""`refinesynth merge`, `filter` and `sample`: runs put together, and parts of a run, as a new run."""
+"""`refinesynth merge`, `filter`, `sample` and `fetch`: runs put together, parts of a run, and copies, as a new run."""
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
+from shutil import copytree
 from typing import Annotated
 
 import anyio
 import typer
 
-from refinesynth.cli.fetch import run_here
-from refinesynth.cli.options import chain
-from refinesynth.cli.terminal import notes
-from refinesynth.errors import InputError
+from refinesynth.cli.rules import read_chain
+from refinesynth.cli.run_records import Run, run_here
+from refinesynth.cli.terminal import note
+from refinesynth.errors import InputError, RunFolderError
+from refinesynth.files.output_folder import LOCK_FILE, is_url
 from refinesynth.rules import verify
 from refinesynth.run import RunFolder
 from refinesynth.run.merging import Keep, merge_runs
 from refinesynth.text.number_format import counted
 
-Runs = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", parser=run_here, help="Folders or URLs of runs, in their order.")
-]
-Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new run.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")]
 _NAMED = 8
 
-Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")]
 
-
-def merge(runs: Runs, *, output: Output, fresh: Fresh = False) -> None:
+def merge(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", parser=run_here, help="Folders or URLs of runs, in their order.")
+    ],
+    *,
+    output: Output,
+    fresh: Fresh = False,
+) -> None:
     """Put runs together: of other seeds, other personas, other models. What is there twice is written once."""
     _write(runs, output, fresh=fresh)
 
@@ -41,7 +45,7 @@ def filter_(
     fresh: Fresh = False,
 ) -> None:
     """Keep the trajectories of a run that a chain of rules accepts."""
-    accepting = chain("--rules", rules)
+    accepting = read_chain("--rules", rules)
     _write([run], output, fresh=fresh, keep=lambda one: verify(one.draft(), accepting).accepted, rules=repr(accepting))
 
 
@@ -61,6 +65,20 @@ def sample(
     _write([run], output, fresh=fresh, keep=lambda one: one.id in chosen)
 
 
+def fetch(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of a run in an object store: s3://, gs://, az://.")],
+    *,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new folder.")],
+) -> None:
+    """Copy a run from an object store into a folder, as far as it is there. Commands that read runs take URLs too."""
+    if not is_url(url):
+        raise typer.BadParameter(f"{url!r} is no URL, such as s3://bucket/runs/first", param_hint="URL")
+    if output.exists():
+        raise RunFolderError(f"{str(output)!r} is there already; give a new folder")
+    copytree(run_here(url), output, ignore=lambda _folder, _names: [LOCK_FILE])
+    note(f"{url} is in {output}")
+
+
 def _write(
     runs: Sequence[Path], output: Path, *, fresh: bool, keep: Keep | None = None, rules: str | None = None
 ) -> None:
@@ -74,4 +92,4 @@ def _write(
         said += (
             f"; not among them: shard {', '.join(merged.missing[:_NAMED])}{'...' if merged.missing[_NAMED:] else ''}"
         )
-    notes().print(said, soft_wrap=True)
+    note(said)

@@ -1,18 +1,17 @@
 """`refinesynth personas`: look at collections of personas, thin them out and draw from them, before a run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, NoReturn
 
 import typer
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import interruptible
-from refinesynth.cli.screen import progress_line
-from refinesynth.cli.terminal import labelled, notes, print_json, styled
-from refinesynth.cli.terminal import output as standard_output
-from refinesynth.personas import DedupReport, PersonaStats, Sample, Similar, write_records
+from refinesynth.cli.terminal import labelled, note, print_json, progress_line, say
+from refinesynth.personas import PersonaStats, Sample, Similar, write_records
 from refinesynth.personas import dedup as deduplicate
 from refinesynth.personas import sample as draw
 from refinesynth.personas import stats as describe
@@ -45,8 +44,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON obj
 Threshold = Annotated[
     float, typer.Option("--threshold", help="Share of their words from which on two personas are near-duplicates.")
 ]
-Ngrams = Annotated[int, typer.Option("--ngrams", help="Compare by runs of that many words.")]
-Permutations = Annotated[int, typer.Option("--permutations", help="Hash values of a MinHash signature.")]
 
 
 @personas.command()
@@ -63,11 +60,10 @@ def stats(
 ) -> None:
     """Say what personas there are: how many, how long, how much alike."""
     if by is not None:
-        notes().print("! --by is gone and does nothing: the statistics have no domains", soft_wrap=True)
+        note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
-    found = _until_stopped(
-        lambda tell: describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
-    )
+    with _until_stopped() as tell:
+        found = describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
     _show_stats(found, json=json)
 
 
@@ -78,8 +74,8 @@ def dedup(
     output: Output,
     column: Column = None,
     threshold: Threshold = 0.9,
-    ngrams: Ngrams = 1,
-    permutations: Permutations = 128,
+    ngrams: Annotated[int, typer.Option("--ngrams", help="Compare by runs of that many words.")] = 1,
+    permutations: Annotated[int, typer.Option("--permutations", help="Hash values of a MinHash signature.")] = 128,
     removed: Annotated[
         Path | None, typer.Option("--removed", metavar="FILE", help="List what is left out, and why.")
     ] = None,
@@ -91,8 +87,8 @@ def dedup(
     By MinHash with Persona Hub's settings. The output appears whole or not at all.
     """
     similar = Similar(threshold, ngrams, permutations)
-    report = _until_stopped(
-        lambda tell: deduplicate(
+    with _until_stopped() as tell:
+        report = deduplicate(
             files or None,
             output,
             column=column,
@@ -101,8 +97,12 @@ def dedup(
             overwrite=overwrite,
             on_progress=tell,
         )
-    )
-    _show_dedup(report, json=json)
+    if json:
+        print_json({**asdict(report), "output": str(report.output)})
+        return
+    say(one_line(f"{report.output}: {report.kept:,} of {counted(report.read, 'persona')}"))
+    say(f"left out: {counted(report.exact, 'exact duplicate')} and {counted(report.near, 'near-duplicate')}")
+    _print_problems(report.bad, report.problems)
 
 
 @personas.command()
@@ -134,36 +134,33 @@ def sample(
     """
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
-    drawn = _until_stopped(
-        lambda tell: draw(
+    with _until_stopped() as tell:
+        drawn = draw(
             files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=tell
         )
-    )
     write_records(drawn.records, output, overwrite=overwrite)
     _show_sample(drawn, output, n, json=json)
     if len(drawn.records) < n:
         raise typer.Exit(ExitCode.FELL_SHORT)
 
 
-_Result = TypeVar("_Result")
-
-
 class _Stopped(BaseException):
     """A signal came. Not an `Exception`, so no handler on the way catches it."""
 
 
-def _until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
-    """Result of `work(report)`, where `report` shows the rows read; exits with the signal's code if one came."""
+@contextmanager
+def _until_stopped() -> Generator[Callable[[int], None]]:
+    """Yield a function that shows the rows read; exit with the signal's code if one comes within the block."""
+
+    def stop() -> NoReturn:
+        raise _Stopped
+
     with interruptible() as interrupt, progress_line() as report:
         try:
-            interrupt.stops(_stop)
-            return work(lambda rows: report(f"{rows:,} rows"))
+            interrupt.stops(stop)
+            yield lambda rows: report(f"{rows:,} rows")
         except _Stopped:
             raise typer.Exit(interrupt.exit_code or 0) from None
-
-
-def _stop() -> NoReturn:
-    raise _Stopped
 
 
 _LISTED = 10
@@ -186,19 +183,8 @@ def _show_stats(found: PersonaStats, *, json: bool) -> None:
     table.add_row("exact duplicates", _share(found.exact_duplicates, found.personas))
     if found.near_duplicates is not None:
         table.add_row("near-duplicates", _share(found.near_duplicates, found.personas))
-    standard_output().print(table)
+    say(table)
     _print_problems(found.bad, found.problems)
-
-
-def _show_dedup(report: DedupReport, *, json: bool) -> None:
-    if json:
-        print_json({**asdict(report), "output": str(report.output)})
-        return
-    console = standard_output()
-    console.print(one_line(f"{report.output}: {report.kept:,} of {counted(report.read, 'persona')}"), soft_wrap=True)
-    left_out = f"{counted(report.exact, 'exact duplicate')} and {counted(report.near, 'near-duplicate')}"
-    console.print(f"left out: {left_out}", soft_wrap=True)
-    _print_problems(report.bad, report.problems)
 
 
 def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
@@ -207,31 +193,28 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
         names = ("read", "bad", "problems", "duplicates", "domains")
         print_json({**facts, **{name: getattr(drawn, name) for name in names}})
     else:
-        console = standard_output()
-        console.print(
+        say(
             one_line(f"{path}: {counted(len(drawn.records), 'persona')} of {drawn.read:,}")
-            + (f", {counted(drawn.duplicates, 'near-duplicate')} left out" if drawn.duplicates else ""),
-            soft_wrap=True,
+            + (f", {counted(drawn.duplicates, 'near-duplicate')} left out" if drawn.duplicates else "")
         )
         if drawn.domains:
             ranked = sorted(drawn.domains.items(), key=lambda item: (-item[1], item[0]))
             shown = [f"{one_line(name, most=40)} {count:,}" for name, count in ranked[:_LISTED]]
             listed = ", ".join([*shown, "..."] if len(ranked) > _LISTED else shown)
-            console.print(f"{counted(len(ranked), 'domain')}: {listed}", soft_wrap=True)
+            say(f"{counted(len(ranked), 'domain')}: {listed}")
         _print_problems(drawn.bad, drawn.problems)
     if len(drawn.records) < n:
-        notes().print(f"{n:,} were asked for, and there are only {len(drawn.records):,}", soft_wrap=True)
+        note(f"{n:,} were asked for, and there are only {len(drawn.records):,}")
 
 
 def _print_problems(bad: int, problems: Sequence[str]) -> None:
     if not bad:
         return
-    console = notes()
-    console.print(styled(f"{counted(bad, 'row')} skipped, being no persona:", "yellow"), soft_wrap=True)
+    note(f"{counted(bad, 'row')} skipped, being no persona:", "yellow")
     for problem in problems:
-        console.print(f"  {one_line(problem, most=200)}", soft_wrap=True)
+        note(f"  {one_line(problem, most=200)}")
     if bad > len(problems):
-        console.print("  ...", soft_wrap=True)
+        note("  ...")
 
 
 def _share(part: int, whole: int) -> str:

@@ -10,8 +10,8 @@ import typer
 
 from refinesynth.backends import Role, resolve_roles
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, tuned
-from refinesynth.cli.play_option import ListsPlays, PlayOption
-from refinesynth.cli.terminal import notes, output, print_json
+from refinesynth.cli.field_options import ListsPlays, PlayOption
+from refinesynth.cli.terminal import note, print_json, say
 from refinesynth.client.default_limits import facts_of, misfit
 from refinesynth.client.token_usage import TOKENIZER, count_tokens
 from refinesynth.episode import plays
@@ -68,7 +68,7 @@ def show(
     _print(requests[request - 1], model=of_role.model, json=json)
     context = anyio.run(facts_of, of_role).context
     if warning := misfit(asked, of_role, prompt=prompt_tokens(requests[request - 1]), context=context):
-        notes().print(f"! {warning}", style="yellow", soft_wrap=True)
+        note(f"! {warning}", "yellow")
 
 
 def _role(given: str, known: tuple[Role, ...], play: str) -> Role:
@@ -80,29 +80,20 @@ def _role(given: str, known: tuple[Role, ...], play: str) -> Role:
 
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
-    parts = list(_parts(request))
-    counts = [(name, count_tokens(text)) for name, text in parts]
-    total = sum(count for _, count in counts)
-    if json:
-        shown = {"model": model, **request, "tokens": total, "tokenizer": TOKENIZER}
-        print_json(shown)
-        return
-    console = output()
-    for name, text in parts:
-        console.print(f"--- {name}\n{text}\n", soft_wrap=True)
-    each = ", ".join(f"{name} {count:,}" for name, count in counts)
-    notes().print(
-        f"{total:,} tokens ({each}) by {TOKENIZER}, the tokenizer of GPT-4; {model} may count otherwise, and adds marks of its own",
-        soft_wrap=True,
-    )
-
-
-def _parts(request: dict[str, Any]) -> list[tuple[str, str]]:
 
     def indented(value: object) -> str:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
-    parts = [
-        (message["role"], message["content"] or indented(message.get("tool_calls"))) for message in request["messages"]
-    ]
-    return parts + [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]
+    parts = [(each["role"], each["content"] or indented(each.get("tool_calls"))) for each in request["messages"]]
+    parts += [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]
+    counts = [(name, count_tokens(text)) for name, text in parts]
+    total = sum(count for _, count in counts)
+    if json:
+        print_json({"model": model, **request, "tokens": total, "tokenizer": TOKENIZER})
+        return
+    for name, text in parts:
+        say(f"--- {name}\n{text}\n")
+    each = ", ".join(f"{name} {count:,}" for name, count in counts)
+    note(
+        f"{total:,} tokens ({each}) by {TOKENIZER}, the tokenizer of GPT-4; {model} may count otherwise, and adds marks of its own"
+    )

@@ -1,16 +1,22 @@
-"""`refinesynth report`: a run as one HTML page."""
+"""`refinesynth report` and `view`: a run as one HTML page, an evaluation in Inspect's viewer."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Final
 
 import typer
 
-from refinesynth.cli.fetch import run_here
-from refinesynth.cli.screen import progress_line
-from refinesynth.cli.terminal import notes
+from refinesynth.cli.interrupt import EXIT_CODES, interruptible
+from refinesynth.cli.run_records import Run
+from refinesynth.cli.terminal import note, progress_line
 from refinesynth.errors import InputError
-
-Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
+from refinesynth.extras import check_installed
 
 
 def report(
@@ -36,4 +42,84 @@ def report(
     with progress_line() as progress:
         progress("reading the run")
         write_report(run, output, sample=sample)
-    notes().print(f"written: {output}", soft_wrap=True)
+    note(f"written: {output}")
+
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 7575
+"""Inspect's own."""
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with logs of `evaluate`.")]
+
+
+def view(
+    folder: Folder,
+    *,
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65_535, help="By default 7575, or a free one if that is taken.")
+    ] = None,
+    bundle: Annotated[str | None, typer.Option("--bundle", hidden=True)] = None,
+) -> None:
+    """Show an evaluation in Inspect's viewer, in a browser on this machine. Ctrl-C ends it.
+
+    For a run, `refinesynth report` writes a page.
+    """
+    if bundle is not None:
+        raise InputError(
+            "view --bundle was removed. Use `inspect view bundle --log-dir LOGS --output-dir SITE` for an evaluation, and "
+            "`refinesynth report` for a run"
+        )
+    if _is_run(folder):
+        page = Path("report.html")
+        if page.exists():
+            raise InputError(
+                f"view shows evaluations. For a run, give `refinesynth report {folder} -o FILE`; {str(page)!r} is there already"
+            )
+        note("view shows evaluations; for a run, `refinesynth report RUN` writes this page")
+        report(folder, output=page)
+        return
+    check_installed("evaluate", "inspect_ai")
+    free = free_port(port)
+    note(f"http://{HOST}:{free} shows {folder}; Ctrl-C ends it")
+    inspect = [sys.executable, "-m", "inspect_ai", "view", "start"]
+    command = [*inspect, "--log-dir", str(folder.resolve()), "--host", HOST, "--port", str(free)]
+    # Where Inspect keeps its data, a file that was left behind may name a process of somebody else, which it would end.
+    with TemporaryDirectory() as data, interruptible() as interrupt:
+        viewer = subprocess.Popen(command, env={**os.environ, "XDG_DATA_HOME": data})  # noqa: S603
+        interrupt.stops(viewer.terminate)
+        code = viewer.wait()
+    if interrupt.received is None:
+        raise typer.Exit(code if code >= 0 else 128 - code)
+    if interrupt.received is not signal.SIGINT:  # Ctrl-C is how it is meant to end
+        raise typer.Exit(EXIT_CODES[interrupt.received])
+
+
+def free_port(wanted: int | None) -> int:
+    """`wanted`, else the default port or a free one; raises InputError if `wanted` cannot be used."""
+    try:
+        return _bound(PORT if wanted is None else wanted)
+    except OSError as error:
+        if wanted is None:
+            return _bound(0)
+        raise InputError(
+            f"port {wanted} of {HOST} cannot be used ({error.strerror}); give another --port, or none"
+        ) from error
+
+
+def _bound(port: int) -> int:
+    with closing(socket.socket()) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        return listener.getsockname()[1]
+
+
+def _is_run(folder: Path) -> bool:
+    """True for a run folder, false for a folder of logs; raises InputError for anything else."""
+    if not folder.is_dir():
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"{str(folder)!r} {problem}; give a folder that `refinesynth evaluate` wrote")
+    if (folder / "config.json").is_file() or (folder / "trajectories.jsonl").is_file():
+        return True
+    if next(folder.rglob("*.eval"), None) is None:
+        raise InputError(f"{str(folder)!r} has neither logs of an evaluation (*.eval) nor a run (config.json)")
+    return False

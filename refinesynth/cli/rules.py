@@ -6,8 +6,8 @@ import typer
 from rich.table import Table
 
 from refinesynth import rules as library
-from refinesynth.cli.options import chain as read
-from refinesynth.cli.terminal import output, styled
+from refinesynth.cli.terminal import output, say, styled
+from refinesynth.errors import ConfigurationError, InputError
 
 
 def rules(
@@ -18,7 +18,7 @@ def rules(
     """List the rules that can be named: the built-in ones, and those that installed packages register."""
     console = output()
     if chain is not None:
-        console.print(repr(read("CHAIN", chain)), soft_wrap=True)
+        say(repr(read_chain("CHAIN", chain)))
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -27,3 +27,11 @@ def rules(
         table.add_row(styled(name, "bold"), styled(summary))
     console.print(table)
     console.print("\nCombine them: a & b (all), a | b (either), ~a (not), warn(a), first_failure(a, b).", style="dim")
+
+
+def read_chain(option: str, text: str) -> library.Rule:
+    """A rule chain from its expression; raises ConfigurationError that begins with the option."""
+    try:
+        return library.parse(text)
+    except InputError as error:
+        raise ConfigurationError(f"{option}: {error}") from error

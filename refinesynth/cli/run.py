@@ -1,94 +1,45 @@
 """`refinesynth run`: the main job."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
+from pydantic import BaseModel
 
+from refinesynth.backends import Backend
 from refinesynth.cli.app import Invocation
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
-from refinesynth.cli.field_options import flag, given, option, typed_names
-from refinesynth.cli.play_option import PlayOption
+from refinesynth.cli.field_options import PlayOption, flag, given, option, typed_names
 from refinesynth.cli.supervised import supervise
-from refinesynth.cli.terminal import notes
+from refinesynth.cli.terminal import note, output
 from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.files.settings_file import explained
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
+from refinesynth.run import stable_repr
 from refinesynth.settings import RunSettings
 from refinesynth.settings.run import FORMER
-
-Personas = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="PERSONAS",
-        help="JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for standard "
-        "input. By default the personas that come with refinesynth.",
-    ),
-]
-Fallback = Annotated[
-    str | None,
-    option(
-        "--fallback",
-        "A second backend, asked while the first is down or cannot be asked any more. --set fallback.SETTING=VALUE "
-        "sets it alone.",
-        MODEL,
-        "NAME",
-    ),
-]
-Fresh = Annotated[
-    bool, option("--fresh", "Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.", OUTPUT)
-]
-AsJson = Annotated[bool, option("--json", "The report as one JSON object.", OUTPUT)]
-Otel = Annotated[
-    bool, option("--otel", "Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.", OUTPUT)
-]
-PresetOption = Annotated[
-    Literal["paper", "small"] | None,
-    option(
-        "--preset",
-        "The paper's procedure, or settings for local models below about 8B; other options override parts of it.",
-        INPUT,
-    ),
-]
-Config = Annotated[
-    Path | None,
-    option("--config", "Settings by name in YAML or JSON; options override them. See --show-config.", INPUT, "FILE"),
-]
-ShowConfig = Annotated[
-    bool,
-    option("--show-config", "Print every setting, its meaning and its origin, as a file. Runs nothing.", ADVANCED),
-]
-DryRun = Annotated[
-    bool,
-    option(
-        "--dry-run",
-        "Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.",
-        ADVANCED,
-    ),
-]
-Sample = Annotated[
-    int | None, option("--sample", "With --dry-run: how many personas to play, by default 8.", ADVANCED, min=1)
-]
+from refinesynth.text.printable import printable
 
 
 def run(
     ctx: typer.Context,
-    personas: Personas = None,
+    personas: Annotated[str | None, typer.Argument(metavar="PERSONAS")] = None,
     *,
-    preset: PresetOption = None,
-    config: Config = None,
+    preset: Annotated[Literal["paper", "small"] | None, option("--preset", panel=INPUT)] = None,
+    config: Annotated[Path | None, option("--config", panel=INPUT, metavar="FILE")] = None,
     backend: BackendOption = None,
     set_: Set = None,
-    fallback: Fallback = None,
+    fallback: Annotated[str | None, option("--fallback", panel=MODEL, metavar="NAME")] = None,
     play: PlayOption = None,
-    fresh: Fresh = False,
-    json: AsJson = False,
-    otel: Otel = False,
-    dry_run: DryRun = False,
-    sample: Sample = None,
-    show_config: ShowConfig = False,
+    fresh: Annotated[bool, option("--fresh", panel=OUTPUT)] = False,
+    json: Annotated[bool, option("--json", panel=OUTPUT)] = False,
+    otel: Annotated[bool, option("--otel", panel=OUTPUT)] = False,
+    dry_run: Annotated[bool, option("--dry-run", panel=ADVANCED)] = False,
+    sample: Annotated[int | None, option("--sample", panel=ADVANCED, min=1)] = None,
+    show_config: Annotated[bool, option("--show-config", panel=ADVANCED)] = False,
     retry_failed: Annotated[bool | None, typer.Option("--retry-failed", hidden=True)] = None,
     patience: Annotated[int | None, typer.Option("--patience", hidden=True)] = None,
     journals: Annotated[str | None, typer.Option("--journals", hidden=True)] = None,
@@ -98,9 +49,22 @@ def run(
 
     Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when
     the folder cannot be written, 130 after Ctrl-C.
+
+    Options:
+        personas: JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for
+            standard input. By default the personas that come with refinesynth.
+        preset: The paper's procedure, or settings for local models below about 8B; other options override parts of it.
+        config: Settings by name in YAML or JSON; options override them. See --show-config.
+        fallback: A second backend, asked while the first is down or cannot be asked any more. --set
+            fallback.SETTING=VALUE sets it alone.
+        fresh: Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.
+        json: The report as one JSON object.
+        otel: Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.
+        dry_run: Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.
+        sample: With --dry-run: how many personas to play, by default 8.
+        show_config: Print every setting, its meaning and its origin, as a file. Runs nothing.
     """
-    from refinesynth.cli import options
-    from refinesynth.cli.run_display import run_and_report
+    from refinesynth.cli.run_display import estimate_and_report, run_and_report
     from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
@@ -125,17 +89,14 @@ def run(
     if (second := tuned_fallback(fallback, of_fallback)) is not None:
         asked["fallback"] = second
     if show_config:
-        options.show_config(asked, layers)
+        _show_config(asked, layers)
         return
     if otel:
         _refuse_lost_spans()
         asked["tracing"] = Tracing()
     if dry_run:
         asked.pop("output", None)
-        from refinesynth.cli.dry_run_report import estimate_and_report
-
-        code = estimate_and_report(asked, sample=sample, json=json)
-        raise typer.Exit(code)
+        raise typer.Exit(estimate_and_report(asked, sample=sample, json=json))
     if sample is not None:
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     invocation: Invocation = ctx.obj
@@ -152,9 +113,9 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
         if value is None:
             continue
         if (present := FORMER[name]) is None:
-            notes().print(f"! {flag(name)} is gone and does nothing", soft_wrap=True)
+            note(f"! {flag(name)} is gone and does nothing")
         else:
-            notes().print(f"! {flag(name)} is now called {flag(present)}; give that instead", soft_wrap=True)
+            note(f"! {flag(name)} is now called {flag(present)}; give that instead")
             found[present] = value if found[present] is None else found[present]
     return found
 
@@ -167,7 +128,7 @@ def _of_file(path: Path) -> dict[str, Any]:
             return settings_of(path)
         finally:
             for warning in told:
-                notes().print(f"! {warning.message}", soft_wrap=True)
+                note(f"! {warning.message}")
 
 
 def _refuse_lost_spans() -> None:
@@ -183,7 +144,7 @@ def _refuse_lost_spans() -> None:
 
 def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that were typed, with those of grounded play over the file's; raises ConfigurationError."""
-    from refinesynth.cli.options import chain
+    from refinesynth.cli.rules import read_chain
     from refinesynth.episode import plays
 
     own = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}
@@ -202,7 +163,7 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
     if "contaminated" in found.get("curation", {}) and "contamination" not in found["curation"]:
         raise ConfigurationError("--contaminated is given without --contamination FILE; name an evaluation set")
     for name in found.keys() & {"rules", "script_rules"}:
-        found[name] = chain(flag(name), found[name])
+        found[name] = read_chain(flag(name), found[name])
     return found
 
 
@@ -215,3 +176,28 @@ def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[
         f"--play {typed['play']}: --preset {name} allows an episode {calls} completions, and each turn takes one; give --attempts "
         f"drafts=4 too, which sets no such bound, or leave --play out"
     )
+
+
+def _show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Print every setting, its meaning and origin, as a file for `--config`; raises ConfigurationError."""
+    settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
+    values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
+    if "grounding" not in settings.model_fields_set:
+        # Said of another play, it would be refused.
+        values["grounding"] = None
+    origins = {name: origin for origin, layer in layers for name in layer}
+    text = explained(RunSettings, values, origin=lambda name: origins.get(name, "default"))
+    output().print(printable(text), end="", soft_wrap=True)
+
+
+def _plain(value: object) -> object:
+    """The value as JSON: rules and budgets as text, of a backend what was set."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_defaults=isinstance(value, Backend))
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in cast("Sequence[object]", value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return stable_repr(value) if callable(value) else str(value)

@@ -1,7 +1,8 @@
-"""A run from start to report: synthesis under a display, and the end on a signal."""
+"""A run, or the estimate of one, from start to report: synthesis under a display, and the end on a signal."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -12,10 +13,9 @@ import anyio
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.log_notes import remarks
 from refinesynth.cli.run_report import advice, contamination, funnel, how_to_continue, next_commands
 from refinesynth.cli.status import as_json
-from refinesynth.cli.terminal import notes, output, print_json
+from refinesynth.cli.terminal import note, notes, output, print_json, say
 from refinesynth.errors import (
     BackendError,
     ConfigurationError,
@@ -24,17 +24,18 @@ from refinesynth.errors import (
     RunFolderError,
     StorageError,
 )
-from refinesynth.files.output_folder import next_aside
-from refinesynth.files.urls import is_url
+from refinesynth.files.output_folder import is_url, next_aside
 from refinesynth.personas import shipped
 from refinesynth.run import RunFolder
+from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.status import RunStatus
 from refinesynth.settings import RunSettings
 from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.concurrency import most_of
+from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, estimate
 from refinesynth.synthesis.gc_tuning import calm_collector
-from refinesynth.text.number_format import counted
+from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -209,17 +210,17 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
         console.print(funnel(result))
         console.print()
         if shortfall is not None:
-            console.print(f"{shortfall}", style="yellow", soft_wrap=True)
+            say(f"{shortfall}", "yellow")
         if result.contaminated:
-            console.print(contamination(result.contaminated), style="yellow", soft_wrap=True)
+            say(contamination(result.contaminated), "yellow")
         if result.stopped_early is not None:
-            console.print(advice(result, arguments), soft_wrap=True)
+            say(advice(result, arguments))
         # What was refused is among the things to try already.
         refused = 0 if result.stopped_early else result.scripts_refused + result.drafts_refused
         commands = next_commands(result.path, accepted=len(result), refused=refused)
-        console.print(f"The run is in {one_line(str(result.path))}.{' Next:' if commands else ''}", soft_wrap=True)
+        say(f"The run is in {one_line(str(result.path))}.{' Next:' if commands else ''}")
         for command in commands:
-            console.print(f"  {one_line(command)}", style="bold", soft_wrap=True)
+            say(f"  {one_line(command)}", "bold")
 
 
 def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json: bool) -> None:
@@ -228,11 +229,77 @@ def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json
     except RunFolderError:
         # What stopped a run speaks for itself; its folder may be gone.
         if how == "interrupted":
-            notes().print(f"{how} before anything was written", soft_wrap=True)
+            note(f"{how} before anything was written")
         return
     except StorageError:
         return
     _report(result, None, arguments, json=json)
-    console = notes()
-    console.print(f"{how}: everything finished so far is in {one_line(str(folder))}. To continue:", soft_wrap=True)
-    console.print(f"  {one_line(how_to_continue(arguments, folder))}", style="bold", soft_wrap=True)
+    note(f"{how}: everything finished so far is in {one_line(str(folder))}. To continue:")
+    note(f"  {one_line(how_to_continue(arguments, folder))}", "bold")
+
+
+_SAID = frozenset(
+    {
+        "goes_without",
+        "loading",
+        "batch_sent",
+        "batch_ended",
+        "store",
+        "workers_wait",
+        "block_lost",
+        "tool_parser",
+        "real_tools",
+    }
+)
+
+
+@contextmanager
+def remarks(say: Callable[[str], None]) -> Generator[None]:
+    """Within the block, show each of these events and each slow rule once."""
+    logger, handler = logging.getLogger(LOGGER), _Once(say)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Once(logging.Handler):
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._say = say
+        self._said: set[object] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = facts_of(record)
+        text = facts.get("text")
+        about = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SAID else None
+        if about is not None and about not in self._said:
+            self._said.add(about)
+            mark = "! " if record.levelno >= logging.WARNING else ""
+            self._say(one_line(f"{mark}{record.getMessage()}"))
+
+
+def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: bool) -> ExitCode:
+    """Estimate a run, print the estimate and return the exit code; raises what `estimate` raises."""
+    count = sample or SAMPLE
+    display = Display(notes())
+    display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
+    import_backends(asked)
+    found, code = displayed(partial(estimate, **asked, sample=count), display)
+    if found is None:
+        display.say("interrupted before there was anything to report")
+        return code
+    # It has been paid for, read or not.
+    with suppress(BrokenPipeError):
+        if json:
+            print_json(found.as_json())
+        else:
+            cost = "" if found.paid.cost_usd is None else f", cost {dollars(found.paid.cost_usd)}"
+            say(
+                f"\n{counted(found.episodes, 'persona')} of {one_line(found.source)} played, "
+                f"{counted(found.accepted, 'trajectory', 'trajectories')} accepted, in {duration(found.elapsed)}{cost}.\n\n{found}\n\n"
+                f"Yield, and what an episode takes, lie in their ranges {CONFIDENCE:.0%} of the time, if other personas are like "
+                f"these; the time, if the backend keeps up. A larger --sample narrows them."
+            )
+    return ExitCode.OK

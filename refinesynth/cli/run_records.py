@@ -1,24 +1,39 @@
-"""Records of runs, read line by line."""
+"""Runs as arguments of commands, and their records, read line by line."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
+import anyio
 import orjson
+import typer
 from pydantic import ValidationError
 
-from refinesynth.errors import InputError, RunFolderError
+from refinesynth.errors import InputError, RefinesynthError, RunFolderError
+from refinesynth.files.output_folder import is_url
 from refinesynth.journal import JournalReader
 from refinesynth.outcome import Refused
 from refinesynth.run.run_folder import JOURNAL
+from refinesynth.stores import fetch
 from refinesynth.trajectory import Trajectory, explain
 
 ACCEPTED = "trajectories.jsonl"
-
 REFUSED = "rejected.jsonl"
+
+
+def run_here(given: str) -> Path:
+    """A path as it is; of a run in an object store a copy in the cache, brought up to date."""
+    return anyio.run(fetch, given) if is_url(given) else Path(given)
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
+RunOrFile = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run, or a JSONL file that a run wrote."),
+]
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,11 @@ def lines(path: Path) -> Iterator[Line]:
     """
     if not path.exists():
         return
-    end = _counted(path)
+    journal, end = path.with_name(JOURNAL), None
+    if path.name in {ACCEPTED, REFUSED} and journal.is_file():
+        with JournalReader.read(journal) as reader:
+            counted = reader.committed
+        end = counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
     with path.open("rb") as file:
         at = 0
         for number, data in enumerate(file, start=1):
@@ -75,14 +94,15 @@ def lines(path: Path) -> Iterator[Line]:
                 yield Line(path, number, data)
 
 
-def _counted(path: Path) -> int | None:
-    """Bytes of a run's file that the journal counts; None without a journal."""
-    journal = path.with_name(JOURNAL)
-    if path.name not in {ACCEPTED, REFUSED} or not journal.is_file():
-        return None
-    with JournalReader.read(journal) as reader:
-        counted = reader.committed
-    return counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
+def records(path: Path, on_spoilt: Callable[[RefinesynthError], object]) -> Iterator[Trajectory | Refused]:
+    """Yield the records of a file; the error of a line that is none goes to `on_spoilt`."""
+    for line in lines(path):
+        try:
+            record = line.read()
+        except InputError as error:
+            on_spoilt(error)
+        else:
+            yield record
 
 
 def _record(data: bytes) -> Trajectory | Refused:
@@ -98,7 +118,6 @@ def _record(data: bytes) -> Trajectory | Refused:
 
 
 _NAMED = 5
-
 _DIGITS = 6
 
 

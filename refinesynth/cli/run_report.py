@@ -8,14 +8,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli import cost_shares as shares
 from refinesynth.cli.display import reasons
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.trajectory_text import why_refused
-from refinesynth.run import RunStats
+from refinesynth.cost import Cost
+from refinesynth.run.spending import Spending
 from refinesynth.run.trajectory_stats import in_order
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.text.number_format import counted, dollars
+from refinesynth.text.number_format import compact, counted, dollars
 from refinesynth.text.printable import one_line
 
 _BESIDE = 60
@@ -39,13 +39,15 @@ def funnel(result: SynthesisResult) -> RenderableType:
     def refusals(rules: Iterable[str]) -> None:
         # A script or draft that two rules refused counts for both.
         for rule in rules:
-            wasted = shares.amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
+            wasted = amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
             row = (f"  refused by {one_line(rule, most=40)}", f"{done.by_rule[rule]:,}", wasted)
             table.add_row(*(styled(cell, "dim") for cell in row))
 
     stages = [rule for rule in in_order(result.config.script_rules) if rule in done.by_rule]
     others = sorted(done.by_rule.keys() - set(stages), key=lambda rule: (-done.by_rule[rule], rule))
-    table.add_row("scripts refused", f"{done.scripts_refused:,}", _passed(done))
+    written, passed = done.figures.written, done.figures.passed
+    share = f"{passed / written:.0%} of {written:,} passed" if done.scripts_refused and written else ""
+    table.add_row("scripts refused", f"{done.scripts_refused:,}", share)
     refusals(stages)
     table.add_row("drafts refused", f"{done.drafts_refused:,}")
     refusals(others)
@@ -60,7 +62,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
         f"{usage.output_tokens:,} out, {cost}"
     )
-    went = [part(spending) for part in (shares.estimated, shares.by_outcome, shares.by_role, shares.by_model)]
+    went = [part(spending) for part in (estimated, by_outcome, by_role, by_model)]
     why = reasons(done.commonest_reason, done.last_reason, failed=done.failed)
     return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))
 
@@ -71,12 +73,6 @@ def contamination(count: int) -> str:
         f"{counted(count, 'trajectory', 'trajectories')} of these {'holds' if count == 1 else 'hold'} a part of an evaluation set; "
         f"events.jsonl says which (contaminated), and --contaminated refuse leaves such out."
     )
-
-
-def _passed(done: RunStats) -> str:
-    if not done.scripts_refused or not done.figures.written:
-        return ""
-    return f"{done.figures.passed / done.figures.written:.0%} of {done.figures.written:,} passed"
 
 
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
@@ -134,3 +130,58 @@ def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
         for what, why in tries
     ]
     return Group(*parts, "", "What to try:", *listed)
+
+
+_LEAST = 0.005
+"""Smallest share that is shown."""
+
+
+def amount(spent: Cost, *, of: Cost) -> str:
+    """`0.0242 USD`, or `12.3k tokens` if the whole has no price."""
+    if of.cost_usd:
+        return dollars(spent.cost_usd or 0.0)
+    return f"{compact(spent.tokens)} tokens"
+
+
+def by_outcome(spending: Spending) -> str:
+    """`93% on accepted trajectories, 5% on what rules refused, 2% on what was not needed or not finished`."""
+    return _shares(
+        {
+            "on accepted trajectories": spending.kept,
+            "on what rules refused": sum(spending.wasted.values(), Cost()),
+            "on episodes that gave none": spending.fruitless,
+            "on what was not needed or not finished": spending.unneeded,
+        }.items(),
+        of=spending.total,
+    )
+
+
+def estimated(spending: Spending) -> str:
+    """`tokens of 12 of 80 requests are estimated: their usage was not reported`; empty without any."""
+    guessed, every = spending.estimated.usage.requests, spending.total.usage.requests
+    return (
+        f"tokens of {guessed:,} of {counted(every, 'request')} are estimated: no usage was reported" if guessed else ""
+    )
+
+
+def by_role(spending: Spending) -> str:
+    """`52% player, 40% dungeon master, 8% script writer`."""
+    roles = [(one_line(role.replace("_", " ")), spent) for role, spent in spending.by_role.items()]
+    return _shares(roles, of=spending.total)
+
+
+def by_model(spending: Spending) -> str:
+    """The same for models; empty for a single one."""
+    models = [(one_line(model, most=40), spent) for model, spent in spending.by_model.items()]
+    return _shares(models, of=spending.total) if len(models) > 1 else ""
+
+
+def _shares(parts: Iterable[tuple[str, Cost]], *, of: Cost) -> str:
+    whole = of.cost_usd or of.tokens
+    if not whole:
+        return ""
+    shares = [((spent.cost_usd or 0.0 if of.cost_usd else spent.tokens) / whole, name) for name, spent in parts]
+    shown = [(share, name) for share, name in shares if share >= _LEAST]
+    if len(shown) < 2:  # noqa: PLR2004
+        return ""
+    return ", ".join(f"{share:.0%} {name}" for share, name in sorted(shown, key=lambda item: -item[0]))

@@ -7,7 +7,7 @@ import typer
 
 from refinesynth.backends import resolve
 from refinesynth.backends.names import rehearsal_faults
-from refinesynth.cli.terminal import output
+from refinesynth.cli.terminal import say
 from refinesynth.errors import InputError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.serve import create_app
@@ -17,24 +17,19 @@ _DURATION = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?)[ ]?(?P<unit>ms|
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _LONGEST_SECONDS = 3_600.0
 
-BackendOption = Annotated[
-    str, typer.Option("--backend", metavar="NAME", help="rehearsal, or rehearsal:FAULT=RATE,... with an LLM's faults.")
-]
-Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="On 127.0.0.1; 0 takes any free port.")]
-Latency = Annotated[
-    str, typer.Option("--latency", metavar="TIME", help="Until an answer begins, on average: 200ms, 1.5s.")
-]
-Jitter = Annotated[float, typer.Option("--jitter", min=0, max=1, help="Share by which the latency varies.")]
-Seed = Annotated[int, typer.Option("--seed", help="Decides how long each request takes.")]
-
 
 def serve(
     *,
-    backend: BackendOption = "rehearsal",
-    port: Port = 8400,
-    latency: Latency = "0",
-    jitter: Jitter = 0.0,
-    seed: Seed = 0,
+    backend: Annotated[
+        str,
+        typer.Option("--backend", metavar="NAME", help="rehearsal, or rehearsal:FAULT=RATE,... with an LLM's faults."),
+    ] = "rehearsal",
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="On 127.0.0.1; 0 takes any free port.")] = 8400,
+    latency: Annotated[
+        str, typer.Option("--latency", metavar="TIME", help="Until an answer begins, on average: 200ms, 1.5s.")
+    ] = "0",
+    jitter: Annotated[float, typer.Option("--jitter", min=0, max=1, help="Share by which the latency varies.")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Decides how long each request takes.")] = 0,
     fail: Annotated[str, typer.Option("--fail", hidden=True)] = "",
     log: Annotated[str, typer.Option("--log", hidden=True)] = "",
 ) -> None:
@@ -52,11 +47,10 @@ def serve(
         raise InputError(f"only the rehearsal is served, not {chosen.label}; ask that model where it is")
     rehearsal = Rehearsal(faults=rehearsal_faults(chosen.model))
     app = create_app(rehearsal, latency=parse_duration(latency), jitter=jitter, seed=seed)
-    console = output()
 
     def ready(address: str) -> None:
-        console.print(f"serving {chosen.model} at {address}/v1", soft_wrap=True)
-        console.print(f"counts are at {address}/stats; Ctrl-C ends it", style="dim", soft_wrap=True)
+        say(f"serving {chosen.model} at {address}/v1")
+        say(f"counts are at {address}/stats; Ctrl-C ends it", "dim")
 
     serve_app(app, port=port, on_ready=ready)
 

@@ -1,6 +1,5 @@
 """`refinesynth show`: read what a run made."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,18 +7,12 @@ import typer
 from rich.console import Group, RenderableType
 
 from refinesynth.cli import trajectory_text
-from refinesynth.cli.fetch import run_here
-from refinesynth.cli.run_records import at_random, by_id, file_of, lines
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.run_records import RunOrFile, at_random, by_id, file_of, lines, records
+from refinesynth.cli.terminal import note, output, say
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.outcome import Refused
 from refinesynth.trajectory import Trajectory
-
-RunOrFile = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run, or a JSONL file that a run wrote."),
-]
 
 
 def show(
@@ -53,14 +46,13 @@ def show(
     path = file_of(source, refused=refused)
     console = output()
     if listing or (refused and wanted is None and not at_random):
-        for record in _all(path):
-            console.print(
-                trajectory_text.as_line(record) if raw else trajectory_text.in_one_line(record), soft_wrap=True
-            )
+        for record in records(path, lambda error: note(str(error))):
+            line = trajectory_text.as_line(record) if raw else trajectory_text.in_one_line(record)
+            console.print(line, soft_wrap=True)
         return
     for at, record in enumerate(_chosen(path, wanted, any_one=at_random)):
         if raw or paper:
-            console.print(trajectory_text.as_json(record, paper=paper), soft_wrap=True)
+            say(trajectory_text.as_json(record, paper=paper))
             continue
         if at:
             console.print()
@@ -97,11 +89,3 @@ def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory
     if line is None:
         raise InputError(f"there is nothing in {str(path)!r}")
     return [line.read()]
-
-
-def _all(path: Path) -> Iterator[Trajectory | Refused]:
-    for line in lines(path):
-        try:
-            yield line.read()
-        except InputError as error:
-            notes().print(str(error), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`refinesynth status`: state of a run, also while another process works on it and after that one died."""
+"""`refinesynth status` and `list`: states of runs, also while another process works on one and after that one died."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,22 +10,22 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from refinesynth.cli import cost_shares as shares
 from refinesynth.cli.display import reasons
-from refinesynth.cli.fetch import run_here
-from refinesynth.cli.run_report import contamination
-from refinesynth.cli.terminal import labelled, output, print_json, styled
-from refinesynth.errors import InputError
+from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.run_records import Run
+from refinesynth.cli.run_report import amount, by_outcome, contamination, estimated
+from refinesynth.cli.terminal import labelled, note, output, print_json, say, styled
+from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.journal.journal_values import model_of
 from refinesynth.run import RunFolder
+from refinesynth.run.run_folder import holds_run
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
-from refinesynth.run.trajectory_stats import FEATURES, LONGER, UNREADABLE, TrajectoryStats
+from refinesynth.run.trajectory_stats import FEATURES, LONGER, UNREADABLE
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import lopsided
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
-Contaminating = Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)]
 
 _MANY_IN_FLIGHT = 8
 
@@ -44,7 +44,12 @@ _MANY_STEPS = 12
 """Lengths of solutions that are listed; longer ones are summed up."""
 
 
-def status(run: Run, *, json: AsJson = False, contamination: Contaminating = None) -> None:
+def status(
+    run: Run,
+    *,
+    json: AsJson = False,
+    contamination: Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)] = None,
+) -> None:
     """Show the progress, cost and health of a run: its process, what is accepted and how various it is, what is in flight,
     refused and paid. Changes nothing.
     """
@@ -54,43 +59,48 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
             "when it is accepted, or use refinesynth.diversity.Contamination in Python"
         )
     found = RunStatus.of(RunFolder.open(run))
-    console = output()
     if json:
         print_json(as_json(found))
         return
-    parts = [_overview(found), _various(found), _in_flight(found), _paid(found), _went(found)]
-    for part in parts:
-        if part is not None:
-            console.print(part)
+    console = output()
+    console.print(labelled(_overview(found), width=10))
+    if found.spent:
+        console.print(_paid(found), labelled(_went(found), width=10))
 
 
-def _overview(found: RunStatus) -> Table:
-    table = labelled(width=10)
+def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     totals = found.totals
     style = {"running": "bold cyan", "complete": "bold green"}.get(found.state, "bold yellow")
-    table.add_row("run", styled(one_line(str(found.folder))))
-    table.add_row("state", styled(_state(found), style))
+    yield "run", styled(one_line(str(found.folder)))
+    yield "state", styled(_state(found), style)
     kept = f", {found.kept:,} kept for later" if found.kept else ""
-    table.add_row("accepted", f"{found.accepted:,} of {found.n:,}{kept}")
+    yield "accepted", f"{found.accepted:,} of {found.n:,}{kept}"
     tried = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
-    table.add_row("episodes", f"{totals.episodes:,} finished{tried}")
-    table.add_row("refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}")
+    yield "episodes", f"{totals.episodes:,} finished{tried}"
+    yield "refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}"
     # What the stages refused is shown with them.
     shown = {stage.rule for stage in found.variety.stages}
     for rule, count in sorted(totals.by_rule.items(), key=lambda item: (-item[1], item[0])):
-        if rule in shown:
-            continue
-        table.add_row("", styled(f"{count:,} by {one_line(rule, most=40)}", "dim"))
+        if rule not in shown:
+            yield "", styled(f"{count:,} by {one_line(rule, most=40)}", "dim")
     for at, reason in enumerate(reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)):
-        table.add_row("" if at else "why none", styled(reason))
+        yield "" if at else "why none", styled(reason)
     if found.contaminated:
-        table.add_row("", styled(contamination(found.contaminated), "yellow"))
+        yield "", styled(contamination(found.contaminated), "yellow")
     if found.elapsed is not None:
-        table.add_row("elapsed", duration(found.elapsed))
+        yield "elapsed", duration(found.elapsed)
     if event := found.last_event:
         said = " ".join(str(event[name]) for name in ("event", "id", "why") if event.get(name))
-        table.add_row("last event", styled(one_line(f"{said}, {event.get('timestamp', 'at no known time')}")))
-    return table
+        yield "last event", styled(one_line(f"{said}, {event.get('timestamp', 'at no known time')}"))
+    yield from ((label, text if label else styled(text, "dim")) for label, text in variety_rows(found.variety))
+    if found.outstanding:
+        label = "in flight" if found.state == "running" else "begun"
+        yield label, counted(len(found.outstanding), "episode")
+    for one in found.outstanding[:_MANY_IN_FLIGHT]:
+        at = f"attempt {one.attempt}, last answered {one.role.replace('_', ' ')}"
+        yield "", one_line(f"{one.episode}  {counted(one.requests, 'request')}, {at}")
+    if len(found.outstanding) > _MANY_IN_FLIGHT:
+        yield "", f"and {len(found.outstanding) - _MANY_IN_FLIGHT:,} more"
 
 
 def _state(found: RunStatus) -> str:
@@ -106,13 +116,6 @@ def _state(found: RunStatus) -> str:
             )
         case "died":
             return f"died with {process}; the same command goes on with it and pays for no completion twice"
-
-
-def _various(found: RunStatus) -> RenderableType | None:
-    table = labelled(width=10)
-    for label, text in variety_rows(found.variety):
-        table.add_row(label, text if label else styled(text, "dim"))
-    return table if table.row_count else None
 
 
 def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
@@ -135,7 +138,8 @@ def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
         yield "turns", _spread(turns)
     if (steps := Distribution.of(figures.steps)) is not None:
         yield "difficulty", f"shortest solution {_spread(steps)} actions: {_shares(figures.steps)}"
-        yield "features", _features(figures)
+        shares = (f"{feature} {figures.features[feature] / figures.steps.total():.0%}" for feature in FEATURES)
+        yield "features", f"measured: {', '.join(shares)}"
     yield from _mistakes(variety)
     if figures.transient:
         yield "transient", f"{counted(figures.transient, 'right action')} failed for a moment"
@@ -176,39 +180,16 @@ def _spread(spread: Distribution) -> str:
     return f"{spread.least:,} to {spread.most:,}, median {spread.middle:,g}"
 
 
-def _features(figures: TrajectoryStats) -> str:
-    """`measured: distractors 95%, irreversible 24%, ...` of the grounded trajectories."""
-    total = figures.steps.total()
-    return "measured: " + ", ".join(f"{feature} {figures.features[feature] / total:.0%}" for feature in FEATURES)
-
-
 def _shares(steps: Counter[int]) -> str:
     """`2: 12%, 3: 40%, ...`."""
-    total = steps.total()
     shares = [(str(length), count) for length, count in sorted(steps.items())]
     if len(shares) > _MANY_STEPS:
         rest = sum(count for _, count in shares[_MANY_STEPS - 1 :])
-        shares = [*shares[: _MANY_STEPS - 1], (f"{shares[_MANY_STEPS - 1][0]} and more", rest)]
-    return ", ".join(f"{length}: {count / total:.0%}" for length, count in shares)
+        shares[_MANY_STEPS - 1 :] = [(f"{shares[_MANY_STEPS - 1][0]} and more", rest)]
+    return ", ".join(f"{length}: {count / steps.total():.0%}" for length, count in shares)
 
 
-def _in_flight(found: RunStatus) -> RenderableType | None:
-    if not found.outstanding:
-        return None
-    table = labelled(width=10)
-    label = "in flight" if found.state == "running" else "begun"
-    table.add_row(label, counted(len(found.outstanding), "episode"))
-    for one in found.outstanding[:_MANY_IN_FLIGHT]:
-        at = f"attempt {one.attempt}, last answered {one.role.replace('_', ' ')}"
-        table.add_row("", one_line(f"{one.episode}  {counted(one.requests, 'request')}, {at}"))
-    if len(found.outstanding) > _MANY_IN_FLIGHT:
-        table.add_row("", f"and {len(found.outstanding) - _MANY_IN_FLIGHT:,} more")
-    return table
-
-
-def _paid(found: RunStatus) -> RenderableType | None:
-    if not found.spent:
-        return None
+def _paid(found: RunStatus) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("role")
     table.add_column("model", overflow="fold")
@@ -228,21 +209,16 @@ def _paid(found: RunStatus) -> RenderableType | None:
     return table
 
 
-def _went(found: RunStatus) -> RenderableType | None:
+def _went(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     spending = found.spending
-    if not found.spent:
-        return None
-    table = labelled(width=10)
     if found.cost_per_accepted:
-        table.add_row("each", dollars(found.cost_per_accepted))
-    if went := shares.by_outcome(spending):
-        table.add_row("went", went)
-    if estimated := shares.estimated(spending):
-        table.add_row("estimated", estimated)
+        yield "each", dollars(found.cost_per_accepted)
+    if went := by_outcome(spending):
+        yield "went", went
+    if guessed := estimated(spending):
+        yield "estimated", guessed
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
-        wasted = f"{shares.amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
-        table.add_row("", styled(wasted, "dim"))
-    return table
+        yield "", styled(f"{amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused", "dim")
 
 
 def as_json(found: RunStatus) -> dict[str, Any]:
@@ -295,3 +271,42 @@ def variety_json(variety: DiversityStats) -> dict[str, Any]:
         "scripts": figures.written,
         "stages": [asdict(stage) for stage in variety.stages],
     }
+
+
+def list_runs(
+    parent: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the runs are.")] = Path("runs"),
+    *,
+    json: AsJson = False,
+) -> None:
+    """Say of each run in a folder how far it is, what it cost and which models made it. Changes nothing.
+
+    With --json one object a line, as `status --json` has it. Exits with 1 when a run cannot be read.
+    """
+    if not parent.is_dir():
+        raise InputError(f"there is no folder {str(parent)!r}; give the one that your runs are in")
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("run", "state", "accepted", "cost", "play", "models"):
+        table.add_column(name, justify="right" if name in {"accepted", "cost"} else "left", overflow="fold")
+    failed = False
+    for path in sorted(filter(holds_run, parent.iterdir())):
+        try:
+            folder = RunFolder.open(path)
+            found = RunStatus.of(folder)
+        except RefinesynthError as error:
+            failed = True
+            note(f"refinesynth: {error}")
+            continue
+        if json:
+            print_json(as_json(found))
+            continue
+        accepted = f"{found.accepted:,} of {found.n:,}"
+        cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
+        models = ", ".join(dict.fromkeys(model_of(one.model) for one in found.spent))
+        texts = (found.folder.name, found.state, accepted, cost, folder.config.play, models)
+        table.add_row(*(styled(one_line(text)) for text in texts))
+    if table.row_count:
+        output().print(table)
+    elif not json and not failed:
+        say(f"there are no runs in {str(parent)!r}")
+    if failed:
+        raise typer.Exit(ExitCode.FELL_SHORT)

@@ -70,10 +70,9 @@ def _explained(code: int, *, reported: bool) -> int:
         return code
     if -code in EXIT_CODES:
         return EXIT_CODES[signal.Signals(-code)]
-    from refinesynth.cli.terminal import notes
+    from refinesynth.cli.terminal import note, notes
 
-    console = notes()
-    console.show_cursor()
+    notes().show_cursor()
     if code == -signal.SIGKILL:
         what, exit_code = "the process of the run was killed (signal 9), for lack of memory perhaps", 128 - code
     else:
@@ -82,7 +81,5 @@ def _explained(code: int, *, reported: bool) -> int:
             + ("" if code > 0 else f", signal {-code}")
         )
         exit_code = int(ExitCode.STORAGE)
-    console.print(
-        f"refinesynth: {what}. What was finished is on disk. Run the same command again to go on", soft_wrap=True
-    )
+    note(f"refinesynth: {what}. What was finished is on disk. Run the same command again to go on")
     return exit_code

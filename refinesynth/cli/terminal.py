@@ -2,10 +2,13 @@
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import IO
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -43,6 +46,16 @@ def notes() -> SafeConsole:
     return _wide_enough(SafeConsole(stderr=True, markup=False, emoji=False, highlight=False))
 
 
+def say(text: RenderableType, style: str = "") -> None:
+    """Print a line on standard output, however long."""
+    output().print(text, style=style, soft_wrap=True)
+
+
+def note(text: RenderableType, style: str = "") -> None:
+    """Print a line on standard error, however long."""
+    notes().print(text, style=style, soft_wrap=True)
+
+
 def _wide_enough(console: SafeConsole) -> SafeConsole:
     # COLUMNS is 0 where the number is unknown, and on no columns nothing is shown.
     if console.width < _NARROWEST:
@@ -66,7 +79,7 @@ def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | No
 
 
 def print_json(value: object) -> None:
-    output().print(printable(write_json(value).decode()), soft_wrap=True)
+    say(printable(write_json(value).decode()))
 
 
 def silence(stream: IO[str]) -> None:
@@ -75,3 +88,46 @@ def silence(stream: IO[str]) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+class Screen:
+    """Console with a live part below the printed lines: `draw` is called several times a second while it is open."""
+
+    def __init__(self, console: Console, draw: Callable[[], RenderableType]) -> None:
+        self.console = console
+        self.redraws = console.is_terminal and not console.is_dumb_terminal
+        """False for pipes and logs, where lines are printed without escape codes."""
+        self._live = Live(console=console, get_renderable=draw, refresh_per_second=4, redirect_stdout=False)
+
+    def open(self) -> None:
+        if self.redraws:
+            self._live.start()
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(styled(text, style), soft_wrap=not self.redraws)
+
+    def close(self) -> None:
+        """Stop drawing; the last state stays visible. Idempotent."""
+        if self._live.is_started:
+            self._live.stop()
+
+
+def bar(name: str, done: int, of: int, *beside: Text) -> Table:
+    line = Table.grid(padding=(0, 1), expand=True)
+    for ratio in (None, 1, *(None for _ in beside)):
+        line.add_column(ratio=ratio, no_wrap=True)
+    line.add_row(
+        Text(name, style="bold"), ProgressBar(total=of, completed=min(done, of), finished_style="green"), *beside
+    )
+    return line
+
+
+@contextmanager
+def progress_line() -> Generator[Callable[[str], None]]:
+    """A line that is overwritten on a terminal; nothing elsewhere."""
+    console = notes()
+    if not console.is_terminal:
+        yield lambda _text: None
+        return
+    with console.status("reading") as status:
+        yield status.update

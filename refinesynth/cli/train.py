@@ -1,66 +1,56 @@
 """`refinesynth train`: refinement tuning."""
 
+import re
 import shlex
 import signal
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import orjson
 import typer
 
 from refinesynth.cli.exit_codes import ExitCode, code_of
+from refinesynth.cli.field_options import option
 from refinesynth.cli.interrupt import EXIT_CODES
-from refinesynth.cli.terminal import notes, output, print_json, styled
-from refinesynth.cli.train_settings import given
-from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.cli.terminal import note, notes, output, print_json, say
+from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
-from refinesynth.train.layered_settings import Layered, explained_yaml, layered
+from refinesynth.train.layered_settings import RETIRED, Layered, explained_yaml, layered, settings_in
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
 from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, finished
 
-
-def _option(name: str, help_: str, panel: str = ADVANCED, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
-
-
-_DATA = typer.Argument(
-    metavar="DATA...", help="Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one."
-)
-_MORE_DATA = _option("--data", "The same, for each DATA. Repeat it for more.", INPUT, "NAME[:WEIGHT]")
-_CONFIG = _option("--config", "YAML with any settings; options override it, it overrides the recipe.", INPUT, "FILE")
-_LORA = _option("--lora/--no-lora", "Train low-rank adapters instead of all weights.", LEARNING)
-_SET = _option(
-    "--set",
-    "Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
-    metavar="FIELD=VALUE",
-)
-_SHOW_CONFIG = _option("--show-config", "Print every setting, its meaning and its origin. Trains nothing.")
-_PREVIEW = _option("--preview", "Show what the model will see: trained, context, masked mistakes. Trains nothing.")
-_SAMPLE = _option("--sample", "With --preview: how many conversations, by default 1.", metavar="N", min=1)
-_DRY_RUN = _option("--dry-run", "Count, estimate memory and steps, and check. Trains nothing.")
-_JSON = _option("--json", "The plan of --dry-run, or the result, as one JSON object.")
-_LOCAL_RANK = typer.Option("--local_rank", "--local-rank", hidden=True)
-"""From launchers; the environment says the same."""
-Set = Annotated[list[str] | None, _SET]
+Set = Annotated[
+    list[str] | None,
+    option(
+        "--set",
+        "Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
+        ADVANCED,
+        "FIELD=VALUE",
+    ),
+]
 
 
 def train(
-    data: Annotated[list[str] | None, _DATA] = None,
+    data: Annotated[list[str] | None, typer.Argument(metavar="DATA...")] = None,
     *,
-    more_data: Annotated[list[str] | None, _MORE_DATA] = None,
-    config: Annotated[Path | None, _CONFIG] = None,
-    lora: Annotated[bool | None, _LORA] = None,
+    more_data: Annotated[list[str] | None, option("--data", panel=INPUT, metavar="NAME[:WEIGHT]")] = None,
+    config: Annotated[Path | None, option("--config", panel=INPUT, metavar="FILE")] = None,
+    lora: Annotated[bool | None, option("--lora/--no-lora", panel=LEARNING)] = None,
     set_: Set = None,
-    preview: Annotated[bool, _PREVIEW] = False,
-    sample: Annotated[int | None, _SAMPLE] = None,
-    dry_run: Annotated[bool, _DRY_RUN] = False,
-    show_config: Annotated[bool, _SHOW_CONFIG] = False,
-    json: Annotated[bool, _JSON] = False,
-    local_rank: Annotated[int | None, _LOCAL_RANK] = None,  # noqa: ARG001 - the environment says the same
+    preview: Annotated[bool, option("--preview", panel=ADVANCED)] = False,
+    sample: Annotated[int | None, option("--sample", panel=ADVANCED, metavar="N", min=1)] = None,
+    dry_run: Annotated[bool, option("--dry-run", panel=ADVANCED)] = False,
+    show_config: Annotated[bool, option("--show-config", panel=ADVANCED)] = False,
+    json: Annotated[bool, option("--json", panel=ADVANCED)] = False,
+    local_rank: Annotated[  # noqa: ARG001 - launchers give it, and the environment says the same
+        int | None, typer.Option("--local_rank", "--local-rank", hidden=True)
+    ] = None,
     **settings: Any,
 ) -> None:
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
@@ -69,6 +59,17 @@ def train(
 
     Exits with 0 when it is done, 1 when it could not go on, 2 when it was asked
     wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
+
+    Options:
+        data: Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one.
+        more_data: The same, for each DATA. Repeat it for more.
+        config: YAML with any settings; options override it, it overrides the recipe.
+        lora: Train low-rank adapters instead of all weights.
+        preview: Show what the model will see: trained, context, masked mistakes. Trains nothing.
+        sample: With --preview: how many conversations, by default 1.
+        dry_run: Count, estimate memory and steps, and check. Trains nothing.
+        show_config: Print every setting, its meaning and its origin. Trains nothing.
+        json: The plan of --dry-run, or the result, as one JSON object.
     """
     if data and data[0] == "merge":
         raise InputError(
@@ -87,12 +88,14 @@ def train(
         return layered(recipe=recipe, file=config, given=typed, defaults=defaults)
 
     begun: TrainConfig | None = None
+    code = ExitCode.OK
     try:
         if show_config:
-            code = _show_config(settled(data=["DATA"], model="MODEL", output="FOLDER"))
-        elif preview or dry_run:
-            unwritten = settled(output="models/not-written")
-            code = _preview(unwritten, sample or 1) if preview else _plan(unwritten, json=json)
+            _show_config(settled(data=["DATA"], model="MODEL", output="FOLDER"))
+        elif preview:
+            _preview(settled(output="models/not-written").config, sample or 1)
+        elif dry_run:
+            _plan(settled(output="models/not-written").config, json=json)
         else:
             begun = settled().config
             code = _train(begun, json=json)
@@ -100,7 +103,8 @@ def train(
         _note_interrupted(begun)
         code = ExitCode.INTERRUPTED
     except RefinesynthError as error:
-        code = _reported(error)
+        _report_once(error)
+        code = code_of(error)
     raise typer.Exit(code)
 
 
@@ -116,8 +120,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     if rank() != 0:
         return _exit_code(train(config))
     done_before = config.resume != "never" and finished(Path(config.output)) is not None
-    console = notes()
-    display = TrainDisplay(console)
+    display = TrainDisplay(notes())
     try:
         result = train(config, events=display)
     finally:
@@ -128,14 +131,8 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     # A reader that has gone changes no exit code: the training is done, and its files are there.
     with suppress(BrokenPipeError):
         if done_before:
-            console.print("nothing was left to do: this training was finished before", soft_wrap=True)
-        _report(result, json=json)
-        if not json and result.signal is None and not result.held_out and config.keep == ALL:
-            kept = one_line(str(result.output / CHECKPOINTS))
-            output().print(
-                f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {kept}; evaluate them to choose.",
-                soft_wrap=True,
-            )
+            note("nothing was left to do: this training was finished before")
+        _report(result, config, json=json)
     return _exit_code(result)
 
 
@@ -149,14 +146,14 @@ def _note_interrupted(config: TrainConfig | None) -> None:
     else:
         left = "there is no checkpoint yet: the same command begins again"
     if rank() == 0:
-        notes().print(f"interrupted; {left}", soft_wrap=True)
+        note(f"interrupted; {left}")
 
 
 def _exit_code(result: TrainResult) -> ExitCode:
     return ExitCode.OK if result.signal is None else EXIT_CODES[signal.Signals(result.signal)]
 
 
-def _report(result: TrainResult, *, json: bool) -> None:
+def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
     from refinesynth.cli.train_display import held_out
 
     where = one_line(str(result.output))
@@ -165,71 +162,111 @@ def _report(result: TrainResult, *, json: bool) -> None:
     if result.signal is not None:
         again = shlex.quote(str(result.output / CONFIG))
         start = "torchrun ... -m refinesynth.train" if is_launched() else "refinesynth train"
-        console = notes()
-        console.print(
-            f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {where}. To continue:",
-            soft_wrap=True,
+        note(
+            f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {where}. To continue:"
         )
-        console.print(one_line(f"  {start} --config {again}"), style="bold", soft_wrap=True)
+        note(one_line(f"  {start} --config {again}"), "bold")
         return
     if json:
         return
-    console = output()
     early = ", stopped early" if result.stopped_early else ""
-    console.print(
-        f"\n{result.steps:,} of {result.planned_steps:,} steps{early}, {result.epochs:.2f} epochs; training loss {result.loss:.4f} (mean of the last logged steps)",
-        soft_wrap=True,
+    say(
+        f"\n{result.steps:,} of {result.planned_steps:,} steps{early}, {result.epochs:.2f} epochs; training loss {result.loss:.4f} (mean of the last logged steps)"
     )
     if result.held_out:
         best = "" if result.best_step is None else f" (the model of step {result.best_step:,}, the best)"
-        console.print(f"{held_out(result.held_out)}{best}", soft_wrap=True)
-    console.print(styled(f"The model is in {where}, with its card in README.md."), soft_wrap=True)
+        say(f"{held_out(result.held_out)}{best}")
+    say(f"The model is in {where}, with its card in README.md.")
+    if not result.held_out and config.keep == ALL:
+        say(
+            f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {one_line(str(result.output / CHECKPOINTS))}; evaluate them to choose."
+        )
 
 
-def _reported(error: RefinesynthError) -> ExitCode:
-    """Report an error once: in one process, or in the launcher."""
+def _report_once(error: RefinesynthError) -> None:
+    """Raise the error in a single process; with several, the launcher reports it."""
     if rank() != 0 and isinstance(error, InputError):
         time.sleep(_HEAD_START)
-        return code_of(error)
+        return
     write_outcome(error)
-    if is_reported_by_launcher():
-        return code_of(error)
-    raise error
+    if not is_reported_by_launcher():
+        raise error
 
 
-def _show_config(layers: Layered) -> ExitCode:
+def _show_config(layers: Layered) -> None:
     if rank() == 0:
         output().print(printable(explained_yaml(layers)), end="", soft_wrap=True)
-    return ExitCode.OK
 
 
-def _preview(layers: Layered, sample: int) -> ExitCode:
+def _preview(config: TrainConfig, sample: int) -> None:
     from refinesynth.cli.train_display import LEGEND, preview_laid_out
     from refinesynth.train.loss_mask_preview import preview_data
 
-    found = preview_data(layers.config, sample)
+    found = preview_data(config, sample)
     if not found:
         raise InputError("there is nothing to train on in the data: --dry-run says why")
     if rank() == 0:
         console = output()
         for example in found:
-            console.print(preview_laid_out(example))
-            console.print()
+            console.print(preview_laid_out(example), "")
         console.print(LEGEND, style="dim")
-    return ExitCode.OK
 
 
-def _plan(layers: Layered, *, json: bool) -> ExitCode:
+def _plan(config: TrainConfig, *, json: bool) -> None:
     from refinesynth.cli.train_display import as_lines, laid_out
     from refinesynth.train.engine import plan
 
-    found = plan(layers.config)
-    if rank() == 0:
-        console = output()
-        if json:
-            print_json(found.as_json())
-        elif console.is_terminal:
-            console.print(laid_out(found))
-        else:
-            console.print(as_lines(found), soft_wrap=True)
-    return ExitCode.OK
+    found = plan(config)
+    if rank() != 0:
+        return
+    if json:
+        print_json(found.as_json())
+    elif output().is_terminal:
+        output().print(laid_out(found))
+    else:
+        say(as_lines(found))
+
+
+_NAME: Final = re.compile(r"[\w.-]+")
+_STAGES: Final = ("zero2", "zero3")
+
+
+def given(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
+    """The given settings; `assignments` (`--set`) override options, and `deepspeed` may be a ZeRO stage.
+
+    Raises `ConfigurationError` for an assignment of another form, and for two of one setting.
+    """
+    settings = {
+        name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value is not None
+    }
+    deepspeed = settings.get("deepspeed")
+    if deepspeed in _STAGES:
+        settings["parallel"] = settings.pop("deepspeed")
+    elif deepspeed is not None and not Path(deepspeed).is_file():
+        raise ConfigurationError(f"--deepspeed {deepspeed!r} is neither zero2 nor zero3, and there is no such file")
+    assigned: dict[str, object] = {}
+    for text in assignments:
+        name, sign, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not sign or not _NAME.fullmatch(name):
+            raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
+        if name in RETIRED:
+            note(f"! {RETIRED[name]}")
+            continue
+        if name in assigned:
+            raise ConfigurationError(f"--set {name} is given twice; give it once")
+        # In a mapping there is no field that would read a number or a truth from text.
+        assigned[name] = _value(value.strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
+    return settings | assigned
+
+
+def _value(text: str, *, reads_text: bool) -> object:
+    """Read null, a list, an object or a quoted text as JSON; others too, unless the field `reads_text`."""
+    if text == "null":
+        return None
+    if not reads_text or text.startswith(("[", "{", '"')):
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(text)
+    if not reads_text and text in {"True", "False"}:
+        return text == "True"
+    return text

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,8 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.screen import Screen, bar
-from refinesynth.cli.terminal import labelled, styled
+from refinesynth.cli.terminal import Screen, bar, labelled, styled
 from refinesynth.text.number_format import compact, counted, duration, in_bytes
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events
@@ -30,7 +29,7 @@ _HELD_OUT = {
 }
 
 
-class TrainDisplay:
+class TrainDisplay(Screen):
     """Display of a training's events: updated figures on a terminal that can redraw, else a line per event."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,34 +38,30 @@ class TrainDisplay:
         self._pace.add_task("steps")
         (self._steps,) = self._pace.tasks
         self._metrics: Mapping[str, float] = {}
-        self._screen = Screen(console, self._draw)
+        super().__init__(console, self._draw)
 
     def planned(self, plan: Plan) -> None:
         self._steps.total = plan.steps
-        if self._screen.redraws:
-            self._screen.console.print(laid_out(plan), "")
-            self._screen.open()
+        if self.redraws:
+            self.console.print(laid_out(plan), "")
+            self.open()
         else:
-            self._screen.say(as_lines(plan))
+            self.say(as_lines(plan))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
         self._pace.update(self._steps.id, completed=step)
         self._metrics = metrics
-        if not self._screen.redraws:
-            self._screen.say(f"step {self._done()}  {in_a_line(metrics)}{self._left()}")
+        if not self.redraws:
+            self.say(f"step {self._done()}  {in_a_line(metrics)}{self._left()}")
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._screen.say(f"step {step:,}: {held_out(metrics)}")
+        self.say(f"step {step:,}: {held_out(metrics)}")
 
     def saved(self, path: Path) -> None:
-        self._screen.say(one_line(f"saved {path}"), "dim")
+        self.say(one_line(f"saved {path}"), "dim")
 
     def note(self, text: str) -> None:
-        self._screen.say(one_line(text), "yellow")
-
-    def close(self) -> None:
-        """The last figures stay visible."""
-        self._screen.close()
+        self.say(one_line(text), "yellow")
 
     def _draw(self) -> RenderableType:
         line = styled(in_a_line(self._metrics) if self._metrics else "first steps")
@@ -207,14 +202,12 @@ def lost_of(counts: Counts) -> str:
         ("masked_whole", counts.masked_whole, "turns of several calls masked whole for a mistake among them"),
         ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
-    return "; ".join(
-        f"{number:,} {how} ({_listed(counts.named.get(kind, ()), number)})" for kind, number, how in parts if number
-    )
-
-
-def _listed(names: Sequence[str], number: int) -> str:
-    shown = [one_line(name, most=40) for name in names[:_NAMED]]
-    return ", ".join([*shown, "..."] if number > len(shown) else shown)
+    said: list[str] = []
+    for kind, number, how in parts:
+        shown = [one_line(name, most=40) for name in counts.named.get(kind, ())[:_NAMED]]
+        listed = ", ".join([*shown, "..."] if number > len(shown) else shown)
+        said += [f"{number:,} {how} ({listed})"] if number else []
+    return "; ".join(said)
 
 
 def _tokens(counts: Counts) -> str:

@@ -9,13 +9,12 @@ import typer
 from rich.table import Table
 
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.options import chain
-from refinesynth.cli.run_records import REFUSED, file_of, is_run, key, lines
-from refinesynth.cli.show import RunOrFile
+from refinesynth.cli.rules import read_chain
+from refinesynth.cli.run_records import REFUSED, RunOrFile, file_of, is_run, key, records
 from refinesynth.cli.status import AsJson
-from refinesynth.cli.terminal import notes, output, print_json, styled
+from refinesynth.cli.terminal import note, output, print_json, say, styled
 from refinesynth.diversity import CURATING
-from refinesynth.errors import InputError
+from refinesynth.errors import RefinesynthError
 from refinesynth.outcome import Refused
 from refinesynth.rules import Rule, Violation, rejects
 from refinesynth.rules import verify as verdict_of
@@ -28,35 +27,31 @@ JUDGE = "Judge"
 
 _Stage = Literal["trajectory", "script", "draft"]
 
-DraftRules = Annotated[
-    str | None,
-    typer.Option("--rules", metavar="CHAIN", help="Check drafts by these; by default those of the run, else strict()."),
-]
-ScriptRules = Annotated[
-    str | None,
-    typer.Option(
-        "--script-rules", metavar="CHAIN", help="Check scripts by these; by default the run's, else script()."
-    ),
-]
-
 
 def verify(
-    source: RunOrFile, *, rules: DraftRules = None, script_rules: ScriptRules = None, json: AsJson = False
+    source: RunOrFile,
+    *,
+    rules: Annotated[str | None, typer.Option("--rules", metavar="CHAIN")] = None,
+    script_rules: Annotated[str | None, typer.Option("--script-rules", metavar="CHAIN")] = None,
+    json: AsJson = False,
 ) -> None:
     """Check again what is on disk, kept and refused alike. Needs no model and costs nothing.
 
     Exits with 1 when a trajectory that was kept fails now, or a line cannot be read.
+
+    Options:
+        rules: Check drafts by these; by default those of the run, else strict().
+        script_rules: Check scripts by these; by default the run's, else script().
     """
     files = [file_of(source), *([source / REFUSED] if is_run(source) else [])]
     drafts_by, scripts_by = _rules_for(source, rules, script_rules)
-    console, count, changes = output(), _Recount(), list[dict[str, Any]]()
-    for line in (line for path in files for line in lines(path)):
-        try:
-            record = line.read()
-        except InputError as error:
-            count.unreadable += 1
-            notes().print(str(error), soft_wrap=True)
-            continue
+    count, changes = _Recount(), list[dict[str, Any]]()
+
+    def unreadable(error: RefinesynthError) -> None:
+        count.unreadable += 1
+        note(str(error))
+
+    for record in (record for path in files for record in records(path, unreadable)):
         checked = _checked(record, drafts_by, scripts_by)
         count.add(checked)
         if checked.accepted_then != checked.accepted_now:
@@ -64,12 +59,12 @@ def verify(
                 found = [one.model_dump(mode="json") for one in checked.violations]
                 changes.append({**vars(checked), "violations": found})
             else:
-                console.print(_change(checked), soft_wrap=True)
+                say(_change(checked))
     if json:
         print_json({**vars(count), "changes": changes, "rules": repr(drafts_by)})
     else:
-        console.print(_table(count))
-        console.print(f"checked by {drafts_by!r}", style="dim", soft_wrap=True)
+        output().print(_table(count))
+        say(f"checked by {drafts_by!r}", "dim")
     if count.changed["trajectory"] or count.unreadable:
         raise typer.Exit(ExitCode.FELL_SHORT)
 
@@ -128,34 +123,29 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tup
     else:
         option, rules_text, script_text = "", "strict()", "script()"
     return (
-        chain("--rules", rules) if rules is not None else chain(option, rules_text),
-        chain("--script-rules", script_rules) if script_rules is not None else chain(option, script_text),
+        read_chain("--rules", rules) if rules is not None else read_chain(option, rules_text),
+        read_chain("--script-rules", script_rules) if script_rules is not None else read_chain(option, script_text),
     )
 
 
 def _change(item: _Checked) -> str:
     if item.accepted_now:
         return one_line(f"{item.id}  {item.stage}: refused then, accepted now")
-    why = ", ".join(
-        dict.fromkeys(
-            f"{found.rule} ({found.code}) at turn {found.turn + 1}" for found in item.violations if rejects(found)
-        )
-    )
-    return one_line(f"{item.id}  {item.stage}: accepted then, refused now: {why}")
+    reasons = (f"{one.rule} ({one.code}) at turn {one.turn + 1}" for one in item.violations if rejects(one))
+    return one_line(f"{item.id}  {item.stage}: accepted then, refused now: {', '.join(dict.fromkeys(reasons))}")
 
 
 def _table(count: _Recount) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(justify="right")
+    for side in ("left", "right", "right"):
+        table.add_column(justify=side)
     table.add_row("", styled("then", "dim"), styled("now", "dim"))
-    stages: tuple[tuple[str, _Stage], ...] = (
-        ("trajectories kept", "trajectory"),
-        ("scripts refused", "script"),
-        ("drafts refused", "draft"),
-    )
-    for label, stage in stages:
+    labels: dict[_Stage, str] = {
+        "trajectory": "trajectories kept",
+        "script": "scripts refused",
+        "draft": "drafts refused",
+    }
+    for stage, label in labels.items():
         table.add_row(label, f"{count.seen[stage]:,}", f"{count.seen[stage] - count.changed[stage]:,}")
     for sign, found in (("✗", count.by_rule), ("!", count.warnings)):
         for rule, number in sorted(found.items(), key=lambda item: (-item[1], item[0])):

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from refinesynth.episode.episode import episode_id, episode_seed, play_episode
     from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
     from refinesynth.outcome import EpisodeOutcome, Refused
-    from refinesynth.settings.attempts import Attempts
+    from refinesynth.settings import Attempts
 
 _HOMES = {
-    "Attempts": "settings.attempts",
+    "Attempts": "settings",
     "EpisodeContext": "episode.play",
     "EpisodeOutcome": "outcome",
     "EpisodeSettings": "episode.play",

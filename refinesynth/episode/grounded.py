@@ -28,9 +28,8 @@ from refinesynth.rules.observation_words import judge_words
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.text_form import MAX_OBSERVATION
-from refinesynth.settings.grounding import Grounding
+from refinesynth.settings.grounding import Grounding, walked
 from refinesynth.settings.mistakes import MistakeRequest
-from refinesynth.settings.mix import walked
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script, known_exchanges
 from refinesynth.world import Ruling, World, world_of
 from refinesynth.world.expression import json_bytes

@@ -18,7 +18,7 @@ from refinesynth.export.export_files import ExportReport
 from refinesynth.files.atomic_write import output_file
 from refinesynth.run.trajectory_stats import EpisodeStats, TrajectoryStats
 from refinesynth.text.json_reader import scrub
-from refinesynth.text.markdown import code, plain_text
+from refinesynth.text.markup import code, plain_text
 from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
 from refinesynth.trajectory.positions import lopsided
 

@@ -19,8 +19,7 @@ from refinesynth.errors import InputError
 from refinesynth.export.chat_shapes import ExportRecord, Masking
 from refinesynth.export.formats import Form, Format, find_format, find_masking
 from refinesynth.export.rl_tasks import WorldFormat
-from refinesynth.files.atomic_write import COMPRESSED, alone_with, output_file, refuse_existing
-from refinesynth.files.regular_file import refuse_irregular
+from refinesynth.files.atomic_write import COMPRESSED, alone_with, output_file, refuse_existing, refuse_irregular
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Trajectory

@@ -1,10 +1,13 @@
-"""Reader of plain and compressed files; a compressed file that is cut off is an error."""
+"""Reader of plain and compressed files and their lines, in bounded memory; a file that is cut off is an error."""
 
 import codecs
 import gzip
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
+
+from refinesynth.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -50,9 +53,8 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        while not self._plain:
-            if not self._unpack():
-                return 0
+        while not self._plain and self._unpack():
+            pass
         view = memoryview(buffer).cast("B")
         count = min(len(view), len(self._plain))
         view[:count] = self._plain[:count]
@@ -82,9 +84,6 @@ _MARKS = (
 )
 """Byte order marks; that of UTF-16 begins one of UTF-32."""
 
-_OF_FOUR = {(True, False, False, False): "UTF-32-LE", (False, False, False, True): "UTF-32-BE"}
-"""Bytes of every four that are not all zero, in Western text."""
-
 
 def refuse_other_encodings(start: bytes) -> None:
     """Refuse a file by its first line, or the part up to its first line feed byte.
@@ -96,11 +95,47 @@ def refuse_other_encodings(start: bytes) -> None:
     """
     name = next((name for mark, name in _MARKS if start.startswith(mark)), None)
     if name is None and b"\0" in start:
-        name = _OF_FOUR.get((any(start[::4]), any(start[1::4]), any(start[2::4]), any(start[3::4])))
-        even, odd = start[0::2].count(0), start[1::2].count(0)
-        if name is None and 4 * max(even, odd) >= len(start) and 8 * min(even, odd) <= max(even, odd):
-            name = "UTF-16-BE" if even > odd else "UTF-16-LE"
-        if name is None:
-            raise UnicodeError("it is no text: there are NUL bytes in its first line; expected UTF-8")
+        raise UnicodeError(
+            "there are NUL bytes in its first line, so it is UTF-16, UTF-32 or no text; expected UTF-8. "
+            "`iconv -f UTF-16LE -t UTF-8` converts UTF-16"
+        )
     if name is not None:
         raise UnicodeError(f"it is {name}; expected UTF-8. `iconv -f {name} -t UTF-8` converts it")
+
+
+_BOM = b"\xef\xbb\xbf"
+"""Byte order mark that some editors write before UTF-8."""
+_MOST_JSON = 256 * 1024 * 1024
+"""Longest JSON document that is read, in bytes."""
+
+
+def bounded_lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of each line, with its line feed; of a longer line the first `most` + 1 bytes.
+
+    Raises:
+        UnicodeError: The file is recognizably in another encoding than UTF-8.
+    """
+    number = 0
+    while line := file.readline(most + 1):
+        number += 1
+        if number == 1:
+            refuse_other_encodings(line)
+        yield number, line.removeprefix(_BOM) if number == 1 and len(line) <= most else line
+        while len(line) >= most and not line.endswith(b"\n"):
+            line = file.readline(most)
+
+
+def read_document(file: BinaryIO, path: Path, start: bytes = b"") -> bytes:
+    """Read a JSON file without a byte order mark; `start` was read from it before.
+
+    Raises:
+        InputError: It is longer than 256 MiB.
+        UnicodeError: It is recognizably in another encoding than UTF-8.
+    """
+    whole = start + file.read(_MOST_JSON + 1 - len(start))
+    if len(whole) > _MOST_JSON:
+        raise InputError(
+            f"{str(path)!r} has more than {_MOST_JSON:,} bytes, and JSON is read whole; write it as JSONL, one object on each line"
+        )
+    refuse_other_encodings(whole[: 1 << 20])
+    return whole.removeprefix(_BOM)

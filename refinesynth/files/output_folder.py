@@ -1,11 +1,11 @@
 """Output folders: locked while they are written, and moved aside for a fresh start."""
 
 import os
+import re
 import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import orjson
@@ -97,9 +97,7 @@ class FolderLock:
     def __enter__(self) -> Self:
         return self.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -137,3 +135,11 @@ def move_aside(path: Path) -> Path:
     """
     refuse_from_within(path)
     return path.rename(next_aside(path))
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_url(value: object) -> bool:
+    """Return whether this text names a place in an object store, such as `s3://bucket/runs/first`."""
+    return isinstance(value, str) and _URL.match(value) is not None

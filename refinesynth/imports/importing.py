@@ -15,8 +15,8 @@ from anyio.lowlevel import checkpoint
 
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.files.regular_file import irregular
-from refinesynth.files.text_lines import bounded_lines, read_document
+from refinesynth.files.atomic_write import irregular
+from refinesynth.files.compressed import bounded_lines, read_document
 from refinesynth.imports.import_formats import PLAY, RULES, find, read_record
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run import CompletedEpisode, RunConfig, RunFolder, RunWriter, next_run_folder

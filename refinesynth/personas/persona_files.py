@@ -18,8 +18,7 @@ import orjson
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import COMPRESSED
-from refinesynth.files.compressed import open_binary
-from refinesynth.files.text_lines import bounded_lines, read_document
+from refinesynth.files.compressed import bounded_lines, open_binary, read_document
 from refinesynth.personas.persona_rows import BadRow, Row, find_column, no_column, read_row
 
 MAX_LINE_BYTES = 1 << 20

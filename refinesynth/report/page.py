@@ -1,21 +1,30 @@
 """The page: figures of a run, plots, and a sample of its records as data for the page's browser."""
 
+import random
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import orjson
+from pydantic import JsonValue, ValidationError
 
 from refinesynth._version import __version__
-from refinesynth.cost import Cost
+from refinesynth.chat.react import label_of
+from refinesynth.errors import RunFolderError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import write_text_file
 from refinesynth.outcome import Refused
-from refinesynth.report import samples
-from refinesynth.report.html_page import rendered, script_data
+from refinesynth.report.html_page import rendered, script_data, shortened
 from refinesynth.report.plots import bars, histogram, scatter
+from refinesynth.rules import rejects
+from refinesynth.rules.repairs import Mistake, Refinement, marks
 from refinesynth.run import RunFolder
+from refinesynth.run.jsonl import read_lines
 from refinesynth.run.status import RunStatus
 from refinesynth.text.number_format import dollars
 from refinesynth.text.printable import one_line
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory, explain, flagged_turns
 
 SAMPLE: Final = 500
 """Default number of trajectories, and of refused drafts, in a report."""
@@ -45,8 +54,9 @@ def render_report(run: str | Path, *, sample: int = SAMPLE) -> str:
     check_installed("report", "matplotlib", "numpy")
     folder = RunFolder.open(run)
     status = RunStatus.of(folder)
-    shown = samples.trajectories(folder, sample)
-    refused = samples.refused(folder, sample)
+    counted, seed = folder.counted(), folder.config.seed
+    shown = _sampled(folder.trajectories_file, counted and counted.trajectories_end, Trajectory, sample, seed)
+    refused = _sampled(folder.rejected_file, counted and counted.rejected_end, Refused, sample, seed)
     scripts = list({found.script.digest: found.script for found in shown}.values())
     return rendered(
         "page.html.jinja",
@@ -55,8 +65,8 @@ def render_report(run: str | Path, *, sample: int = SAMPLE) -> str:
         rows=_overview(status),
         reasons=_reasons(status, refused),
         plots=[plot for plot in _plots(status, scatter(scripts)) if plot[1]],
-        accepted=[script_data(chunk) for chunk in _chunks(map(samples.of_trajectory, shown))],
-        refused=[script_data(chunk) for chunk in _chunks(map(samples.of_refused, refused))],
+        accepted=[script_data(chunk) for chunk in _chunks(map(_of_trajectory, shown))],
+        refused=[script_data(chunk) for chunk in _chunks(map(_of_refused, refused))],
         sizes=(len(shown), len(refused)),
         version=__version__,
     )
@@ -91,15 +101,9 @@ def _plots(status: RunStatus, projection: str) -> Iterator[tuple[str, str]]:
     yield "Turns per trajectory", histogram([figures.turns[each] for each in lengths], [str(each) for each in lengths])
     unit = " USD" if status.cost_usd else " tokens"
     for title, parts in (("Cost by role", spending.by_role), ("Cost by model", spending.by_model)):
-        yield (
-            title,
-            bars({name: _amount(part, priced=bool(status.cost_usd)) for name, part in parts.items()}, unit=unit),
-        )
+        costs = {name: (one.cost_usd or 0.0) if status.cost_usd else one.tokens for name, one in parts.items()}
+        yield title, bars(costs, unit=unit)
     yield "Scripts by their words (two main components)", projection
-
-
-def _amount(cost: Cost, *, priced: bool) -> float:
-    return (cost.cost_usd or 0.0) if priced else cost.tokens
 
 
 def _reasons(status: RunStatus, refused: Iterable[Refused]) -> list[tuple[str, int, str, str]]:
@@ -117,12 +121,77 @@ def _reasons(status: RunStatus, refused: Iterable[Refused]) -> list[tuple[str, i
     ]
 
 
-def _chunks(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    chunk: list[dict[str, Any]] = []
-    for record in records:
-        chunk.append(record)
-        if len(chunk) == CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
+def _chunks(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    while chunk := [*islice(records, CHUNK)]:
         yield chunk
+
+
+_Record = TypeVar("_Record", Trajectory, Refused)
+
+
+def _sampled(path: Path, end: int | None, kind: type[_Record], most: int, seed: int) -> list[_Record]:
+    # Algorithm R (Vitter, 1985): the lines of a sample are kept, and only they are parsed.
+    draw, kept = random.Random(seed), list[tuple[int, bytes]]()
+    for number, line in enumerate(read_lines(path, end=end), start=1):
+        if len(kept) < most:
+            kept.append((number, line))
+        elif (place := draw.randrange(number)) < most:
+            kept[place] = (number, line)
+    records: list[_Record] = []
+    for number, line in sorted(kept):
+        try:
+            records.append(kind.model_validate(orjson.loads(line)))
+        except (orjson.JSONDecodeError, ValidationError) as error:
+            problem = explain(error) if isinstance(error, ValidationError) else error
+            raise RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__}: {problem}") from error
+    return records
+
+
+def _of_trajectory(found: Trajectory) -> dict[str, JsonValue]:
+    return {
+        "id": shortened(found.id),
+        "by": shortened(", ".join(f"{role}: {model}" for role, model in found.provenance.models.items())),
+        "persona": shortened(found.persona.text),
+        **_script(found.script),
+        "turns": _turns(found.draft()),
+    }
+
+
+def _of_refused(found: Refused) -> dict[str, JsonValue]:
+    evidence = found.evidence()
+    return {
+        "id": shortened(found.episode),
+        "by": f"{found.stage}, attempt {found.attempt}",
+        "persona": shortened(found.persona.text),
+        **({} if evidence is None else _script(evidence.script)),
+        "turns": [] if evidence is None else _turns(evidence),
+        "why": [shortened(f"{one.rule} ({one.code}): {one.message}") for one in found.violations if rejects(one)]
+        or [shortened(found.text or "unreadable")],
+    }
+
+
+def _script(script: Script) -> dict[str, JsonValue]:
+    return {
+        "goal": shortened(script.goal),
+        "place": shortened(script.introduction.strip()),
+        "actions": [shortened(action.name) for action in script.actions],
+    }
+
+
+def _turns(draft: Draft) -> list[JsonValue]:
+    marked, mistakes = marks(draft), set(flagged_turns(draft.turns))
+    turns: list[JsonValue] = []
+    for at, turn in enumerate(draft.turns):
+        if isinstance(turn, PlayerTurn):
+            mark, note = marked.get(at), ""
+            if isinstance(mark, Mistake):
+                note = f"mistake ({mark.kind.value})"
+            elif isinstance(mark, Refinement):
+                note = f"repairs turn {', '.join(str(at + 1) for at in mark.of)}"
+            said = {"thought": shortened(turn.thought), "action": shortened(turn.action), "note": note}
+            turns.append({"who": label_of(turn, mistake=at in mistakes), **said})
+        elif isinstance(turn, DungeonMasterTurn):
+            turns.append({"who": "dm", "text": shortened(turn.observation)})
+        else:
+            turns.append({"who": "malformed", "text": shortened(str(turn.raw)), "note": shortened(turn.problem)})
+    return turns

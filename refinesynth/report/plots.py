@@ -24,7 +24,8 @@ def bars(values: Mapping[str, float], *, unit: str = "") -> str:
     axes = figure.subplots()
     names = [one_line(name, most=32) for name in values]
     drawn = axes.barh(range(len(names)), list(values.values()), color="#4c78a8")
-    axes.bar_label(drawn, [f" {_number(value)}{unit}" for value in values.values()], fontsize=9)
+    numbers = (compact(int(one)) if one >= 1_000 or one == int(one) else f"{one:.4f}" for one in values.values())  # noqa: PLR2004
+    axes.bar_label(drawn, [f" {number}{unit}" for number in numbers], fontsize=9)
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.invert_yaxis()
     axes.margins(x=0.3)
@@ -65,10 +66,6 @@ def scatter(scripts: Sequence[Script]) -> str:
     axes.set_xticks([])
     axes.set_yticks([])
     return svg(figure)
-
-
-def _number(value: float) -> str:
-    return compact(int(value)) if value >= 1_000 or value == int(value) else f"{value:.4f}"  # noqa: PLR2004
 
 
 def _figure(height: float) -> Any:

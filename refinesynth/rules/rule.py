@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.rules.rule_errors import blame, timed
 from refinesynth.text.json_reader import scrub
-from refinesynth.text.notebook import html_table
+from refinesynth.text.markup import html_table
 from refinesynth.trajectory import Draft, Trajectory
 
 FIELDS = ConfigDict(extra="forbid")

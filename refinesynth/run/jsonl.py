@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.files.regular_file import open_to_append
+from refinesynth.files.atomic_write import open_to_append
 
 _BLOCK = 1 << 16
 """Bytes per read in the search for the end of the last line."""

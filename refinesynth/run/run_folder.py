@@ -24,8 +24,8 @@ import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
+from refinesynth.files.atomic_write import irregular
 from refinesynth.files.output_folder import LOCK_FILE
-from refinesynth.files.regular_file import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
 from refinesynth.personas import Personas, PersonaSource, open_personas

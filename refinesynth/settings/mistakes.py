@@ -4,7 +4,7 @@ Natural mistakes teach most, but a strong player makes few; requested ones fill 
 makes an action a mistake, and a request never enters the record.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal, NamedTuple
@@ -96,7 +96,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
                 mistakes evenly over them, and asks for none before the last action.
             kinds: Returns the possible kinds of mistakes, to which `spread` is limited.
         """
-        verdicts = _verdicts(turns)
+        # The kind of mistake of each answered player's turn, None for accepted ones.
+        verdicts = [answer.mistake_kind for _, answer in known_exchanges(turns)]
         if self.policy == "spread":
             return self._spread(verdicts, episode=episode, seed=seed, length=length, remaining=remaining, kinds=kinds)
         now = len(verdicts)
@@ -105,7 +106,9 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         if self.policy == "prompted":
             return None if _due(verdicts).isdisjoint(self.turns) else MistakeRequest(_order(verdicts, episode)[0])
         made = sum(kind is not None for kind in verdicts)
-        overdue = _accepted_in_a_row(verdicts) - 1 - (_pause(episode, made) if attempt == 1 else 0)
+        # 0 or 1 more accepted turns before asking, so mistakes fall on different turns in different episodes.
+        pause = blake2b(f"{episode}/{made}".encode(), digest_size=1).digest()[0] & 1
+        overdue = _accepted_in_a_row(verdicts) - 1 - (pause if attempt == 1 else 0)
         if made >= self.minimum or overdue < 0:
             return None
         # A kind that did not come about, perhaps because this world cannot go wrong in that way, gives way to the next.
@@ -137,9 +140,12 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         """Ask before right actions that are drawn evenly, and from then on until a mistake is made; where the remaining
         actions are known, each turn draws anew.
         """
-        made = list(_first_tries(verdicts))
+        # Positions of mistakes that do not follow another.
+        made = [at for at, kind in enumerate(verdicts) if kind is not None and (at == 0 or verdicts[at - 1] is None)]
         accepted = _accepted_in_a_row(verdicts)
-        way = self._way(len(made), episode=episode, seed=seed) if made else "fresh"
+        rng = _generator(seed, episode, f"repair {len(made)}")
+        # `fresh` for a repair at once.
+        way = rng.choice(_LONGER) if made and rng.random() < self.chains else "fresh"
         if made and accepted == 0:
             first, *more = verdicts[made[-1] :]
             return None if first is None or more else _longer(way, first, _order(verdicts, episode), kinds)
@@ -179,11 +185,6 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             else:
                 found += sorted(rng.sample(slots, count))
         return [slot for slot in found if slot <= steps]
-
-    def _way(self, number: int, *, episode: int, seed: int) -> RepairStyle:
-        """Return the repair of the mistake with this number, from 1; `fresh` for an immediate one."""
-        rng = _generator(seed, episode, f"repair {number}")
-        return rng.choice(_LONGER) if rng.random() < self.chains else "fresh"
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -229,20 +230,6 @@ def at_least(minimum: int = 2) -> Mistakes:
     return Mistakes(policy="at_least", minimum=minimum)
 
 
-def _verdicts(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> list[MistakeKind | None]:
-    """Return the kind of mistake of each answered player's turn, None for accepted ones."""
-    return [answer.mistake_kind for _, answer in known_exchanges(turns)]
-
-
-def _first_tries(verdicts: Sequence[MistakeKind | None]) -> Iterator[int]:
-    """Yield the positions of mistakes that do not follow another."""
-    before: MistakeKind | None = None
-    for at, kind in enumerate(verdicts):
-        if kind is not None and before is None:
-            yield at
-        before = kind
-
-
 def _accepted_in_a_row(verdicts: Sequence[MistakeKind | None]) -> int:
     """Return the player's accepted turns since the last mistake, or since the start."""
     return next((at for at, kind in enumerate(reversed(verdicts)) if kind is not None), len(verdicts))
@@ -256,11 +243,6 @@ def _due(verdicts: Sequence[MistakeKind | None]) -> set[int]:
         now -= 1
         due.add(now)
     return due | {0} if now == 1 else due
-
-
-def _pause(episode: int, made: int) -> int:
-    """Return 0 or 1 more accepted turns before asking, so mistakes fall on different turns in different episodes."""
-    return blake2b(f"{episode}/{made}".encode(), digest_size=1).digest()[0] & 1
 
 
 def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[MistakeKind]:

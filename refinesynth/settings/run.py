@@ -1,5 +1,6 @@
 """All settings of a run, each with its unit, default and effect; the one source of options, files and records."""
 
+import re
 import warnings
 from collections.abc import Mapping
 from os import PathLike
@@ -7,19 +8,24 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import Annotated, Any, Final, Literal, Self, cast
 
-from annotated_types import Ge, Le
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.files.urls import is_url
+from refinesynth.files.output_folder import is_url
 from refinesynth.option import INPUT, LIMITS, MACHINES, MISTAKES, MODEL, OUTPUT, PLAY, RULES, Option
-from refinesynth.settings.attempts import Attempts
-from refinesynth.settings.curation import Curation
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
-from refinesynth.settings.shard import WHOLE, Shard
 from refinesynth.trajectory.value import absent
 
 DEADLINE: Final = 7_200.0
@@ -38,6 +44,112 @@ Whole = Annotated[int, Field(strict=True)]
 _READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
 
 
+class Attempts(BaseModel, frozen=True, extra="forbid"):
+    """Bounds on what one episode may spend."""
+
+    scripts: int = Field(default=3, ge=1)
+    """Scripts written until one passes the script rules."""
+    drafts: int = Field(default=4, ge=1)
+    """Drafts that may be verified: in live play, plays that end or are cut back at a violation; in narrated play,
+    answers of the Narrator."""
+    calls: int | None = Field(default=None, ge=1)
+    """Completions in all, the script's and every retried answer included, the judge's not; None sets no bound. The
+    paper allows four. Where a script is played more than once, each further play may have as many again."""
+    answers: int = Field(default=2, ge=0)
+    """Times that an answer of invalid form goes back to the model with its errors, before its attempt is refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: Any) -> Any:
+        """Parse `drafts=4,scripts=3,calls=8,answers=2`, any of them; a bare number is `drafts`."""
+        if not isinstance(given, str):
+            return given
+        parts = [part.partition("=") for part in given.split(",")]
+        values = {name.strip() if sign else "drafts": number if sign else name for name, sign, number in parts}
+        if unknown := values.keys() - cls.model_fields.keys() or {
+            name for name, number in values.items() if not number.strip().isdecimal()
+        }:
+            raise ValueError(
+                f"{', '.join(sorted(unknown))}: expected numbers by name, such as scripts=3,drafts=4,calls=8,answers=2"
+            )
+        return values
+
+
+class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """Settings of curation. It looks at episodes in the order of their personas, so the result does not depend on
+    concurrency.
+    """
+
+    near_duplicates: Annotated[
+        Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None, Option(RULES, "SIMILARITY")
+    ] = None
+    """Similarity, 0 to 1, from which on a script counts as a duplicate of an earlier one and is refused; by default
+    none is."""
+    contamination: Annotated[tuple[str, ...], Option(RULES, "FILE")] = ()
+    """Files of evaluation sets that scripts and trajectories are compared with. A run that is continued must be given
+    the same content."""
+    contaminated: Annotated[Literal["report", "refuse"], Option(RULES)] = "report"
+    """Treatment of a trajectory that shares a run of words with a contamination file."""
+    words: int = Field(default=13, ge=3, le=100)
+    """Length of such a run of words."""
+
+    @property
+    def idle(self) -> bool:
+        """True if nothing is checked."""
+        return self.near_duplicates is None and not self.contamination
+
+
+_SHARD = re.compile(r"\s*([0-9]{1,7})\s*/\s*([0-9]{1,7})\s*")
+
+
+class Shard(BaseModel, frozen=True, extra="forbid"):
+    """`3/8` is the fourth of eight: every eighth persona, beginning with the fourth, and an eighth of `n`.
+
+    Shards of the same personas are disjoint and complete. They are counted from 0, like the indices of Kubernetes'
+    jobs, and of Slurm's with `--array=0-7`.
+    """
+
+    index: int = Field(ge=0)
+    of: int = Field(ge=1, le=1_000_000)
+    """Number of shards."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        if (match := _SHARD.fullmatch(given)) is None:
+            raise ValueError("expected I/N, such as 3/8: the fourth of eight, since they are counted from 0")
+        return {"index": int(match[1]), "of": int(match[2])}
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> "Shard":
+        if self.index >= self.of:
+            raise ValueError(
+                f"shards are counted from 0, so of {self.of} the last is {self.of - 1}/{self.of} "
+                f"(in Slurm: --array=0-{self.of - 1})"
+            )
+        return self
+
+    @model_serializer
+    def _as_text(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.of}"
+
+    def share(self, count: int) -> int:
+        """Return how many of `count` personas in a row, or trajectories to make, are this shard's."""
+        return max(0, -(-(count - self.index) // self.of))
+
+    def place(self, index: int) -> int:
+        """Return the place in the whole of the shard's persona number `index`; both from 0."""
+        return self.index + index * self.of
+
+
+WHOLE = Shard(index=0, of=1)
+
+
 def _a_path(value: str | PathLike[str] | None) -> Path | None:
     if value is None or isinstance(cast("object", value), str | PathLike):
         return None if value is None else Path(value)
@@ -48,18 +160,16 @@ def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
     return value if isinstance(value, str) and is_url(value) else _a_path(value)
 
 
-def _in_flight(value: object) -> object:
-    found = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if found == "auto" or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= _MOST):
-        return found
-    raise ValueError(f"expected 'auto', or a whole number from 1 to {_MOST:,}")
+def _number_or(word: str, most: int | None = None) -> BeforeValidator:
+    """Reader of a whole number from 1 to `most`, also as text, or of the word."""
 
+    def read(value: object) -> object:
+        found = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if found == word or (type(found) is int and 1 <= found <= (most or found)):
+            return found
+        raise ValueError(f"expected {word!r}, or a whole number{f' from 1 to {most:,}' if most else ', 1 or more'}")
 
-def _repair_turns(value: object) -> object:
-    found = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if found == "until" or (isinstance(found, int) and not isinstance(found, bool) and found >= 1):
-        return found
-    raise ValueError("expected 'until', or a whole number, 1 or more")
+    return BeforeValidator(read)
 
 
 class PlaySettings(BaseModel):
@@ -88,7 +198,7 @@ class PlaySettings(BaseModel):
     """Actor right after a mistake of the Player: `model` (the backend of the role `repairer`), `planner` (in grounded
     play: a plan to the goal, without a model), or None for the Player itself. A backend that is given for the role, such
     as `{"repairer": "planner"}`, sets it."""
-    repair_turns: Annotated[int | Literal["until"], BeforeValidator(_repair_turns), Option(MISTAKES, "N|until")] = 1
+    repair_turns: Annotated[int | Literal["until"], _number_or("until"), Option(MISTAKES, "N|until")] = 1
     """Turns that the repairer takes after each mistake; `until`: as many as it takes until the mistake is answered."""
     max_mistakes: Annotated[Annotated[int, Field(strict=True, ge=1)] | None, Option(MISTAKES, "N")] = None
     """Mistakes of the Player after which it counts as stuck, as it does after the same action with the same outcome
@@ -171,7 +281,7 @@ class RunSettings(PlaySettings):
     output: Annotated[Any, AfterValidator(_a_place), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
     """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
     continued, with the same personas in the same order; more may follow at their end."""
-    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_in_flight), Option(LIMITS, "auto|N")] = "auto"
+    concurrency: Annotated[int | Literal["auto"], _number_or("auto", _MOST), Option(LIMITS, "auto|N")] = "auto"
     """Most episodes in flight. `auto` begins with 16, or fewer where `n` is small, and grows while the servers keep up, to at most 1,024 or a quarter
     of the memory."""
     workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
@@ -265,27 +375,11 @@ def _problem(
         option = next((option for field, option in names.items() if dotted.startswith(field)), dotted)
         return f"{option} is {shortened(error['input'])}; {_lowered(error['msg'])}"
     within = f"{'.'.join(inner)}: " if inner else ""
-    told = f"{names.get(name, name)} is {shortened(given[name])}; {within}{_expected(fields[name], error)}"
+    told = f"{names.get(name, name)} is {shortened(given[name])}; {within}{_lowered(error['msg'])}"
     if error["type"] == "value_error" and isinstance(error["input"], str):
         return told  # it names what is expected
     about = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")
     return f"{told}: {about[:1].lower()}{about[1:]}"
-
-
-def _expected(field: FieldInfo, error: ErrorDetails) -> str:
-    kind = field.annotation
-    if isinstance(kind, type) and issubclass(kind, int) and kind is not bool:
-        least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
-        most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
-        if most is not None:
-            return f"expected a whole number, from {least} to {most:,}"
-        return "expected a whole number" if least is None else f"expected a whole number, {least} or more"
-    for each in (Mistakes, Attempts, Grounding, Curation):
-        if kind in {each, each | None} and (not isinstance(error["input"], str) or error["type"] == "model_type"):
-            return (
-                f"expected {each.__name__}(...) or None; in a file a mapping with any of {', '.join(each.model_fields)}"
-            )
-    return _lowered(error["msg"])
 
 
 def _lowered(message: str) -> str:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from refinesynth import rules
-from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import at_least
+from refinesynth.settings.run import Attempts
 from refinesynth.trajectory import Liberty
 
 _AS_ASKED = (Liberty.SPELLING, Liberty.UNNUMBERED, Liberty.FENCED)

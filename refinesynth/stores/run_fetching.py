@@ -8,9 +8,8 @@ from shutil import rmtree
 from pydantic import BaseModel, ValidationError
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.files.atomic_write import atomic_write
+from refinesynth.files.atomic_write import atomic_write, open_to_append
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.files.regular_file import open_to_append
 from refinesynth.journal import JournalReader
 from refinesynth.journal.commits import Restore, restoring
 from refinesynth.journal.reader import TOTALS

@@ -15,8 +15,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
-from refinesynth.files.output_folder import FolderLock, Holder, move_aside
-from refinesynth.files.urls import is_url
+from refinesynth.files.output_folder import FolderLock, Holder, is_url, move_aside
 from refinesynth.journal import JournalReader
 from refinesynth.run import RunConfig
 from refinesynth.run.run_folder import JOURNAL, holds_run

@@ -7,7 +7,7 @@ from refinesynth.cost import Cost
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE, Contamination, NearDuplicate, Novelty, Overlap
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
-from refinesynth.settings.curation import Curation
+from refinesynth.settings import Curation
 from refinesynth.text.json_reader import scrub
 from refinesynth.trajectory import Script, Trajectory
 

@@ -21,7 +21,7 @@ from refinesynth.synthesis.concurrency import FEWEST
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.synthesize import synthesize
-from refinesynth.text.notebook import html_table
+from refinesynth.text.markup import html_table
 from refinesynth.text.number_format import compact, dollars, duration
 from refinesynth.trajectory import Persona
 

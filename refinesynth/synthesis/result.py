@@ -14,7 +14,7 @@ from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.spending import Spending
 from refinesynth.run.trajectory_stats import TrajectoryStats
 from refinesynth.synthesis.pool import StopReason
-from refinesynth.text.notebook import html_table
+from refinesynth.text.markup import html_table
 from refinesynth.trajectory import Trajectory, Usage
 
 if TYPE_CHECKING:

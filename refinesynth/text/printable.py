@@ -19,7 +19,9 @@ def printable(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if text.replace("\n", "").isprintable():  # nearly all text, and much quicker than character by character
         return text
-    return "".join(character if _is_harmless(character) else _escaped(character) for character in text)
+    return "".join(
+        one if one.isprintable() or one in _KEPT or unicodedata.category(one) == "Zs" else _escaped(one) for one in text
+    )
 
 
 def one_line(text: str, *, most: int | None = None) -> str:
@@ -35,10 +37,6 @@ def control_character(text: str) -> str | None:
     """Return the first control character in a text, as `U+0000`; tabs and line ends are none. None if there is none."""
     found = _CONTROL.search(text)
     return found and f"U+{ord(found[0]):04X}"
-
-
-def _is_harmless(character: str) -> bool:
-    return character.isprintable() or character in _KEPT or unicodedata.category(character) == "Zs"
 
 
 def _escaped(character: str) -> str:

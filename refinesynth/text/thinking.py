@@ -79,6 +79,10 @@ class _Mark(NamedTuple):
     """The mark that ends such thoughts."""
     opens: bool
 
+    @property
+    def kind(self) -> str:
+        return self.closing.casefold()
+
 
 def split_thinking(text: str) -> Split:
     """Separate the thoughts at the beginning of a model's text from its answer.
@@ -98,7 +102,8 @@ def split_thinking(text: str) -> Split:
         begin, mark = at, marks[following]
         if mark.opens and not text[at : mark.start].strip():
             begin = mark.end
-            closing = next((i for i in range(following + 1, len(marks)) if _closes(marks[i], mark.closing)), len(marks))
+            ends = (i for i in range(following + 1, len(marks)) if not marks[i].opens and marks[i].kind == mark.kind)
+            closing = next(ends, len(marks))
         elif (closing := _unopened(text, at, marks, following)) is None:
             break
         form = mark.closing if closing == len(marks) else marks[closing].closing
@@ -119,19 +124,14 @@ def _marks(text: str) -> Iterator[_Mark]:
             yield _Mark(*found.span(), closing or found[0], closing is not None)
 
 
-def _closes(mark: _Mark, closing: str) -> bool:
-    return not mark.opens and mark.closing.casefold() == closing.casefold()
-
-
 def _unopened(text: str, at: int, marks: Sequence[_Mark], first: int) -> int | None:
     """The first closing mark, from the `first` on, of a block that does not begin after `at`."""
     opened = Counter[str]()
     for number in range(first, len(marks)):
         mark = marks[number]
-        kind = mark.closing.casefold()
-        if not mark.opens and not opened[kind]:
+        if not mark.opens and not opened[mark.kind]:
             return None if _quoted(text, at, mark) else number
-        opened[kind] += 1 if mark.opens else -1
+        opened[mark.kind] += 1 if mark.opens else -1
     return None
 
 

@@ -16,11 +16,10 @@ import orjson
 from refinesynth._version import __version__
 from refinesynth.errors import StorageError
 from refinesynth.extras import require
-from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
+from refinesynth.files.atomic_write import open_to_append, write_file, write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.files.regular_file import open_to_append
 from refinesynth.text.json_reader import write_json
-from refinesynth.text.markdown import code_in_table
+from refinesynth.text.markup import code_in_table
 from refinesynth.train import events, training_folder
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, TrainResult

@@ -8,9 +8,8 @@ from typing import Any, Final, cast
 import orjson
 
 from refinesynth.errors import InputError, RefinesynthError, StorageError
-from refinesynth.files.atomic_write import write_json_file, write_text_file
+from refinesynth.files.atomic_write import irregular, write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock, move_aside, refuse_from_within
-from refinesynth.files.regular_file import irregular
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.events import TrainResult
 from refinesynth.train.layered_settings import layered, portable, portable_config, to_yaml

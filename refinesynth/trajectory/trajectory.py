@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, model_validator
 
-from refinesynth.text.notebook import html_table
+from refinesynth.text.markup import html_table
 from refinesynth.text.printable import printable
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script

@@ -69,7 +69,7 @@ async def test_a_stream_and_an_estimate_take_it_too(tmp_path: Path) -> None:
     [
         ("sede: 7", "did you mean seed"),
         ("seed: 7\nseed: 8", "gives 'seed' twice"),
-        ("seed: soon", "seed is 'soon'; expected a whole number"),
+        ("seed: soon", "seed is 'soon'; should be a valid integer: seed of the run"),
         ("grounding: {tarse: true}\nplay: grounded", "grounding.tarse"),
         ("backend: {model: gpt-4o, temprature: 1}", "temprature"),
         ("backend: {model: nobody/knows}", "nobody"),

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from refinesynth.cli.backend_options import backend_spec
 from refinesynth.errors import ConfigurationError
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted, spread
 
 

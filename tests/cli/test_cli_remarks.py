@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refinesynth.cli.log_notes import remarks
+from refinesynth.cli.run_display import remarks
 from refinesynth.rules import rule_errors
 
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
+from refinesynth.cli.train import given
 from refinesynth.cli.train_display import TrainDisplay, as_lines, in_a_line, preview_laid_out
-from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.conversation_reader import SourceSizes

@@ -72,7 +72,7 @@ def test_objects_are_written_as_json() -> None:
         ("x=sk-canary", "there are base_url"),
         ("temperature=sk-canary", "--set temperature: Input should be"),
         ('extra={"key": sk-canary}', "--set extra: expected a JSON object, such as"),
-        ('extra={"key": sk-canary}', "and got no JSON (unexpected character, expected a JSON value: line 1 column 9"),
+        ('extra={"key": sk-canary}', "and got a text that is no JSON"),
         ('extra=["canary"]', "and got other JSON"),
         ('extra={"api_key": "sk-canary"}', "--set extra: 'api_key' looks like a secret"),
         ("plaier.temperature=1", "there is no role 'plaier'"),

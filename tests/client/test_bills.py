@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth import Backend, SynthesisResult, synthesize
-from refinesynth.cli import cost_shares as shares
+from refinesynth.cli import run_report as shares
 from refinesynth.client.token_usage import ESTIMATED, billed, completed, count_tokens
 from refinesynth.journal.journal_values import model_of
 from refinesynth.rehearsal import Faults, Rehearsal

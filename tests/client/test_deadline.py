@@ -14,7 +14,7 @@ from refinesynth.client import open_models
 from refinesynth.client.session import current_deadline, deadline
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.trajectory import Persona
 
 

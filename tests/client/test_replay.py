@@ -16,7 +16,7 @@ from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import at_least
 from refinesynth.synthesis import SynthesisResult, synthesize
 

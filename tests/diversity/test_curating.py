@@ -18,7 +18,7 @@ from refinesynth.diversity import Contamination, Novelty, Overlap
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
-from refinesynth.settings.curation import Curation
+from refinesynth.settings import Curation
 from refinesynth.synthesis.curator import Curator
 from refinesynth.trajectory import Persona, Script, Trajectory, Usage
 

@@ -26,7 +26,7 @@ from refinesynth.prompts import Prompts
 from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.rules.text_form import MAX_OBSERVATION
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, prompted
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
 

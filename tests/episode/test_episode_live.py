@@ -15,7 +15,7 @@ from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
 from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.rules import Violation
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import at_least, prompted
 from refinesynth.trajectory import Draft, PlayerTurn
 

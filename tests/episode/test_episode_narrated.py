@@ -9,7 +9,7 @@ from stage import EARLY, GOOD, OPEN, PUT, TAKE, WRONG, narrated
 
 from refinesynth import rules
 from refinesynth.episode import EpisodeOutcome
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.settings.setting_presets import paper
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn
 

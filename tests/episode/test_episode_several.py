@@ -20,8 +20,7 @@ from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.episode.branches import fork
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.rules import verify
-from refinesynth.settings import Grounding
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts, Grounding
 from refinesynth.trajectory import Branch, DungeonMasterTurn, PlayerTurn
 
 PLAYS = ("live", "narrated")

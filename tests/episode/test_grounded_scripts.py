@@ -17,7 +17,7 @@ from refinesynth.rules.rulebooks import (
     SolutionWorks,
     Solvable,
 )
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.trajectory import Script
 
 STAGES = rules.script() & rules.all_of(

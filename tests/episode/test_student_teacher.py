@@ -14,7 +14,7 @@ from refinesynth.backends.role import Role
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.episode.planner_repairer import first_actions, way_to_goal
 from refinesynth.rules.repairs import repairs
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, spread
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory, read_turn
 from refinesynth.world import world_of

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import refinesynth as rs
 from refinesynth.cli import app
-from refinesynth.cli import view as view_command
+from refinesynth.cli import report as view_command
 from refinesynth.errors import InputError
 
 

@@ -20,7 +20,7 @@ from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read
 
 from refinesynth import synthesize
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.files.text_lines import bounded_lines
+from refinesynth.files.compressed import bounded_lines
 from refinesynth.personas import BadRow, Records, open_personas, shipped, stats
 from refinesynth.personas.persona_files import MAX_LINE_BYTES
 from refinesynth.trajectory import Persona
@@ -402,16 +402,15 @@ async def test_another_encoding_is_refused_by_its_name(
     tmp_path: Path, name: str, text: str, encoding: str, mark: str
 ) -> None:
     path = write(tmp_path / name, (mark + text).encode(encoding))
-    expected = (encoding[:6] if mark else encoding).upper()
-    with pytest.raises(
-        InputError, match=rf"{name}' cannot be read: it is {expected}; expected UTF-8. `iconv -f {expected} "
-    ):
+    name_of_it = encoding[:6].upper()
+    problem = f"it is {name_of_it}; expected UTF-8. `iconv -f {name_of_it} " if mark else "there are NUL bytes in its"
+    with pytest.raises(InputError, match=f"{name}' cannot be read: {problem}"):
         await read(path)
 
 
 @pytest.mark.parametrize("start", [b"\0\0\0\0\0\0", b"\x7fELF\0\1\2\0\0\3\0\4"])
 async def test_what_is_no_text_is_refused(tmp_path: Path, start: bytes) -> None:
-    with pytest.raises(InputError, match="cannot be read: it is no text"):
+    with pytest.raises(InputError, match="cannot be read: there are NUL bytes"):
         await read(write(tmp_path / "people.txt", start))
 
 

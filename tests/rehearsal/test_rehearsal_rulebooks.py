@@ -16,7 +16,7 @@ from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.scene import label_in, outline
 from refinesynth.roles.schemas import GROUNDED_SCRIPT
 from refinesynth.roles.script_writer import read_grounded
-from refinesynth.settings.mix import FEATURES
+from refinesynth.settings.grounding import FEATURES
 from refinesynth.trajectory import Draft, Script
 from refinesynth.world import RulebookError, World
 

@@ -19,8 +19,15 @@ import refinesynth as rs
 from refinesynth.cli import app
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.report.audit_page import audit_app
-from refinesynth.report.audited_turns import Answer, Answers, AuditedTurn, drawn, labelled_turns, turns_of_run
-from refinesynth.report.rater_agreement import agreement
+from refinesynth.report.audited_turns import (
+    Answer,
+    Answers,
+    AuditedTurn,
+    agreement,
+    drawn,
+    labelled_turns,
+    turns_of_run,
+)
 from refinesynth.run import RunFolder
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.settings.curation import Curation
+from refinesynth.settings import Curation
 from refinesynth.settings.grounding import MAX_STEPS, Grounding, band
 from refinesynth.synthesis import synthesize
 
@@ -77,20 +77,26 @@ def test_a_curation_that_looks_for_nothing_is_idle() -> None:
     [
         ({"play": "grounds"}, "expected one of 'live', 'narrated', 'grounded'"),
         ({"grounding": Grounding()}, "it is for play='grounded' alone"),
-        ({"play": "grounded", "grounding": 5}, r"expected Grounding\(...\) or None; in a file a mapping with any of "),
+        (
+            {"play": "grounded", "grounding": 5},
+            "should be a valid dictionary or instance of Grounding: settings of plays",
+        ),
         (
             {"play": "grounded", "grounding": "terse"},
-            r"grounding is 'terse'; expected Grounding\(...\) or None; in a file",
+            "grounding is 'terse'; should be a valid dictionary or instance of G",
         ),
         (
             {"curation": "off"},
-            r"curation is 'off'; expected Curation\(...\) or None; in a file a mapping with any of near",
+            "curation is 'off'; should be a valid dictionary or instance of Curation: checks of accepted",
         ),
-        ({"attempts": ["drafts=2"]}, r"in a file a mapping with any of scripts, drafts, calls, answers"),
-        ({"curation": 0.9}, r"expected Curation\(...\) or None"),
+        (
+            {"attempts": ["drafts=2"]},
+            "instance of Attempts: tries per persona, any of drafts=4, scripts=3, calls=8, answers=2",
+        ),
+        ({"curation": 0.9}, "should be a valid dictionary or instance of Curation"),
         ({"branches": 0}, "branches is 0"),
         ({"episodes_per_script": True}, "episodes_per_script is True"),
-        ({"branches": 1_001}, "from 1 to 1,000"),
+        ({"branches": 1_001}, "branches is 1001; should be less than or equal to 1000"),
     ],
 )
 async def test_a_run_says_what_it_cannot_do(settings: dict[str, object], said: str) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.settings.mix import FEATURES, Mix, walked
+from refinesynth.settings.grounding import FEATURES, Mix, walked
 
 SHARES = st.floats(0, 1, allow_nan=False)
 

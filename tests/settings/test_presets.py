@@ -1,7 +1,7 @@
 """The presets: what the paper did, and settings for small models."""
 
 from refinesynth import rules
-from refinesynth.settings.attempts import Attempts
+from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import at_least
 from refinesynth.settings.setting_presets import paper, small
 from refinesynth.trajectory import Liberty

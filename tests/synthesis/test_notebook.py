@@ -11,7 +11,7 @@ from refinesynth.cost import Cost
 from refinesynth.rules import Verdict, Violation
 from refinesynth.synthesis import Estimate
 from refinesynth.testing import texts, valid_drafts
-from refinesynth.text.notebook import html_table
+from refinesynth.text.markup import html_table
 from refinesynth.text.printable import printable
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 

@@ -13,9 +13,8 @@ from refinesynth.cli import app
 from refinesynth.errors import InputError
 from refinesynth.rules import verify
 from refinesynth.run import RunFolder
-from refinesynth.settings.curation import Curation
-from refinesynth.settings.grounding import Grounding
-from refinesynth.settings.mix import Mix
+from refinesynth.settings import Curation
+from refinesynth.settings.grounding import Grounding, Mix
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 TERSE = Grounding(terse=True, difficulty=(4, 12), transient=0.2, mix=Mix(hidden=1.0))

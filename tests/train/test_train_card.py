@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_values import FINISHED, LLAMA_8B, WRITTEN, a_config, a_plan, a_result, counts, gpus, sizes
 
-from refinesynth.text.markdown import code_in_table as code
+from refinesynth.text.markup import code_in_table as code
 from refinesynth.train.artefacts import Artefacts, render_card, shown_name, versions
 from refinesynth.train.events import NullEvents
 

@@ -29,7 +29,7 @@ from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.run.block_journals import blocks_of
-from refinesynth.settings.curation import Curation
+from refinesynth.settings import Curation
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.workers.block_driver import share_of_limits
 from refinesynth.synthesis.workers.block_task import Block, BlockSettings, ToPlay, play_block

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from refinesynth._version import __version__
-from refinesynth.text.markdown import plain_text
+from refinesynth.text.markup import plain_text
 
 NOTHING = "-"
 _LEAST_P = 0.001

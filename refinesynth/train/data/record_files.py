@@ -10,8 +10,7 @@ from typing import Any, BinaryIO, Final, cast
 from zstandard import ZstdError
 
 from refinesynth.errors import InputError
-from refinesynth.files.compressed import open_binary
-from refinesynth.files.text_lines import bounded_lines, read_document
+from refinesynth.files.compressed import bounded_lines, open_binary, read_document
 from refinesynth.text.json_reader import load_json
 
 TRAJECTORIES = "trajectories.jsonl"
