@@ -205,7 +205,7 @@ def _show_config(layers: Layered) -> ExitCode:
 
 def _preview(layers: Layered, sample: int) -> ExitCode:
     from refinesynth.cli.train_display import LEGEND, preview_laid_out
-    from refinesynth.train.loss_mask_preview import preview_data
+    from refinesynth.train.trainer import preview_data
 
     found = preview_data(layers.config, sample)
     if not found:

@@ -51,6 +51,8 @@ Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 SCRATCH: Final = "scratch"
 """Name of a tiny model with random weights and a tokenizer made from the data."""
 ALL: Final = "all"
+HUB: Final = "hf://"
+"""Optional prefix of a model name on the hub."""
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields that may hold paths."""
 
@@ -317,3 +319,8 @@ def interval(every: "Every", steps_per_epoch: int) -> int | None:
     if every == "epoch":
         return max(1, steps_per_epoch)
     return max(1, round(every * steps_per_epoch)) if every < 1 else round(every)
+
+
+def bare(model: str) -> str:
+    """The hub name without `HUB`."""
+    return model.removeprefix(HUB)

@@ -15,8 +15,7 @@ from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.files.settings_file import dumped, explained, read_settings
-from refinesynth.train.config import PATHS, TrainConfig
-from refinesynth.train.hub import bare
+from refinesynth.train.config import PATHS, TrainConfig, bare
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")

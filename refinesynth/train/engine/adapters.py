@@ -16,8 +16,8 @@ from refinesynth.errors import InputError
 from refinesynth.extras import require
 from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.lm_head import output_head
-from refinesynth.train.engine.save_check import Trained, file_differences
-from refinesynth.train.existing_adapter import SETTINGS, WEIGHTS, Adapter
+from refinesynth.train.engine.model_writer import Trained, file_differences
+from refinesynth.train.inputs import SETTINGS, WEIGHTS, Adapter
 from refinesynth.train.plan import Precision
 
 

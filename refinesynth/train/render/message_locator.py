@@ -18,9 +18,16 @@ from typing import Any, NamedTuple
 
 from refinesynth.chat import thinking_in
 from refinesynth.train.labelled_conversation import THOUGHTS
-from refinesynth.train.render.encoding import CharRange, Controls
-from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, Tools
-from refinesynth.train.render.written_calls import refuse_forged, refuse_unwritten, refuse_unwritten_tools
+from refinesynth.train.render.encoding import CharRange, Controls, refuse_forged
+from refinesynth.train.render.template import (
+    ChatMessage,
+    ChatTemplate,
+    RewritesHistoryError,
+    TemplateError,
+    Tools,
+    refuse_unwritten,
+    refuse_unwritten_tools,
+)
 
 _SHOWN = 40
 

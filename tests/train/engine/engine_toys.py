@@ -16,11 +16,10 @@ from transformers.core_model_loading import PrefixChange
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.batch_layout import Layout, choose_layout
-from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.lm_head import token_losses
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.loop import Loop, Task
-from refinesynth.train.engine.parallel import make_accelerator
+from refinesynth.train.engine.parallel import Distributed, make_accelerator
 from refinesynth.train.engine.rank_training import PreparedTraining
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents

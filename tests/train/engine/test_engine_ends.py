@@ -15,7 +15,7 @@ import torch
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine import checkpoints, loop
-from refinesynth.train.engine.interruption import Interruption
+from refinesynth.train.engine.loop import Interruption
 
 pytestmark = pytest.mark.train
 
@@ -133,7 +133,7 @@ def _usual() -> Iterator[None]:
 @pytest.mark.usefixtures("_usual")
 def test_a_second_signal_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch):
     now = iter([0.0, 9.0])
-    monkeypatch.setattr("refinesynth.train.engine.interruption.monotonic", lambda: next(now))
+    monkeypatch.setattr("refinesynth.train.engine.loop.monotonic", lambda: next(now))
     interruption = Interruption([].append)
 
     def twice() -> None:

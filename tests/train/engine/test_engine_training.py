@@ -15,8 +15,7 @@ from refinesynth.errors import TrainingError
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import with_adapters
-from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.training_state import Checkpoints
+from refinesynth.train.engine.checkpoints import Checkpoint, Checkpoints
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine import checkpoints, training_state
-from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
+from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine.model_writer import Trained, file_differences, shard_differences
 
 # peft's own remarks, on a model that lies nowhere.
 pytestmark = [
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_which_the_first_rank_sees_a_part_is_no_checkpoint(
 ):
     loop: Any = toys.loop(toys.model(), toys.store(4), toys.config(tmp_path, save_every=1))
     elsewhere = "rng_state_1.pth"
-    monkeypatch.setattr(training_state, "all_gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
+    monkeypatch.setattr(checkpoints, "all_gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
     with pytest.raises(TrainingError, match=rf"rank 1 has written {elsewhere} .* all machines share"):
         loop.train()
     assert checkpoints.newest(tmp_path / "checkpoints")[0] is None

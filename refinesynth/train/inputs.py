@@ -1,18 +1,126 @@
-"""Settings of an existing LoRA adapter that is trained further. Imports neither torch nor peft."""
+"""Checks that all named inputs of a training exist, before torch is imported, data read or a model fetched."""
 
+import difflib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import orjson
 from pydantic import ValidationError
 
 from refinesynth.errors import InputError
-from refinesynth.files.gguf import is_gguf, unpacked
-from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
-from refinesynth.train.hub import bare, find_on_hub
+from refinesynth.extras import check_installed, require
+from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
+from refinesynth.train.config import HUB, SCRATCH, LoraConfig, TrainConfig, bare
+from refinesynth.train.data.conversation_reader import hub_name, kind_of, weighed
 from refinesynth.train.layered_settings import portable, published
+from refinesynth.train.plan import own_deepspeed
+from refinesynth.train.render.template import read_template
+
+_NOT_HERE: Final = {"model": "no folder", "dataset": "no file or folder"}
+_TIMEOUT: Final = 10.0
+"""Seconds for the hub to answer."""
+_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+def check_model_name(model: str) -> None:
+    """Refuse a mistyped folder name before a hub is asked for it. Raises `InputError`."""
+    owner, slash, last = bare(model).rpartition("/")
+    if _NAME.fullmatch(bare(model)) is None:
+        raise InputError(
+            f"there is no folder {model!r}, and the Hugging Face Hub has no such names; give a folder with config.json and safetensors, or "
+            "OWNER/NAME"
+        )
+    beside = Path(owner or ".")
+    if model.startswith(HUB) or not beside.is_dir():
+        return
+    folders = [path.name for path in beside.iterdir() if path.is_dir()]
+    near = difflib.get_close_matches(last, folders, n=1, cutoff=0.75)
+    if slash or near:
+        meant = f"; did you mean {str(beside / near[0])!r}?" if near else "."
+        raise InputError(
+            f"there is no folder {model!r}{meant} One of this name on the Hugging Face Hub is {HUB}{model}"
+        )
+
+
+def located(name: str, revision: str | None = None) -> dict[str, Any]:
+    """Arguments of `from_pretrained` (of a GGUF file, for its tokenizer alone), also without a hub. Raises `InputError`."""
+    if is_gguf(name):
+        path = Path(name)
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
+    is_here = Path(name).is_dir() or not find_on_hub(bare(name), "model", revision)
+    named = {} if revision is None else {"revision": revision}
+    return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_here, **named}
+
+
+@cache
+def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
+    """Ask the hub for `name`; False if it is unreachable and its cache here has the name. Raises `InputError`."""
+    require("huggingface_hub", "train")
+    import huggingface_hub as hub
+    from huggingface_hub import constants, errors, file_download
+
+    try:
+        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_TIMEOUT)
+    except errors.GatedRepoError:
+        return True  # Its files may be here already; loading them reports what is missing.
+    except (errors.HFValidationError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
+        at = "" if revision is None else f" at {revision!r}"
+        raise InputError(
+            f"there is {_NOT_HERE[kind]} {name!r}, and no {kind} of this name{at} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
+        ) from error
+    except errors.HfHubHTTPError:
+        return True
+    except Exception as error:  # The client raises many kinds, for everything on the way to the hub.
+        cached = Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=name, repo_type=kind))
+        if cached.is_dir():
+            return False
+        raise InputError(
+            f"there is {_NOT_HERE[kind]} {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
+            f"({type(error).__name__}: {error}); nothing of this name was fetched before"
+        ) from error
+    return True
+
+
+def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
+    """Find everything that `config` names, here and then on the hub, or raise `InputError`; `sources` replace its data."""
+    plain = [weighed(source)[0] for source in (config.data if sources is None else sources)]
+    datasets = [hub_name(str(name)) for name in plain if isinstance(name, str | Path) and kind_of(name) == "hub"]
+    read_template(config.chat_template)
+    if config.deepspeed is not None:
+        own_deepspeed(config.deepspeed)
+    if config.lora is not None and config.lora.quantize is not None:
+        check_installed("quantize", "bitsandbytes")
+    models = {(config.model, config.revision), config.tokenizer_source}
+    if config.lora is not None and Path(config.model).is_dir():
+        base, adapter = underlying(config)
+        models.add((base, base_revision(config, adapter) if not Path(base).is_dir() else None))
+    elsewhere = sorted((name, revision or "") for name, revision in models if not _is_here(name, revision))
+    for name, _ in elsewhere:
+        if Path(name).is_file():
+            raise InputError(
+                f"{name!r} is a file; expected a folder with config.json and safetensors, a GGUF file (NAME.gguf), or a name of the hub"
+            )
+        check_model_name(name)
+    for name in datasets:
+        find_on_hub(name, "dataset")
+    for name, revision in elsewhere:
+        find_on_hub(bare(name), "model", revision or None)
+
+
+def _is_here(name: str, revision: str | None) -> bool:
+    """Raises: InputError: A revision is given for a folder, a file or a model from scratch; or it is a bad GGUF file."""
+    if is_gguf(name):
+        check_gguf(name)
+    is_here = name == SCRATCH or Path(name).is_dir() or is_gguf(name)
+    if is_here and revision is not None:
+        what = "made here" if name == SCRATCH else "a file" if is_gguf(name) else "a folder"
+        raise InputError(f"{name!r} is {what} and has no revision {revision!r}; revisions are of names on the hub")
+    return is_here
+
 
 SETTINGS: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
