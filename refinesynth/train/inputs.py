@@ -92,12 +92,12 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
     read_template(config.chat_template)
     if config.deepspeed is not None:
         own_deepspeed(config.deepspeed)
-    if config.lora is not None and config.lora.quantize is not None:
+    if config.quantize is not None:
         check_installed("quantize", "bitsandbytes")
     models = {(config.model, config.revision), config.tokenizer_source}
     if config.lora is not None and Path(config.model).is_dir():
-        base, adapter = underlying(config)
-        models.add((base, base_revision(config, adapter) if not Path(base).is_dir() else None))
+        base, revision, _ = underlying(config)
+        models.add((base, None if Path(base).is_dir() else revision))
     elsewhere = sorted((name, revision or "") for name, revision in models if not _is_here(name, revision))
     for name, _ in elsewhere:
         if Path(name).is_file():
@@ -205,33 +205,27 @@ def _is_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or is_gguf(name)
 
 
-def base_of(adapter: Adapter) -> str:
-    """Folder or hub name of the adapter's base. Raises `InputError` if it names none, or a missing folder."""
+def underlying(config: TrainConfig) -> tuple[str, str | None, Adapter | None]:
+    """Name and revision of the model to load weights from, and the adapter to train further, if `model` is one.
+
+    A GGUF file is unpacked. Raises `InputError` for an adapter that names no base, or a missing folder.
+    """
+    adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
+    if adapter is None:
+        return unpacked(config.model), config.revision, None
     base, how = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS}"
     if not base:
         raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {how}")
     if _is_path(base) and not Path(base).is_dir():
         raise InputError(f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; {how}")
-    return base
-
-
-def underlying(config: TrainConfig) -> tuple[str, Adapter | None]:
-    """The model to load weights from, and the adapter to train further, if `model` is one. A GGUF file is unpacked."""
-    adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
-    return (unpacked(config.model), None) if adapter is None else (base_of(adapter), adapter)
-
-
-def base_revision(config: TrainConfig, adapter: Adapter | None) -> str | None:
-    """Revision of the weights that are loaded: the model's, or that of the adapter's base."""
-    return config.revision if adapter is None else adapter.revision
+    return base, adapter.revision, adapter
 
 
 def base_name(config: TrainConfig) -> tuple[str, str | None]:
     """Published name and revision of the trained model, or of the base of adapters."""
-    base, adapter = underlying(config)
-    if is_gguf(config.model):
-        return base, None  # a folder of this machine, which peft finds by its whole path
-    return published(base, base_revision(config, adapter))
+    base, revision, _ = underlying(config)
+    # A file is unpacked to a folder of this machine, which peft finds by its whole path.
+    return (base, None) if is_gguf(config.model) else published(base, revision)
 
 
 def with_own_settings(config: TrainConfig) -> TrainConfig:

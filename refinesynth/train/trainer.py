@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -215,10 +215,6 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
         return [preview(one, tokenizer) for one in islice(filter(None, kept), number)]
 
 
-IGNORED: Final = -100
-"""Label of a token that gives no loss."""
-
-
 @dataclass(frozen=True, slots=True)
 class TokenFile:
     """Counts of a written file."""
@@ -274,7 +270,7 @@ def write_tokens(
     account = DataCounter()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):
-            labels = np.where(example.labels == Label.TRAINED, example.input_ids, IGNORED)
+            labels = np.where(example.labels == Label.TRAINED, example.input_ids, -100)
             row = {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
             file.write(write_json(row) + b"\n")
         counts = account.counts()

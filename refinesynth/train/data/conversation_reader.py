@@ -85,16 +85,6 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = (".json", ".jsonl", *COMPRESSIONS)
 
 
-def is_saved(folder: Path) -> bool:
-    """Return True for a folder that `save_to_disk` wrote."""
-    return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
-
-
-def is_hub_name(name: str) -> bool:
-    """Return True for `organisation/name` without the ending of a data file."""
-    return _HUB_NAME.fullmatch(hub_name(name)) is not None and not name.endswith(_FILES)
-
-
 def hub_name(name: str) -> str:
     """The name without `HUB_DATASETS`."""
     return name.removeprefix(HUB_DATASETS)
@@ -314,8 +304,7 @@ class Reading(Iterator[Conversation]):
     def _read(self) -> Generator[Conversation]:
         self.open()
         for source, opened, taken in zip(self._sources, self._opened, self.taken, strict=True):
-            table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
-            found = self._found_in(opened, taken, table=table)
+            found = self._found_in(source, opened, taken)
             for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
                 taken.taken += 1
                 kept = without_mistakes(one) if self._without_refinement else one
@@ -325,8 +314,9 @@ class Reading(Iterator[Conversation]):
                     yield kept
 
     def _found_in(
-        self, opened: Iterator[tuple[object, str]], taken: SourceSizes, *, table: bool
+        self, source: type_of_source, opened: Iterator[tuple[object, str]], taken: SourceSizes
     ) -> Iterator[Conversation]:
+        table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
         for record, where in opened:
             is_read = isinstance(record, Conversation)
             found = record if is_read else read_record(record, where, self._form, table=table)
@@ -357,7 +347,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if path.is_dir():
         if (path / TRAJECTORIES).is_file():
             return "run"
-        if is_saved(path):
+        if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
             return "saved"
         raise InputError(
             f"{str(source)!r} is a folder without {TRAJECTORIES} and no saved dataset; give a run folder, a file of JSON lines, "
@@ -366,7 +356,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if path.exists():
         return "file"
     hub = ""
-    if isinstance(source, str) and is_hub_name(source):
+    if isinstance(source, str) and _HUB_NAME.fullmatch(hub_name(source)) and not source.endswith(_FILES):
         if hub_name(source) != source or not path.parent.is_dir():
             return "hub"
         hub = f" (one of this name on the Hugging Face Hub is {HUB_DATASETS}{source})"

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, Final, Literal, cast
 
@@ -16,16 +16,26 @@ from refinesynth.errors import InputError
 from refinesynth.extras import require
 from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.lm_head import output_head
-from refinesynth.train.engine.model_writer import Trained, file_differences
+from refinesynth.train.engine.model_writer import Trained, saved_differences
 from refinesynth.train.inputs import SETTINGS, WEIGHTS, Adapter
 from refinesynth.train.plan import Precision
 
 
-def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
+def with_adapters(
+    model: nn.Module,
+    lora: LoraConfig,
+    adapter: Adapter | None = None,
+    *,
+    exclude: Collection[str] = (),
+    empty: bool = False,
+) -> nn.Module:
     """Put trainable adapters on `model` and freeze the rest; modules under the (ends of) names `exclude` get none.
 
-    Raises `InputError` if no module has a name of `targets` or of `modules_to_save`.
+    An existing `adapter` is trained further as it is; `empty`: its weights are not read. Raises `InputError` if no
+    module has a name of `targets` or of `modules_to_save`, or the adapter does not fit.
     """
+    if adapter is not None:
+        return _with_existing(model, adapter, empty=empty)
     names = cast("list[str]", [name for name, _ in model.named_modules()])
     if unknown := [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]:
         # Peft would leave them out, and say nothing.
@@ -46,8 +56,7 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
     return _put_on(model, wanted, "See lora.targets.")
 
 
-def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> nn.Module:
-    """Put an existing adapter on `model`, trainable again; `empty`: its weights are not read. Raises `InputError`."""
+def _with_existing(model: nn.Module, adapter: Adapter, *, empty: bool) -> nn.Module:
     peft = require("peft", "train")
     try:
         wanted = peft.PeftConfig.from_pretrained(str(adapter.folder))
@@ -55,7 +64,7 @@ def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> 
         raise InputError(f"the adapter {str(adapter.folder)!r} cannot be used: in its {SETTINGS}, {exc}") from exc
     wanted.inference_mode, wanted.task_type = False, "CAUSAL_LM"
     made = _put_on(model, wanted, f"They are those of {str(adapter.folder)!r}; is this its base?")
-    if differences := file_differences(Trained.of(made), adapter.folder):
+    if differences := saved_differences(Trained.of(made), adapter.folder):
         raise InputError(
             f"the adapter {str(adapter.folder)!r} does not fit {type(model).__name__}, so that is not its base: {'; '.join(differences)}"
         )
@@ -117,10 +126,9 @@ _FLOAT: Final = 4
 
 def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]:
     """Arguments of `from_pretrained` that quantize a model; empty without quantization."""
-    bits = config.lora.quantize if config.lora is not None else None
-    if bits is None:
+    if config.quantize is None:
         return {}
-    if bits == "4bit":
+    if config.quantize == "4bit":
         how = BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",

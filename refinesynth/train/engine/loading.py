@@ -32,19 +32,18 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
-from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig, bare
+from refinesynth.train.config import SCRATCH, TrainConfig, bare
 from refinesynth.train.engine.adapters import (
     frozen_bytes,
     hold_exactly,
     is_quantized,
     loading_options,
     ready_to_train,
-    with_adapter,
     with_adapters,
 )
 from refinesynth.train.engine.frozen_modules import freeze, unused_by_text
 from refinesynth.train.engine.lm_head import base_model, coefficient
-from refinesynth.train.inputs import TOKENIZER, Adapter, base_revision, located, refuse_adapter, underlying
+from refinesynth.train.inputs import TOKENIZER, located, refuse_adapter, underlying
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
@@ -67,9 +66,9 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     if name == SCRATCH:
         return make_tokenizer(conversations)
     if config.tokenizer is None and not Path(name, TOKENIZER).is_file() and not is_gguf(name):
-        name, adapter = underlying(config)  # adapters may lie without one
-        revision = config.tokenizer_revision or base_revision(config, adapter)
-        if adapter is not None and revision == adapter.revision and (adapter.folder / TOKENIZER).is_file():
+        name, own, adapter = underlying(config)  # adapters may lie without one
+        revision = config.tokenizer_revision or own
+        if adapter is not None and revision == own and (adapter.folder / TOKENIZER).is_file():
             name, revision = str(adapter.folder), None  # fetched with it
     source = located(name, revision)
     with _refusing("tokenizer", name, config):
@@ -102,8 +101,8 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     """The model's sizes with adapters, without its weights; one from scratch needs its `tokenizer`. Raises
     `InputError`.
     """
-    name, adapter = underlying(config)
-    source = {} if name == SCRATCH else located(name, base_revision(config, adapter))
+    name, revision, adapter = underlying(config)
+    source = {} if name == SCRATCH else located(name, revision)
     with _refusing("model", name, config):
         if config.model == SCRATCH and tokenizer is not None:
             found = cast("Any", make_config(config, tokenizer))
@@ -115,9 +114,9 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
             )
         unused = unused_by_text(found, trust_remote_code=config.trust_remote_code)
     freeze(model, unused)
-    held = frozen_bytes(model, config.lora.quantize) if config.lora is not None and config.lora.quantize else None
+    held = frozen_bytes(model, config.quantize) if config.quantize is not None else None
     if config.lora is not None:
-        model = _adapted(model, config.lora, adapter, unused, empty=True)
+        model = with_adapters(model, config.lora, adapter, exclude=unused, empty=True)
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
     found = shape_of(model, name if adapter else config.model)
@@ -138,8 +137,7 @@ def load_model(
     Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: the weights
     are not read and have no memory. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
-    base, adapter = underlying(config)
-    revision = base_revision(config, adapter)
+    base, revision, adapter = underlying(config)
     if base == SCRATCH and tokenizer is not None:
         source = made_from_scratch(config, tokenizer)
     else:
@@ -177,7 +175,7 @@ def load_model(
         model = ready_to_train(model)
     freeze(model, unused)
     if config.lora is not None:
-        model = _adapted(model, config.lora, adapter, unused, empty=empty)
+        model = with_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
         if precision == "bf16":
             hold_exactly(model)
     if gradient_checkpointing:
@@ -192,14 +190,6 @@ def _without_weights(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     with torch.device("meta"):
         made = cast("nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=given["trust_remote_code"]))
     return type(made), given | {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
-
-
-def _adapted(
-    model: nn.Module, lora: LoraConfig, adapter: Adapter | None, unused: Collection[str], *, empty: bool = False
-) -> nn.Module:
-    if adapter is None:
-        return with_adapters(model, lora, exclude=tuple(unused))
-    return with_adapter(model, adapter, empty=empty)
 
 
 def checkpoint_activations(model: nn.Module) -> None:

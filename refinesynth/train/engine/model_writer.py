@@ -6,7 +6,7 @@ given; checkpoints keep all that was trained.
 
 import json
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,24 +95,14 @@ class Trained:
         return cls(adapters=False, in_files=_wanted(named, named.values()), in_shards=_wanted(held, held.values()))
 
 
-def file_differences(wanted: Trained, folder: Path) -> list[str]:
-    """Differences of the safetensors in `folder` from what was trained; empty if there are none."""
-    return _differences(wanted.in_files, lambda: _in_files(folder, adapters=wanted.adapters))
-
-
-def shard_differences(wanted: Trained, folder: Path) -> list[str]:
-    """Differences of a checkpoint's shards from what was trained; empty if there are none."""
-
-    def found() -> Shapes:
-        held = cast("dict[str, Any]", FileSystemReader(folder / SHARDS).read_metadata().state_dict_metadata)
-        return {name.removeprefix("model."): tuple(one.size) for name, one in held.items() if hasattr(one, "size")}
-
-    return _differences(wanted.in_shards, found)
-
-
-def _differences(wanted: Wanted, read: Callable[[], Shapes]) -> list[str]:
+def saved_differences(trained: Trained, folder: Path, *, shards: bool = False) -> list[str]:
+    """Differences of the safetensors (or the ranks' `shards`) in `folder` from what was trained, in words."""
     try:
-        return wanted.differences(read())
+        if not shards:
+            return trained.in_files.differences(_in_files(folder, adapters=trained.adapters))
+        held = cast("dict[str, Any]", FileSystemReader(folder / SHARDS).read_metadata().state_dict_metadata)
+        sizes = {name.removeprefix("model."): tuple(one.size) for name, one in held.items() if hasattr(one, "size")}
+        return trained.in_shards.differences(sizes)
     except (OSError, ValueError, KeyError, SafetensorError) as exc:
         return [f"it cannot be read again: {exc}"]
 
@@ -198,12 +188,13 @@ class ModelWriter:
             note_written(model, folder, dtype, self.base)
             if self.tokenizer is not None:
                 differences += save_tokenizer(self.tokenizer, folder)
-            differences += file_differences(self.trained, folder)
+            differences += saved_differences(self.trained, folder)
         self._refuse(folder, differences)
 
     def check_shards(self, folder: Path) -> None:
         """Compare the ranks' shards; raises `TrainingError` on every rank if they are not what was trained."""
-        self._refuse(folder, shard_differences(self.trained, folder) if self.accelerator.is_main_process else [])
+        is_main = self.accelerator.is_main_process
+        self._refuse(folder, saved_differences(self.trained, folder, shards=True) if is_main else [])
 
     def _gathered(self) -> dict[str, Any] | None:
         """All weights on the first rank, if they are split; None where every rank has them whole."""
@@ -299,7 +290,9 @@ def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.
     Weights that the architecture holds in fp32 stay so, tied weights stay tied, and frozen weights below adapters,
     which are not written, stay as they are. Raises `TrainingError` if a weight is out of the range of `dtype`.
     """
-    held = [re.compile(each.replace("*", ".*")) for each in _held_in_fp32(model, dtype)]
+    # The library has no public name for the weights that it would load in fp32 itself.
+    plan: Any = getattr(cast("Any", base_model(model)), "_get_dtype_plan", None)
+    held = [re.compile(each.replace("*", ".*")) for each in cast("Iterable[str]", plan(dtype) if plan else ())]
     adapted = base_model(model) is not model
     frozen = {name for name, one in model.named_parameters() if not one.requires_grad} if adapted else set[str]()
     made: dict[object, Tensor] = {}
@@ -341,9 +334,3 @@ def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base
 
 def _read(path: Path) -> dict[str, Any] | None:
     return orjson.loads(path.read_bytes()) if path.is_file() else None
-
-
-def _held_in_fp32(model: nn.Module, dtype: torch.dtype) -> Mapping[str, torch.dtype]:
-    """Patterns of the names that the library itself would load in fp32; it has no public name for them."""
-    plan = getattr(cast("Any", base_model(model)), "_get_dtype_plan", None)
-    return plan(dtype) if plan is not None else {}

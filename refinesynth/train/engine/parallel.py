@@ -43,6 +43,7 @@ class Distributed:
     """This process among the ranks of a training."""
 
     rank: int
+    """Number of this process; 0 alone writes files and reports."""
     local_rank: int
     """Number among the ranks of this machine, and of its GPU."""
     world_size: int
@@ -64,11 +65,6 @@ class Distributed:
         # Those that a plan is made for are not started yet.
         ranks = int(environment.get("WORLD_SIZE", str(config.processes)))
         return cls(rank(), local_rank, ranks, "gpu" if gpu else "cpu")
-
-    @property
-    def is_main(self) -> bool:
-        """True for rank 0, which alone writes files and reports."""
-        return self.rank == 0
 
     def devices(self) -> Devices:
         if self.kind == "cpu":
@@ -185,7 +181,10 @@ def deepspeed_json(
     """DeepSpeed's configuration: the user's own file, or ours. It names no optimizer: ours is used."""
     require("deepspeed", "deepspeed")
     if kind == "cpu":
-        _leave_shared_memory_alone()
+        import deepspeed.ops
+
+        # Its shared-memory kernel for CPU ranks would be compiled, which takes a minute and a compiler.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
     ours: dict[str, Any] = {
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {
@@ -201,13 +200,6 @@ def deepspeed_json(
         "gradient_clipping": config.max_grad_norm,
         "bf16": {"enabled": half},
     }
-
-
-def _leave_shared_memory_alone() -> None:
-    """Keep DeepSpeed from compiling its shared-memory kernel for CPU ranks, which takes a minute and a compiler."""
-    import deepspeed.ops
-
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False) -> Optimizer:

@@ -166,7 +166,7 @@ class _Training:
         self._config = config
         self._sources = sources
         self._distributed = Distributed.from_environment(config)
-        self._events: Events = events if self._distributed.is_main else NullEvents()
+        self._events: Events = events if self._distributed.rank == 0 else NullEvents()
 
     def result(self, ready: PreparedTraining | None) -> TrainResult:
         config, distributed = self._config, self._distributed
@@ -263,9 +263,8 @@ class _Training:
         resume = self._config.resume
         folder = Path(self._config.output) / CHECKPOINTS
         if resume == "never":
-            if self._distributed.is_main:
-                for path in checkpoints.checkpoint_folders(folder):
-                    checkpoints.remove(path)
+            for path in checkpoints.checkpoint_folders(folder) if self._distributed.rank == 0 else ():
+                checkpoints.remove(path)
             return None
         if resume != "auto":
             found = checkpoints.read(Path(resume))

@@ -78,17 +78,10 @@ ChatMessage = Mapping[str, Any]
 Tools = Sequence[Mapping[str, Any]]
 """Functions that a model may call, as a chat completion's `tools`."""
 
+_WORD: Final = {"type": "object", "properties": {"word": {"type": "string", "description": "words"}}}
 _PROBE: Final = {
     "type": "function",
-    "function": {
-        "name": "probe",
-        "description": "words",
-        "parameters": {
-            "type": "object",
-            "properties": {"word": {"type": "string", "description": "words"}},
-            "required": ["word"],
-        },
-    },
+    "function": {"name": "probe", "description": "words", "parameters": {**_WORD, "required": ["word"]}},
 }
 
 
@@ -125,27 +118,10 @@ class ChatTemplate:
         """The messages as text, after the `tools`; `prompt` adds the generation prompt. Raises `TemplateError`."""
         if not messages:
             return ""
-        from jinja2.exceptions import TemplateError as JinjaError
-
+        options = {"chat_template": self.source, "tokenize": False, "add_generation_prompt": prompt}
         try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    list(messages),
-                    tools=list(tools) or None,
-                    chat_template=self.source,
-                    tokenize=False,
-                    add_generation_prompt=prompt,
-                )
-            )
-        except (
-            JinjaError,
-            TypeError,
-            ValueError,
-            LookupError,
-            AttributeError,
-            ArithmeticError,
-            RecursionError,
-        ) as error:
+            return str(self._tokenizer.apply_chat_template(list(messages), tools=list(tools) or None, **options))
+        except Exception as error:  # A template is a program of a third party, and fails in any way.
             raise TemplateError(
                 f"the chat template fails on this conversation: {error}. Give another template as chat_template, or other data"
             ) from error

@@ -102,7 +102,7 @@ def store(number: int, *, seed: int = 0, longest: int = 9, loss_on: LossOn = Los
     """Conversations of one to four turns."""
     random = np.random.default_rng(seed)
     shapes = [tuple(ORDER[k % 3] for k in range(random.integers(1, 5))) for _ in range(number)]
-    return TokenStore.of(example(1000 * seed + k, shape, loss_on, longest) for k, shape in enumerate(shapes))
+    return TokenStore(example(1000 * seed + k, shape, loss_on, longest) for k, shape in enumerate(shapes))
 
 
 def model(*, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) -> LlamaForCausalLM:

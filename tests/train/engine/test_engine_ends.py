@@ -162,7 +162,7 @@ def test_many_conversations_without_a_number_are_named_in_part_and_clipping_does
 def test_few_conversations_are_trained_on_all_the_same(tmp_path: Path, number: int, batch_size: int):
     told = Told()
     asked = toys.config(tmp_path, batch_size=batch_size, epochs=3, held_out=1)
-    held_out = toys.TokenStore.of([toys.example(7, (toys.TurnLabel.CORRECT,))])  # and no mistake in it
+    held_out = toys.TokenStore([toys.example(7, (toys.TurnLabel.CORRECT,))])  # and no mistake in it
     made = toys.loop(toys.model(), toys.store(number), asked, held_out=held_out, events=told)
     made.train()
     assert made.progress.step == 3 * -(-number // batch_size)
