@@ -1,4 +1,4 @@
-"""Plan of a training: steps and memory, and refusal if it cannot work. Imports no torch."""
+"""Plan of a training: steps and memory, the user's own DeepSpeed file, and refusals. Imports no torch."""
 
 import math
 from collections.abc import Iterator, Mapping

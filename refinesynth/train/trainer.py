@@ -1,4 +1,4 @@
-"""Refinement tuning from Python."""
+"""Refinement tuning from Python: training, plan, preview of the loss mask, and a file of token ids and labels."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -106,12 +106,9 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
         return done
     if rank() != 0 or (config.processes > 1 and not is_launched()):
         return launch(config, sources=sources)
-    artefacts = Artefacts(config, events or NullEvents())
-    try:
+    with closing(Artefacts(config, events or NullEvents())) as artefacts:
         result = launch(config, events=artefacts, sources=sources)
         artefacts.finish(result)
-    finally:
-        artefacts.close()
     return result
 
 
@@ -232,8 +229,10 @@ class TokenFile:
 def write_tokens(
     data: Any, path: str | Path, *, model: str | Path, overwrite: bool = False, **fields: Any
 ) -> TokenFile:
-    """Write the examples of a training with these settings, nothing held out, one row per line.
+    """Write the examples of a training with these settings, nothing held out, one row per line, for other trainers.
 
+    A row is `{"input_ids": [...], "labels": [...]}`; a label is the token's own id, or -100 where nothing is trained.
+    TRL's SFTTrainer and transformers' Trainer take such rows as they are.
     The file appears whole or not at all; `.gz` and `.zst` compress it. Memory does not grow with the data, except for
     sources with a weight.
 

@@ -1,4 +1,4 @@
-"""Output folder of a training: its content, its lock, and refusal of folders that hold something else."""
+"""Output folder of a training: its lock, refusal of folders with something else, and the files beside the model."""
 
 import contextlib
 import json

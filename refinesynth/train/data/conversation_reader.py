@@ -1,4 +1,4 @@
-"""Reader of conversations from all kinds of sources, with the share that is taken of each; and the held-out split."""
+"""Reader of conversations from files and datasets, with the share that is taken of each; and the held-out split."""
 
 import hashlib
 import math
@@ -372,10 +372,10 @@ def read_conversations(
 
     A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a Hugging Face dataset (an
     object, a folder of `save_to_disk`, `hf://datasets/organisation/name` or short `organisation/name`), or an iterable
-    of trajectories, records or conversations. Records may have any form of `shapes`. A weight (`runs/b:0.3`, or a pair
+    of trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or a pair
     of source and number) takes that share of the source's conversations, drawn by `seed`. Equal ids are numbered.
 
-    `without_refinement` removes mistakes and their answers; see `conversation.without_mistakes`. `form` is the form of
+    `without_refinement` removes mistakes and their answers. `form` is the form of
     trajectories as messages; exported ones have their own.
 
     Raises:

@@ -1,6 +1,7 @@
-"""Marks of checkpoints: written last, with a checkpoint's files and the identity of its training. Imports no torch.
+"""Checkpoints: weights, optimizer, learning rate, random numbers and progress, with a mark that is written last.
 
-A checkpoint without its mark, or with other files than the mark lists, is unsound: an older one is used.
+The mark holds the checkpoint's files and the identity of its training. A checkpoint without its mark, or with other
+files than the mark lists, is unsound: an older one is used.
 """
 
 import json

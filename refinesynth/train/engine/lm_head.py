@@ -145,7 +145,12 @@ def coefficient(config: TrainConfig, model: nn.Module) -> float:
 
 
 class Balanced:
-    """Call of a model on `batch` that also keeps its load-balancing loss."""
+    """Call of a model on `batch` that also keeps its load-balancing loss.
+
+    It is the library's (Switch Transformer, equations 4 to 6), over all tokens of the pass: no sum over tokens, so a step
+    has no value of its own. The loop takes the mean over the step's passes on all ranks, weighted by tokens; the library
+    would add it once per pass, and accumulation would multiply it.
+    """
 
     loss: Tensor
     """Of the last call, not yet multiplied by the coefficient."""

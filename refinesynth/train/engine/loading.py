@@ -34,14 +34,15 @@ from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
 from refinesynth.train.config import SCRATCH, TrainConfig, bare
 from refinesynth.train.engine.adapters import (
+    freeze,
     frozen_bytes,
     hold_exactly,
     is_quantized,
     loading_options,
     ready_to_train,
+    unused_by_text,
     with_adapters,
 )
-from refinesynth.train.engine.frozen_modules import freeze, unused_by_text
 from refinesynth.train.engine.lm_head import base_model, coefficient
 from refinesynth.train.inputs import TOKENIZER, located, refuse_adapter, underlying
 from refinesynth.train.labelled_conversation import Conversation
@@ -278,7 +279,7 @@ _WIDTH: Final = 128
 
 
 def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizerBase:
-    """Train a byte-level tokenizer with ChatML's template on the beginning of the data."""
+    """Train a byte-level tokenizer with ChatML's template on the beginning of the data, the same on every rank."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -327,7 +328,7 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
 
 @contextmanager
 def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
-    """Within, a folder holds the untrained model, to be loaded like any other."""
+    """Within, a folder holds the untrained model, to be loaded like any other; it depends on seed and data alone."""
     with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: Any = LlamaForCausalLM(make_config(config, tokenizer))

@@ -59,7 +59,7 @@ class Task:
     save_dtype: torch.dtype | None = None
     """Of the weights of the finished model; None: as they are trained."""
     router_aux_loss: float = 0.0
-    """Coefficient of the load-balancing loss of a mixture of experts (`routing.py`)."""
+    """Coefficient of the load-balancing loss of a mixture of experts (`lm_head.Balanced`)."""
     base: tuple[str, str | None] = ("", None)
     """Published name and revision of the base of adapters."""
 
@@ -252,9 +252,7 @@ class Loop:
         """Evaluate and report; return True if the loss is the lowest so far."""
         means = self.evaluate()
         better = self.progress.evaluated(means)
-        if self.accelerator.is_main_process:
-            self.events.evaluated(self.progress.step, means)
-        self._track("eval", means)
+        self._report("eval", means)
         return better
 
     def _is_no_better(self) -> bool:
@@ -281,11 +279,11 @@ class Loop:
             metrics[names.MEMORY] = torch.cuda.max_memory_allocated() / 2**30
         progress.loss, progress.unlogged = 0.0, 0
         self._tokens, self._trained_tokens, self._seconds = 0, 0, 0.0
-        if self.accelerator.is_main_process:
-            self.events.logged(progress.step, metrics)
-        self._track("train", metrics)
+        self._report("train", metrics)
 
-    def _track(self, kind: Literal["train", "eval"], metrics: Mapping[str, float]) -> None:
+    def _report(self, kind: Literal["train", "eval"], metrics: Mapping[str, float]) -> None:
+        if self.accelerator.is_main_process:
+            (self.events.logged if kind == "train" else self.events.evaluated)(self.progress.step, metrics)
         self.accelerator.log({f"{kind}/{name}": value for name, value in metrics.items()}, step=self.progress.step)
 
 

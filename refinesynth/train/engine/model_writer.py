@@ -69,7 +69,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Names and shapes of the trained tensors, of adapters or a whole model."""
+    """Names and shapes of the trained tensors, of adapters or a whole model.
+
+    Libraries silently leave out what they do not know by name. So names are taken from the model before it is wrapped,
+    in both forms in which they are saved: files for others (adapter or hub names), and shards of ranks.
+    """
 
     adapters: bool
     in_files: Wanted

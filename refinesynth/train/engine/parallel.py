@@ -1,4 +1,7 @@
-"""Parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2), optimizer, schedule and trackers."""
+"""This process among the ranks, and parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2).
+
+Also what the loop is made of besides the model: optimizer, schedule and trackers.
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""Renderer of conversations as token ids and labels, for any chat template (paper, equation 1)."""
+"""Renderer of conversations as token ids and labels, for any chat template (paper, equation 1).
+
+They are refused where a label is not certain.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -223,7 +226,7 @@ class Renderer:
 
     Where a tokenizer merges tokens across a prompt's end, which inference cannot, the ids are those of the prompt and
     of the turn apart, and the conversation gives one example per turn (`on_rewrite`). Text in a message that reads like
-    a control token stays text. Positions come from comparing renderings (`locating`), also where a template has
+    a control token stays text. Positions come from comparing renderings (`message_locator.py`), also where a template has
     generation markers.
     """
 

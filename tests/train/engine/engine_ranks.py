@@ -21,7 +21,7 @@ from accelerate.utils import DistributedType
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine.frozen_modules import freeze, unused_by_text
+from refinesynth.train.engine.adapters import freeze, unused_by_text
 from refinesynth.train.engine.parallel import deepspeed_json
 
 WAYS: dict[str, dict[str, Any]] = {
