@@ -41,7 +41,7 @@ from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted, in_bytes
-from refinesynth.train.artefacts import shown_name
+from refinesynth.train.training_folder import shown_name
 from refinesynth.trajectory import Trajectory
 
 CARD = "README.md"

@@ -72,7 +72,7 @@ def _masked(record: Trajectory | Refused, model: str) -> RenderableType:
     check_installed("train", "torch", "transformers")
     from refinesynth.cli.train_display import LEGEND, preview_laid_out
     from refinesynth.train import layered
-    from refinesynth.train.loss_mask_preview import preview_data
+    from refinesynth.train.trainer import preview_data
 
     form = "tools" if record.provenance.parallel_calls else "react"
     config = layered(

@@ -200,7 +200,7 @@ def _show_config(layers: Layered) -> None:
 
 def _preview(config: TrainConfig, sample: int) -> None:
     from refinesynth.cli.train_display import LEGEND, preview_laid_out
-    from refinesynth.train.loss_mask_preview import preview_data
+    from refinesynth.train.trainer import preview_data
 
     found = preview_data(config, sample)
     if not found:

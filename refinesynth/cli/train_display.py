@@ -16,10 +16,10 @@ from refinesynth.text.number_format import compact, counted, duration, in_bytes
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events
 from refinesynth.train.data.conversation_reader import SourceSizes
-from refinesynth.train.loss_mask_preview import Preview
 from refinesynth.train.plan import MemoryEstimate, Plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.tokens import Label
+from refinesynth.train.trainer import Preview
 
 _HELD_OUT = {
     events.LOSS: "held-out loss",

@@ -24,7 +24,7 @@ from refinesynth.settings import PlaySettings
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.distinct_names import DistinctNames
 from refinesynth.text.json_reader import load_json, write_json
-from refinesynth.train.data.record_files import COMPRESSIONS, MOST_BYTES, opened
+from refinesynth.train.data.conversation_reader import COMPRESSIONS, MOST_BYTES, opened
 from refinesynth.trajectory import Persona
 
 

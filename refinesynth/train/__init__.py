@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from refinesynth.train.labelled_conversation import Conversation, LossOn, Turn, TurnLabel
     from refinesynth.train.layered_settings import RECIPES, Layered, layered
     from refinesynth.train.plan import Plan
-    from refinesynth.train.token_file import TokenFile, write_tokens
-    from refinesynth.train.trainer import Trainer
+    from refinesynth.train.trainer import TokenFile, Trainer, write_tokens
 
 _HOMES = {
     "config": ["LoraConfig", "TrainConfig"],
@@ -24,8 +23,7 @@ _HOMES = {
     "events": ["Events", "TrainResult"],
     "layered_settings": ["RECIPES", "Layered", "layered"],
     "plan": ["Plan"],
-    "token_file": ["TokenFile", "write_tokens"],
-    "trainer": ["Trainer"],
+    "trainer": ["TokenFile", "Trainer", "write_tokens"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

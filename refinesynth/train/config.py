@@ -4,7 +4,7 @@
 """
 
 import keyword
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -13,7 +13,6 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    field_validator,
     model_validator,
 )
 
@@ -51,6 +50,8 @@ Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 SCRATCH: Final = "scratch"
 """Name of a tiny model with random weights and a tokenizer made from the data."""
 ALL: Final = "all"
+HUB: Final = "hf://"
+"""Optional prefix of a model name on the hub."""
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields that may hold paths."""
 
@@ -104,6 +105,15 @@ Optim = Literal[
 ]
 
 
+Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab"]
+
+
+def _each_once(given: object) -> object:
+    if isinstance(given, list | tuple):
+        return [*dict.fromkeys(name for name in cast("list[object]", given) if name != "none")]
+    return given if not isinstance(given, str) else [given] if given != "none" else []
+
+
 class TrainerConfig(BaseModel):
     """Rarer settings of the training loop, by their names in transformers' `TrainingArguments`."""
 
@@ -117,9 +127,7 @@ class TrainerConfig(BaseModel):
     """Settings of the schedule, such as `min_lr: 1e-6`."""
     neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
     """NEFTune's noise on embeddings; equal for a conversation, packed or not."""
-    report_to: Annotated[
-        tuple[Name, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
-    ] = ()
+    report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_each_once)] = ()
     """Trackers that get the metrics: tensorboard, wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
     run_name: Name | None = None
     """Name of the run for trackers; by default the output folder's."""
@@ -132,21 +140,12 @@ class TrainerConfig(BaseModel):
     full_determinism: bool = False
     """Use only deterministic kernels, which are slower."""
 
-    @field_validator("report_to")
-    @classmethod
-    def _trackers(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        named = tuple(dict.fromkeys(each for each in given if each != "none"))
-        if unknown := [each for each in named if each not in _TRACKERS]:
-            raise ValueError(f"expected one of {', '.join(_TRACKERS)}, and got {unknown[0]!r}")
-        return named
-
     def deciding(self) -> dict[str, Any]:
         """The settings that differ from their defaults and decide about the weights."""
         given = self.model_dump(mode="json", exclude_defaults=True)
         return {name: value for name, value in sorted(given.items()) if name in _DECIDING}
 
 
-_TRACKERS: Final = ("tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab")
 _DECIDING: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"})
 
 
@@ -280,6 +279,11 @@ class TrainConfig(BaseModel):
         return self.tokenizer or self.model, self.tokenizer_revision or (None if self.tokenizer else self.revision)
 
     @property
+    def quantize(self) -> Literal["4bit", "8bit"] | None:
+        """`lora.quantize`; None without adapters."""
+        return self.lora and self.lora.quantize
+
+    @property
     def pack_tokens(self) -> int:
         """Tokens of one pack."""
         return self.tokens_per_pack or self.max_length
@@ -295,7 +299,7 @@ class TrainConfig(BaseModel):
             )
         if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
             raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
-        if self.lora is not None and self.lora.quantize is not None and self.precision in {"bf16-pure", "fp64"}:
+        if self.quantize is not None and self.precision in {"bf16-pure", "fp64"}:
             raise ValueError(
                 f"precision is {self.precision!r}; weights of lora.quantize are computed with in bf16 or fp32"
             )
@@ -317,3 +321,8 @@ def interval(every: "Every", steps_per_epoch: int) -> int | None:
     if every == "epoch":
         return max(1, steps_per_epoch)
     return max(1, round(every * steps_per_epoch)) if every < 1 else round(every)
+
+
+def bare(model: str) -> str:
+    """The hub name without `HUB`."""
+    return model.removeprefix(HUB)

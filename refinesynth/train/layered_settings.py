@@ -7,16 +7,15 @@ import reprlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.files.settings_file import dumped, explained, read_settings
-from refinesynth.train.config import PATHS, TrainConfig
-from refinesynth.train.hub import bare
+from refinesynth.train.config import PATHS, TrainConfig, bare
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
@@ -101,11 +100,12 @@ def layered(
         ConfigurationError: A recipe or field does not exist, a field does not take its value, or a field is missing.
         InputError: The file cannot be read.
     """
-    written, given = {} if file is None else read_settings(file, nested=_nested), dict(given or {})
+    read = partial(read_settings, nested=lambda name: settings_in(name) is not None)
+    written, given = {} if file is None else read(file), dict(given or {})
     of_file, of_given = written.pop(_RECIPE, None), given.pop(_RECIPE, None)
     recipe = of_given if recipe is None else recipe
     named = of_file if recipe is None else recipe
-    layers = [(f"recipe {named}", read_settings(_find_recipe(named), nested=_nested))] if named is not None else []
+    layers = [(f"recipe {named}", read(_find_recipe(named)))] if named is not None else []
     layers += [(str(file), written), (given_by, given)]
     values, origins = _merged(layers)
     if named is not None:
@@ -134,10 +134,6 @@ def _find_recipe(name: object) -> Path:
         f"there is no recipe {reprlib.repr(name)}{meant} The recipes are {', '.join(RECIPES)}; "
         "a file of your own is given with --config"
     )
-
-
-def _nested(name: str) -> bool:
-    return settings_in(name) is not None
 
 
 def _merged(layers: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -224,18 +220,17 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[s
         # A union reports each of its members; the field's first problem says enough.
         loc = [str(part) for part in item["loc"]]
         name = ".".join(loc[: 1 if settings_in("".join(loc[:1])) is None else 2])
-        if name not in seen:
-            seen.add(name)
-            yield _problem(name, item, origins)
-
-
-def _problem(name: str, item: ErrorDetails, origins: Mapping[str, str]) -> str:
-    if item["type"] == "missing":
-        return f"{name} is missing: give {_HOW_TO_GIVE.get(name, name)}, or `{name}:` in a file for --config"
-    if not name or (item["type"] == "value_error" and settings_in(name) is dict):
-        return item["msg"].removeprefix("Value error, ")
-    expected = _EXPECTED.get(name) or item["msg"].removeprefix("Value error, ")
-    return f"{name} is {reprlib.repr(item['input'])} ({origins.get(name, DEFAULT)}): {expected}"
+        if name in seen:
+            continue
+        seen.add(name)
+        problem = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "missing":
+            yield f"{name} is missing: give {_HOW_TO_GIVE.get(name, name)}, or `{name}:` in a file for --config"
+        elif not name or (item["type"] == "value_error" and settings_in(name) is dict):
+            yield problem
+        else:
+            origin = origins.get(name, DEFAULT)
+            yield f"{name} is {reprlib.repr(item['input'])} ({origin}): {_EXPECTED.get(name, problem)}"
 
 
 _EXPECTED: Final = {
@@ -281,12 +276,9 @@ def published(model: str, revision: str | None = None) -> tuple[str, str | None]
 def portable_config(config: TrainConfig) -> dict[str, Any]:
     """The fields as plain values, in order, with portable paths."""
     values = config.model_dump(mode="json")
-    for name in PATHS:
+    for name in (name for name in PATHS if values[name] is not None):
         value = values[name]
-        if isinstance(value, str):
-            values[name] = portable(value)
-        elif value is not None:
-            values[name] = [portable(each) for each in value]
+        values[name] = portable(value) if isinstance(value, str) else [*map(portable, value)]
     return values
 
 

@@ -1,4 +1,4 @@
-"""Plan of a training: steps and memory, and refusal if it cannot work. Imports no torch."""
+"""Plan of a training: steps and memory, the user's own DeepSpeed file, and refusals. Imports no torch."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import Every, TrainConfig, interval
-from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 
 if TYPE_CHECKING:
     # It brings numpy.
     from refinesynth.train.data.conversation_reader import SourceSizes
     from refinesynth.train.prepare import Counts
+import json
+from pathlib import Path
+from typing import cast
 
 _GIB: Final = 2**30
 _NAMED: Final = 4
@@ -57,11 +59,6 @@ class ModelShape:
         """True if adapters are trained instead of the weights."""
         return self.trainable + sum(self.unused.values()) < self.parameters
 
-    @property
-    def largest_piece(self) -> int:
-        """Parameters of the largest layer or embedding, which is gathered at once where weights are split."""
-        return max(self.parameters // max(1, self.layers), self.vocabulary * self.hidden)
-
 
 def describe_unused(unused: Mapping[str, int]) -> str:
     """One sentence on the frozen parameters that text does not reach."""
@@ -78,13 +75,6 @@ class ComputeSettings:
     parallel: Parallel
     gradient_checkpointing: bool
     attention: str
-
-    @property
-    def held(self) -> int:
-        """Bytes of a trained weight on a rank: fp32 under bf16, but with DeepSpeed the compute type (its fp32 copy is
-        apart).
-        """
-        return _FLOAT if self.precision == "bf16" and not self.deepspeed else _BYTES[self.precision]
 
     @property
     def deepspeed(self) -> bool:
@@ -125,8 +115,11 @@ def estimate_memory(
 
     Activations are estimated high; the other parts are exact up to padding.
     """
-    compute, held = _BYTES[means.precision], means.held
-    mixed = means.precision == "bf16"
+    compute, mixed = _BYTES[means.precision], means.precision == "bf16"
+    # A trained weight: fp32 under bf16, but with DeepSpeed the compute type (its fp32 copy is apart).
+    held = _FLOAT if mixed and not means.deepspeed else compute
+    # The largest layer or embedding is gathered at once where weights are split.
+    largest = max(model.parameters // max(1, model.layers), model.vocabulary * model.hidden)
     frozen = (model.parameters - model.trainable) * (compute if model.adapted else held)
     weights = model.trainable * held + (frozen if model.frozen_bytes is None else model.frozen_bytes)
     gradients = model.trainable * held * (2 if means.parallel == "ddp" else 1)  # DDP keeps buckets of them
@@ -134,7 +127,7 @@ def estimate_memory(
     # Split weights are put together piece by piece, one ahead of the one in use; autocast keeps the bf16 copy of every
     # trained weight through a forward pass.
     copies = model.trainable * compute if mixed and not means.deepspeed else 0
-    working = 2 * model.largest_piece * compute if means.splits_weights else copies
+    working = 2 * largest * compute if means.splits_weights else copies
     # Per token and layer: the residual stream before each half and what its norm gives (4 widths), query, key and value
     # before and after their rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width),
     # and the two fp32 copies that norms make. Attention keeps no square of scores. With checkpointing a layer keeps its
@@ -266,7 +259,7 @@ def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -
     asked = config.gradient_checkpointing
     parallel = _asked_parallel(config, devices)
     if parallel == "auto":
-        one_copy = devices.ranks == 1 or _quantizes(config) or devices.memory is None
+        one_copy = devices.ranks == 1 or config.quantize is not None or devices.memory is None
         copies = one_copy or fits("ddp", checkpointing=gpu if asked == "auto" else asked)
         parallel = "none" if devices.ranks == 1 else "ddp" if copies else "fsdp"
     checkpointing = gpu and not fits(parallel, checkpointing=False) if asked == "auto" else asked
@@ -281,20 +274,18 @@ def _asked_parallel(config: TrainConfig, devices: Devices) -> Parallel | Literal
     if config.parallel == "fsdp" and devices.kind == "cpu":
         # accelerate would silently make copies (ddp) of it.
         raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
-    asked = stage_of(own_deepspeed(config.deepspeed)) if config.deepspeed is not None else config.parallel
+    asked = config.parallel
+    if config.deepspeed is not None:
+        asked = "zero3" if own_deepspeed(config.deepspeed)["zero_optimization"]["stage"] == _ZERO_3 else "zero2"
     if config.parallel not in {"auto", asked}:
         raise InputError(
             f"the DeepSpeed file {config.deepspeed!r} asks for {asked}, and parallel is {config.parallel!r}; leave parallel out, or change one"
         )
-    if _quantizes(config) and asked in {"zero3", "fsdp"}:
+    if config.quantize is not None and asked in {"zero3", "fsdp"}:
         raise InputError(
             f"parallel is {asked!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
         )
     return asked
-
-
-def _quantizes(config: TrainConfig) -> bool:
-    return config.lora is not None and config.lora.quantize is not None
 
 
 def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
@@ -380,3 +371,45 @@ def _remarks_on_means(
             f"memory may not suffice: about {memory.total / _GIB:,.0f} GiB are needed and {devices.name} has "
             f"{devices.memory / _GIB:,.0f} GiB; lower tokens_per_pack or max_length, or turn gradient_checkpointing on"
         )
+
+
+_ZERO_2, _ZERO_3 = 2, 3
+_OURS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_SETTINGS: Final = {
+    "optimizer": "learning_rate, weight_decay and adam_betas",
+    "scheduler": "schedule and warmup",
+    "gradient_clipping": "max_grad_norm",
+    "bf16": "precision",
+    "fp16": "precision",
+}
+"""Sections of the file that are settings of a training here."""
+
+
+def own_deepspeed(name: str) -> dict[str, Any]:
+    """The file's configuration, with the additions that a training needs. Raises `InputError`."""
+    try:
+        given = _object(json.loads(Path(name).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as exc:
+        raise InputError(f"the DeepSpeed file {name!r} cannot be read: {exc}") from exc
+    zero = _object(given.get("zero_optimization"))
+    stage = zero.get("stage")
+    if stage not in (_ZERO_2, _ZERO_3):
+        raise InputError(
+            f"the DeepSpeed file {name!r} asks for ZeRO stage {stage!r}; set zero_optimization.stage to 2 or 3"
+        )
+    for section in (each for each in _SETTINGS if each in given):
+        value: object = given[section]
+        value = cast("dict[str, Any]", value).get("enabled") if isinstance(value, dict) else value
+        left_open = value in (None, "auto") or (section == "fp16" and value is False)
+        if not left_open or section in {"optimizer", "scheduler"}:
+            raise InputError(
+                f"the DeepSpeed file {name!r} sets {section!r}; take it out, and set {_SETTINGS[section]} instead"
+            )
+    kept = {key: value for key, value in given.items() if key not in {*_OURS, "fp16"}}
+    # Without it the model would be saved in DeepSpeed's own pieces alone.
+    needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == _ZERO_3 else {}
+    return {"zero_allow_untested_optimizer": True} | kept | {"zero_optimization": {**zero, **needed}}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

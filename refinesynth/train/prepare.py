@@ -75,7 +75,7 @@ def prepare(
     Raises `InputError` if a conversation cannot be rendered; see `Renderer.render`.
     """
     account = DataCounter()
-    store = TokenStore.of(examples(conversations, renderer, max_length, over_length, account))
+    store = TokenStore(examples(conversations, renderer, max_length, over_length, account))
     return Prepared(store, account.counts())
 
 

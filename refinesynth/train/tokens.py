@@ -1,8 +1,7 @@
 """Token ids of a conversation with a loss label for each, made together by `render.Renderer`."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate
@@ -61,39 +60,15 @@ class Rendered:
 
     def first(self, tokens: int) -> Self:
         """The first `tokens` tokens; a turn that is cut through loses its span but not its labels."""
-        return type(self)(
-            self.id,
-            self.input_ids[:tokens],
-            self.labels[:tokens],
-            tuple(span for span in self.spans if span.stop <= tokens),
-            self.source,
-            self.calls,
-            self.whole,
-        )
+        spans = tuple(span for span in self.spans if span.stop <= tokens)
+        return replace(self, input_ids=self.input_ids[:tokens], labels=self.labels[:tokens], spans=spans)
 
 
 _NUMBER = {turn_label: number for number, turn_label in enumerate(TurnLabel)}
 
 
-@dataclass(frozen=True, eq=False)
-class TokenStore:
+class TokenStore(tuple[Rendered, ...]):  # noqa: SLOT001 - it caches its digest
     """Examples of a training, about 5 bytes per token."""
-
-    examples: tuple[Rendered, ...]
-
-    @classmethod
-    def of(cls, examples: Iterable[Rendered]) -> Self:
-        """Store examples in their order; an iterator is consumed one at a time."""
-        return cls(tuple(examples))
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, at: int) -> Rendered:
-        return self.examples[at]
-
-    def __iter__(self) -> Iterator[Rendered]:
-        return iter(self.examples)
 
     @property
     def lengths(self) -> NDArray[np.int64]:

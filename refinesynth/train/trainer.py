@@ -1,23 +1,29 @@
-"""Refinement tuning from Python."""
+"""Refinement tuning from Python: training, plan, preview of the loss mask, and a file of token ids and labels."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, NamedTuple, cast
 
+import numpy as np
+
+from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.train.artefacts import Artefacts
-from refinesynth.train.config import TrainConfig
-from refinesynth.train.data.conversation_reader import weighed
-from refinesynth.train.data.record_files import is_dataset
+from refinesynth.files.atomic_write import output_file, refuse_existing
+from refinesynth.text.json_reader import write_json
+from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.data.conversation_reader import is_dataset, read_configured, weighed
+from refinesynth.train.engine.launcher import choose_accelerator
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.existing_adapter import with_own_settings
+from refinesynth.train.inputs import check_inputs, with_own_settings
 from refinesynth.train.layered_settings import layered
 from refinesynth.train.plan import Plan
+from refinesynth.train.prepare import Counts, DataCounter, examples, fit
 from refinesynth.train.ranks import is_launched, rank
-from refinesynth.train.training_folder import check_output
-
-if TYPE_CHECKING:
-    from refinesynth.train.loss_mask_preview import Preview
+from refinesynth.train.tokens import Label, Rendered
+from refinesynth.train.training_folder import Artefacts, check_output
 
 
 class Trainer:
@@ -72,8 +78,6 @@ class Trainer:
         Raises:
             InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
         """
-        from refinesynth.train.loss_mask_preview import preview_data
-
         return preview_data(self._config, k, sources=self._sources)
 
     def train(self, *, events: Events | None = None) -> TrainResult:
@@ -102,12 +106,9 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
         return done
     if rank() != 0 or (config.processes > 1 and not is_launched()):
         return launch(config, sources=sources)
-    artefacts = Artefacts(config, events or NullEvents())
-    try:
+    with closing(Artefacts(config, events or NullEvents())) as artefacts:
         result = launch(config, events=artefacts, sources=sources)
         artefacts.finish(result)
-    finally:
-        artefacts.close()
     return result
 
 
@@ -132,3 +133,149 @@ def _described(data: Any) -> str:
     if isinstance(data, list) or kind == "Dataset":
         return f"in memory: {len(cast('list[Any]', data)):,} records"
     return f"in memory: {kind}"
+
+
+class Segment(NamedTuple):
+    """Consecutive tokens of one label."""
+
+    text: str
+    """Decoded from the tokens, control tokens included; may hold untrusted control characters."""
+    label: Label
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """One example in pieces."""
+
+    id: str
+    segments: tuple[Segment, ...]
+    """In order, neighbours with different labels; their texts together are the example's text."""
+    tokens: int
+    trained: int
+    """Tokens that give loss."""
+    mistakes: int
+    """Tokens of mistakes that are kept out of the loss."""
+
+    @property
+    def trained_share(self) -> float:
+        """Trained tokens of all tokens, 0 to 1."""
+        return self.trained / self.tokens if self.tokens else 0.0
+
+
+def preview(rendered: Rendered, tokenizer: Any) -> Preview:
+    """Split `rendered` into pieces. Decodes once per change of label: for a few examples."""
+    labels = rendered.labels
+    edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(rendered)] if len(rendered) else [0]
+    texts = _decoded(tokenizer, rendered.input_ids.tolist(), edges)
+    segments = tuple(
+        Segment(text, Label(int(labels[start])), stop - start)
+        for text, (start, stop) in zip(texts, pairwise(edges), strict=True)
+    )
+    return Preview(
+        rendered.id, segments, len(rendered), rendered.trained, int(np.count_nonzero(labels == Label.MISTAKE))
+    )
+
+
+def _decoded(tokenizer: Any, ids: Sequence[int], edges: Sequence[int]) -> list[str]:
+    """The text between two edges each: what the later edge adds, since tokenizers make blanks part of words."""
+    texts: list[str] = []
+    before = ""
+    for start, stop in pairwise(edges):
+        whole = str(tokenizer.decode(ids[:stop], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        if whole.startswith(before):
+            texts.append(whole[len(before) :])
+        else:  # A character's bytes lie on both sides of the edge.
+            texts.append(str(tokenizer.decode(ids[start:stop], skip_special_tokens=False)))
+        before = whole
+    return texts
+
+
+def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | None = None) -> list[Preview]:
+    """The first `number` examples that a training would keep, cut to `max_length`. Loads no weights and writes nothing.
+
+    Raises:
+        InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
+    """
+    check_installed("train", "torch", "transformers")
+    check_inputs(config, sources)
+    choose_accelerator()
+    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
+    from refinesynth.train.engine.rank_training import libraries_silenced
+
+    with libraries_silenced(), closing(read_configured(config, sources).open()) as reading:
+        conversations = list(reading) if config.model == SCRATCH else reading
+        tokenizer = load_tokenizer(config, conversations)
+        renderer = make_renderer(config, tokenizer)
+        rendered = (one for conversation in conversations for one in renderer.render(conversation) if one.trained)
+        kept = (fit(one, config.max_length, config.over_length) for one in rendered)
+        return [preview(one, tokenizer) for one in islice(filter(None, kept), number)]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """Counts of a written file."""
+
+    path: Path
+    counts: Counts
+    trained_turns: int
+    """Trained assistant turns, over all rows."""
+    other_turns: int
+    """Assistant turns that are context."""
+    longest: int
+    """Tokens of the longest row."""
+
+
+def write_tokens(
+    data: Any, path: str | Path, *, model: str | Path, overwrite: bool = False, **fields: Any
+) -> TokenFile:
+    """Write the examples of a training with these settings, nothing held out, one row per line, for other trainers.
+
+    A row is `{"input_ids": [...], "labels": [...]}`; a label is the token's own id, or -100 where nothing is trained.
+    TRL's SFTTrainer and transformers' Trainer take such rows as they are.
+    The file appears whole or not at all; `.gz` and `.zst` compress it. Memory does not grow with the data, except for
+    sources with a weight.
+
+    Args:
+        data: A run folder, a file, a dataset, several with weights, or trajectories; as for `read_conversations`.
+        path: The file.
+        model: Hub name, folder or GGUF file; only its tokenizer is loaded.
+        overwrite: Replace an existing file.
+        fields: Fields of `TrainConfig` for data and rendering: `max_length`, `over_length`, `loss_on`, `chat_template`,
+            `tokenizer`, `on_rewrite`, `seed`, ...
+
+    Raises:
+        InputError: Data or tokenizer cannot be read, nothing is trained, or the file exists.
+    """
+    path = Path(path)
+    refuse_existing(path, overwrite=overwrite)
+    every = list(cast("Sequence[Any]", data)) if isinstance(data, list | tuple) else [data]
+    sources: Sequence[Any] = every if all(isinstance(each, str | Path | tuple) for each in every) else [data]
+    config = layered(
+        given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
+    ).config
+    check_installed("train", "torch", "transformers")
+    check_inputs(config, sources)
+    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
+    from refinesynth.train.engine.rank_training import libraries_silenced
+
+    if (config.tokenizer or config.model) == SCRATCH:
+        raise InputError(
+            "tokens are written for a model that is there, and 'scratch' is made when it is trained; give its name or folder"
+        )
+    with libraries_silenced():
+        renderer = make_renderer(config, load_tokenizer(config))
+    reading = read_configured(config, sources)
+    account = DataCounter()
+    with output_file(path, overwrite=overwrite) as file:
+        for example in examples(reading, renderer, config.max_length, config.over_length, account):
+            labels = np.where(example.labels == Label.TRAINED, example.input_ids, -100)
+            row = {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
+            file.write(write_json(row) + b"\n")
+        counts = account.counts()
+        if not counts.records:
+            raise InputError(
+                f"nothing to write: none of {counts.conversations} conversations has a turn to train on within {config.max_length:,} tokens"
+            )
+    turns = account.numbers["trained_turns"], account.numbers["other_turns"]
+    return TokenFile(path, counts, *turns, account.longest)

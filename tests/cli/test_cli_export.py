@@ -258,7 +258,7 @@ def test_what_is_held_out_goes_to_a_second_file_whole_scripts_at_a_time(tmp_path
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tokenizer and a model's description, which is all that tokens need."""
     from refinesynth.train.data import read_conversations
-    from refinesynth.train.engine.model_from_scratch import make_tokenizer
+    from refinesynth.train.engine.loading import make_tokenizer
 
     folder = tmp_path_factory.mktemp("model")
     tokenizer: Any = make_tokenizer(read_conversations([[a_trajectory()]]))

@@ -23,10 +23,10 @@ from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.conversation_reader import SourceSizes
 from refinesynth.train.events import Events, TrainResult
-from refinesynth.train.loss_mask_preview import Preview, Segment
 from refinesynth.train.plan import ComputeSettings, Devices, ModelShape, Plan, Sizes, make_plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.tokens import Label
+from refinesynth.train.trainer import Preview, Segment
 
 LORA: dict[str, Any] = {
     "rank": 32,
@@ -533,7 +533,7 @@ def test_a_preview_shows_as_many_as_asked_for_and_a_legend(monkeypatch: pytest.M
         asked.append((config, number))
         return [Preview("a", (Segment("go", Label.TRAINED, 1),), 1, 1, 0)] * number
 
-    monkeypatch.setattr("refinesynth.train.loss_mask_preview.preview_data", preview_data)
+    monkeypatch.setattr("refinesynth.train.trainer.preview_data", preview_data)
     result = train("runs/first", "--model", "m", "--preview", "--sample", 2)
     assert result.exit_code == 0, result.output
     assert result.stdout.count("+ go") == 2
@@ -545,7 +545,7 @@ def test_a_preview_of_nothing_is_wrong_input(monkeypatch: pytest.MonkeyPatch) ->
     def preview_data(config: TrainConfig, number: int) -> list[Preview]:
         return []
 
-    monkeypatch.setattr("refinesynth.train.loss_mask_preview.preview_data", preview_data)
+    monkeypatch.setattr("refinesynth.train.trainer.preview_data", preview_data)
     result = train("runs/first", "--model", "m", "--preview")
     assert result.exit_code == 2
     assert "nothing to train on" in result.stderr

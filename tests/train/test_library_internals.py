@@ -10,10 +10,9 @@ ALLOWED = {
     # No public way to have other settings in a second training of a process: test_engine_ranks; nor of the layers that
     # code that comes with a model names.
     "parallel.py": {"_reset_state", "_no_split_modules"},
-    # What `save_pretrained` leaves out has no public name.
-    "save_check.py": {"_keys_to_ignore_on_save"},
-    # No public name of the weights that are always loaded in fp32: test_engine_weights.
-    "model_writer.py": {"_get_dtype_plan"},
+    # No public name of the weights that are always loaded in fp32: test_engine_weights; nor of what `save_pretrained`
+    # leaves out.
+    "model_writer.py": {"_get_dtype_plan", "_keys_to_ignore_on_save"},
 }
 LIBRARIES = {"torch", "transformers", "accelerate", "peft", "deepspeed"}
 OWN = {"_replace", "_micro_batches", "_asdict"}

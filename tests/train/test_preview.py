@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tiny
 
-from refinesynth.train.loss_mask_preview import preview
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
+from refinesynth.train.trainer import preview
 
 
 @pytest.mark.parametrize("kind", ["byte-level", "metaspace"])

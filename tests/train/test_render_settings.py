@@ -12,9 +12,9 @@ from prompted import PLAIN, configured, spoken, tokenizer_of
 
 from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
-from refinesynth.train.loss_mask_preview import preview
 from refinesynth.train.render import Renderer, TemplateError
 from refinesynth.train.tokens import Label
+from refinesynth.train.trainer import preview
 
 
 def test_a_thought_is_given_apart_and_nothing_of_a_message_is_lost() -> None:

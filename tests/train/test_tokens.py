@@ -24,16 +24,16 @@ def test_the_digest_is_that_of_every_version() -> None:
     spans = Span(0, 1, TurnLabel.MISTAKE), Span(2, 3, TurnLabel.CORRECT)
     one = Rendered("a", np.array([5, 6, 7], np.int32), np.array([2, 0, 1], np.int8), spans)
     other = Rendered("b", np.array([8], np.int32), np.array([1], np.int8), ())
-    assert TokenStore.of([one, other]).digest == "43d6bdaa2c5e05eadcf94204f1fa4172e35ff82baf8d5149555cebcb3982c014"
-    assert TokenStore.of([]).digest == "374708fff7719dd5979ec875d56cd2286f6d3cf7ec317a3b25632aab28ec37bb"
+    assert TokenStore([one, other]).digest == "43d6bdaa2c5e05eadcf94204f1fa4172e35ff82baf8d5149555cebcb3982c014"
+    assert TokenStore([]).digest == "374708fff7719dd5979ec875d56cd2286f6d3cf7ec317a3b25632aab28ec37bb"
 
 
 @given(st.lists(examples(), min_size=1, max_size=5), st.data())
 def test_the_digest_changes_with_any_token_label_span_or_order(many: list[Rendered], data: st.DataObject) -> None:
     def changed(at: int, one: Rendered) -> str:
-        return TokenStore.of([one if k == at else other for k, other in enumerate(many)]).digest
+        return TokenStore([one if k == at else other for k, other in enumerate(many)]).digest
 
-    before = TokenStore.of(many).digest
+    before = TokenStore(many).digest
     at = data.draw(st.integers(0, len(many) - 1))
     one = many[at]
     longer = np.append(one.input_ids, np.int32(1)), np.append(one.labels, np.int8(0))

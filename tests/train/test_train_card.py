@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from train_values import FINISHED, LLAMA_8B, WRITTEN, a_config, a_plan, a_result, counts, gpus, sizes
 
 from refinesynth.text.markup import code_in_table as code
-from refinesynth.train.artefacts import Artefacts, render_card, shown_name, versions
 from refinesynth.train.events import NullEvents
+from refinesynth.train.training_folder import Artefacts, render_card, shown_name, versions
 
 
 def card(*, result: dict[str, Any] | None = None, held_out: bool = True, **fields: Any) -> str:

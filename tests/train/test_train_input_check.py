@@ -14,8 +14,8 @@ from huggingface_hub import constants, errors
 from train_values import a_config
 
 from refinesynth.errors import InputError
-from refinesynth.train import Trainer, hub
-from refinesynth.train.input_check import check_inputs
+from refinesynth.train import Trainer, inputs
+from refinesynth.train.inputs import check_inputs
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, st
         names.append((kind, name if revision is None else f"{name} at {revision}"))
         return True
 
-    monkeypatch.setattr("refinesynth.train.input_check.find_on_hub", seek)
+    monkeypatch.setattr("refinesynth.train.inputs.find_on_hub", seek)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "first").mkdir(parents=True)
     (tmp_path / "runs" / "first" / "trajectories.jsonl").touch()
@@ -167,7 +167,7 @@ print([name for name in ("torch", "transformers", "datasets", "huggingface_hub")
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Exception | None], list[str]]:
     """Puts a double in the hub's place, which answers or raises; gives the names that it was asked for."""
-    hub.find_on_hub.cache_clear()
+    inputs.find_on_hub.cache_clear()
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
 
     def put(raised: Exception | None) -> list[str]:
@@ -199,7 +199,7 @@ def test_a_hub_that_answers_is_asked_once(
     raised: Exception | None, answering: Callable[[Exception | None], list[str]], tmp_path: Path
 ) -> None:
     names = answering(raised)
-    assert [hub.located(name)["local_files_only"] for name in (str(tmp_path), "a/b", "a/b")] == [True, False, False]
+    assert [inputs.located(name)["local_files_only"] for name in (str(tmp_path), "a/b", "a/b")] == [True, False, False]
     assert names == ["model a/b"]
 
 
@@ -222,10 +222,10 @@ def test_what_a_hub_has_not_is_said(
 ) -> None:
     answering(refused(kind, 404))
     with pytest.raises(InputError, match=message):
-        hub.find_on_hub("a/b", "model", revision)
+        inputs.find_on_hub("a/b", "model", revision)
     for name in ("./a", "a/b/c", "/a"):
         with pytest.raises(InputError, match=r"there is no folder .* on the Hugging Face Hub .*Repo id"):
-            hub.find_on_hub(name, "model")
+            inputs.find_on_hub(name, "model")
 
 
 @pytest.mark.parametrize("raised", [httpx.ConnectError("no route"), errors.OfflineModeIsEnabled("off"), TimeoutError()])
@@ -236,7 +236,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_the_cache_serves(
     with pytest.raises(
         InputError, match=r"no file or folder 'a/b', and .* cannot be reached .* nothing of this name was fetched"
     ):
-        hub.find_on_hub("a/b", "dataset")
+        inputs.find_on_hub("a/b", "dataset")
     (tmp_path / "models--a--b").mkdir()
-    assert hub.located("a/b")["local_files_only"]
+    assert inputs.located("a/b")["local_files_only"]
     assert names == ["dataset a/b", "model a/b"]

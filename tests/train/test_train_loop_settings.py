@@ -36,7 +36,7 @@ def refusal(**fields: Any) -> str:
         ({"trainer": {"optim": "adamw"}}, "trainer.optim is 'adamw' (command line): Input should be 'adamw_torch'"),
         ({"trainer": {"neftune_noise_alpha": "five"}}, "trainer.neftune_noise_alpha is 'five'"),
         ({"trainer": {"ddp_timeout": 1.5}}, "trainer.ddp_timeout is 1.5"),
-        ({"trainer": {"report_to": "wnadb"}}, "expected one of tensorboard, wandb"),
+        ({"trainer": {"report_to": "wnadb"}}, "Input should be 'tensorboard', 'wandb'"),
         ({"trainer": {"label_smoothing_factor": 0.1}}, "no setting 'trainer.labe"),
         ({"trainer": {"hub_token": "secret"}}, "no setting 'trainer.hub_token'"),
         (

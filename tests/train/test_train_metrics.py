@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refinesynth.errors import StorageError
 from refinesynth.train import events
-from refinesynth.train.artefacts import MetricsFile
+from refinesynth.train.training_folder import MetricsFile
 
 HELD_OUT = {events.LOSS: 2.0, events.LOSS_CORRECT: 1.9, events.LOSS_REFINEMENT: 2.2, events.LOSS_MISTAKE: 5.0}
 

@@ -18,7 +18,7 @@ from refinesynth.cli import app
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import open_binary
 from refinesynth.train import Trainer
-from refinesynth.train.data import record_files
+from refinesynth.train.data import conversation_reader
 from refinesynth.train.tokens import Label
 
 pytestmark = pytest.mark.train
@@ -86,7 +86,7 @@ def test_what_is_not_read_to_its_end_is_closed(data: Path, model: Path, monkeypa
         opened.append(open_binary(path, compression))
         return opened[-1]
 
-    monkeypatch.setattr(record_files, "open_binary", kept)
+    monkeypatch.setattr(conversation_reader, "open_binary", kept)
     assert len(trainer(data, model).preview(2)) == 2
     assert [each.closed for each in opened] == [True]
 

@@ -1,29 +1,122 @@
-"""Reader of conversations from all kinds of sources, with the share that is taken of each; and the held-out split."""
+"""Reader of conversations from files and datasets, with the share that is taken of each; and the held-out split."""
 
 import hashlib
 import math
+import re
+import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal, NamedTuple, Self, cast
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, Self, cast
+
+from zstandard import ZstdError
 
 from refinesynth.errors import InputError
+from refinesynth.files.compressed import bounded_lines, open_binary, read_document
 from refinesynth.text.distinct_names import DistinctNames
+from refinesynth.text.json_reader import load_json
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.data.record_files import (
-    HUB_DATASETS,
-    TRAJECTORIES,
-    dataset_rows,
-    hub_name,
-    is_dataset,
-    is_hub_name,
-    is_saved,
-    records,
-    stored_rows,
-)
 from refinesynth.train.data.record_forms import ChatForm, read_record
 from refinesynth.train.labelled_conversation import Conversation, task_digest, without_mistakes
+
+TRAJECTORIES = "trajectories.jsonl"
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Longest record of a JSON Lines file, in bytes."""
+
+COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
+
+
+@contextmanager
+def opened(path: Path) -> Generator[BinaryIO]:
+    """Open a file, compressed or not. Raises `InputError` if it cannot be read to its end."""
+    try:
+        with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
+            yield file
+    except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
+        raise InputError(f"{str(path)!r} cannot be read: {error}") from error
+
+
+def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
+    """Yield every record of a file with its place, `file:line`; blank lines are skipped.
+
+    A file that begins with a list is read whole. A last line that is cut off, as a killed run leaves it, is skipped and
+    its place appended to `torn`, unless it is the only line. Raises `InputError` for other lines that are not JSON.
+    """
+    some = False
+    with opened(path) as file:
+        # Of a bounded length: a few kilobytes of a compressed file can be gigabytes of one line.
+        for number, line in bounded_lines(file, MOST_BYTES):
+            where = f"{path}:{number}"
+            if not some and line.lstrip().startswith(b"["):
+                try:
+                    items = load_json(read_document(file, path, line))
+                except ValueError as error:
+                    raise InputError(
+                        f"{str(path)!r} begins as a JSON list and is not one ({error}); expected a whole list, or JSONL"
+                    ) from error
+                yield from ((item, f"{path}: item {at}") for at, item in enumerate(items, start=1))
+                return
+            if len(line) > MOST_BYTES:
+                raise InputError(
+                    f"{where}: this line is longer than {MOST_BYTES:,} bytes; expected one record a line. Split or remove it"
+                )
+            if not line.strip():
+                continue
+            try:
+                yield load_json(line), where
+                some = True
+            except ValueError as error:
+                if some and not line.endswith(b"\n"):
+                    torn.append(where)
+                    return
+                raise InputError(
+                    f"{where}: this line is not JSON ({error}); expected one object a line (JSONL), or one list of them. "
+                    "Fix or remove the line"
+                ) from error
+
+
+HUB_DATASETS = "hf://datasets/"
+"""Optional prefix of a dataset name on the hub."""
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_FILES = (".json", ".jsonl", *COMPRESSIONS)
+
+
+def hub_name(name: str) -> str:
+    """The name without `HUB_DATASETS`."""
+    return name.removeprefix(HUB_DATASETS)
+
+
+def is_dataset(source: object) -> bool:
+    """Return True for an object of the `datasets` package, which is not imported."""
+    return type(source).__module__.partition(".")[0] == "datasets"
+
+
+def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
+    """The rows of a dataset on the hub or of a `save_to_disk` folder; its code is never run. Raises `InputError`."""
+    import datasets
+
+    library = cast("Any", datasets)
+    try:
+        loaded = library.load_dataset(name) if hub else library.load_from_disk(name)
+    except Exception as error:  # The library raises many kinds, the network more, and the data is a third party's.
+        what = f"there is no file or folder {name!r}, and on the Hugging Face hub the" if hub else "the"
+        raise InputError(f"{what} dataset {name!r} cannot be read: {error}") from error
+    return dataset_rows(loaded, name)
+
+
+def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
+    """The rows of a dataset object, each with `name: row number` from 1. Raises `InputError` without a `train` split."""
+    if isinstance(source, dict):
+        splits = cast("dict[str, Any]", source)
+        if "train" not in splits and len(splits) != 1:
+            raise InputError(
+                f"the dataset {name!r} has the splits {sorted(splits)} and none is 'train'; give one of them"
+            )
+        source = splits["train"] if "train" in splits else next(iter(splits.values()))
+    return ((row, f"{name}: row {number}") for number, row in enumerate(source, start=1))
 
 
 class Split(NamedTuple):
@@ -210,8 +303,7 @@ class Reading(Iterator[Conversation]):
     def _read(self) -> Generator[Conversation]:
         self.open()
         for source, opened, taken in zip(self._sources, self._opened, self.taken, strict=True):
-            table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
-            found = self._found_in(opened, taken, table=table)
+            found = self._found_in(source, opened, taken)
             for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
                 taken.taken += 1
                 kept = without_mistakes(one) if self._without_refinement else one
@@ -221,8 +313,9 @@ class Reading(Iterator[Conversation]):
                     yield kept
 
     def _found_in(
-        self, opened: Iterator[tuple[object, str]], taken: SourceSizes, *, table: bool
+        self, source: type_of_source, opened: Iterator[tuple[object, str]], taken: SourceSizes
     ) -> Iterator[Conversation]:
+        table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
         for record, where in opened:
             is_read = isinstance(record, Conversation)
             found = record if is_read else read_record(record, where, self._form, table=table)
@@ -253,7 +346,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if path.is_dir():
         if (path / TRAJECTORIES).is_file():
             return "run"
-        if is_saved(path):
+        if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
             return "saved"
         raise InputError(
             f"{str(source)!r} is a folder without {TRAJECTORIES} and no saved dataset; give a run folder, a file of JSON lines, "
@@ -262,7 +355,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if path.exists():
         return "file"
     hub = ""
-    if isinstance(source, str) and is_hub_name(source):
+    if isinstance(source, str) and _HUB_NAME.fullmatch(hub_name(source)) and not source.endswith(_FILES):
         if hub_name(source) != source or not path.parent.is_dir():
             return "hub"
         hub = f" (one of this name on the Hugging Face Hub is {HUB_DATASETS}{source})"
@@ -278,10 +371,10 @@ def read_conversations(
 
     A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a Hugging Face dataset (an
     object, a folder of `save_to_disk`, `hf://datasets/organisation/name` or short `organisation/name`), or an iterable
-    of trajectories, records or conversations. Records may have any form of `shapes`. A weight (`runs/b:0.3`, or a pair
+    of trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or a pair
     of source and number) takes that share of the source's conversations, drawn by `seed`. Equal ids are numbered.
 
-    `without_refinement` removes mistakes and their answers; see `conversation.without_mistakes`. `form` is the form of
+    `without_refinement` removes mistakes and their answers. `form` is the form of
     trajectories as messages; exported ones have their own.
 
     Raises:

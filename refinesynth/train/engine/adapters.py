@@ -1,31 +1,49 @@
-"""Low-rank adapters instead of all weights, also over frozen weights in 4 or 8 bits (QLoRA)."""
+"""Trained parameters: low-rank adapters instead of all weights, also over weights in 4 or 8 bits (QLoRA).
+
+Parameters that text never reaches (vision towers, layers whose output is not used) are frozen before the model is
+wrapped, since DDP would wait for their gradients, and get no adapters, which would learn nothing there.
+"""
 
 import re
 import warnings
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
+from copy import deepcopy
+from operator import attrgetter
 from typing import Any, Final, Literal, cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from transformers import BitsAndBytesConfig
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from transformers.initialization import no_init_weights
 
 from refinesynth.errors import InputError
 from refinesynth.extras import require
 from refinesynth.train.config import LoraConfig, TrainConfig
-from refinesynth.train.engine.lm_head import output_head
-from refinesynth.train.engine.save_check import Trained, file_differences
-from refinesynth.train.existing_adapter import SETTINGS, WEIGHTS, Adapter
+from refinesynth.train.engine.lm_head import base_model, output_head
+from refinesynth.train.engine.model_writer import Trained, saved_differences
+from refinesynth.train.inputs import SETTINGS, WEIGHTS, Adapter
 from refinesynth.train.plan import Precision
 
 
-def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
+def with_adapters(
+    model: nn.Module,
+    lora: LoraConfig,
+    adapter: Adapter | None = None,
+    *,
+    exclude: Collection[str] = (),
+    empty: bool = False,
+) -> nn.Module:
     """Put trainable adapters on `model` and freeze the rest; modules under the (ends of) names `exclude` get none.
 
-    Raises `InputError` if no module has a name of `targets` or of `modules_to_save`.
+    An existing `adapter` is trained further as it is; `empty`: its weights are not read. Raises `InputError` if no
+    module has a name of `targets` or of `modules_to_save`, or the adapter does not fit.
     """
+    if adapter is not None:
+        return _with_existing(model, adapter, empty=empty)
     names = cast("list[str]", [name for name, _ in model.named_modules()])
     if unknown := [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]:
         # Peft would leave them out, and say nothing.
@@ -46,8 +64,7 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
     return _put_on(model, wanted, "See lora.targets.")
 
 
-def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> nn.Module:
-    """Put an existing adapter on `model`, trainable again; `empty`: its weights are not read. Raises `InputError`."""
+def _with_existing(model: nn.Module, adapter: Adapter, *, empty: bool) -> nn.Module:
     peft = require("peft", "train")
     try:
         wanted = peft.PeftConfig.from_pretrained(str(adapter.folder))
@@ -55,7 +72,7 @@ def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> 
         raise InputError(f"the adapter {str(adapter.folder)!r} cannot be used: in its {SETTINGS}, {exc}") from exc
     wanted.inference_mode, wanted.task_type = False, "CAUSAL_LM"
     made = _put_on(model, wanted, f"They are those of {str(adapter.folder)!r}; is this its base?")
-    if differences := file_differences(Trained.of(made), adapter.folder):
+    if differences := saved_differences(Trained.of(made), adapter.folder):
         raise InputError(
             f"the adapter {str(adapter.folder)!r} does not fit {type(model).__name__}, so that is not its base: {'; '.join(differences)}"
         )
@@ -117,10 +134,9 @@ _FLOAT: Final = 4
 
 def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]:
     """Arguments of `from_pretrained` that quantize a model; empty without quantization."""
-    bits = config.lora.quantize if config.lora is not None else None
-    if bits is None:
+    if config.quantize is None:
         return {}
-    if bits == "4bit":
+    if config.quantize == "4bit":
         how = BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",
@@ -158,3 +174,75 @@ def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
     head = output_head(model)
     linear = {id(one.weight) for one in model.modules() if isinstance(one, nn.Linear) and one is not head}
     return int(sum(one.numel() * (_BYTES[bits] if id(one) in linear else _FLOAT) for one in model.parameters()))
+
+
+_TOKENS: Final = 8
+_EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
+"""One of a list of experts: its gradient depends on the tokens."""
+
+
+def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str, int]:
+    """Parameters of a model of this configuration that text gives no gradient, by prefix of their names.
+
+    A forward and a backward pass on tensors without values finds them exactly, before the model is loaded. Where a
+    model's course depends on values, all but decoder and head is taken to be unused if the configuration has parts
+    beside text, else nothing; `choose_layout` then repeats the pass with values.
+    """
+    with FakeTensorMode(), no_init_weights():
+        # Grouped matrix products of experts exist in bf16 alone. The library notes the type in the configuration that
+        # it is given.
+        model = cast(
+            "nn.Module",
+            AutoModelForCausalLM.from_config(
+                deepcopy(config), trust_remote_code=trust_remote_code, dtype=torch.bfloat16
+            ),
+        )
+        try:
+            logits = cast("Any", model)(input_ids=torch.zeros(1, _TOKENS, dtype=torch.long), use_cache=False).logits
+            logits.sum().backward()
+        except Exception:  # noqa: BLE001 - third-party code, on tensors that it was not written for
+            return _under_prefixes(model, _beside_text(model))
+        return without_gradient(model)
+
+
+def without_gradient(model: nn.Module) -> dict[str, int]:
+    """Trainable parameters without a gradient after a backward pass, by prefix, without experts that got no token."""
+    wanting = {name: one.grad is not None for name, one in model.named_parameters() if one.requires_grad}
+    routed = {found[1] for name, reached in wanting.items() if reached and (found := _EXPERT.match(name))}
+    names = {
+        name
+        for name, reached in wanting.items()
+        if not reached and not ((found := _EXPERT.match(name)) and found[1] in routed)
+    }
+    return _under_prefixes(model, names)
+
+
+def freeze(model: nn.Module, prefixes: Iterable[str]) -> None:
+    """Freeze the parameters under `prefixes`."""
+    for prefix in prefixes:
+        cast("nn.Module | nn.Parameter", attrgetter(prefix)(model)).requires_grad_(False)
+
+
+def _beside_text(model: nn.Module) -> set[str]:
+    base = cast("Any", base_model(model))
+    if base.config.get_text_config() is base.config:
+        return set()
+    text = [base.get_decoder(), base.get_input_embeddings(), output_head(model)]
+    kept = {id(one) for part in text if part is not None for one in part.parameters()}
+    return {name for name, one in model.named_parameters() if id(one) not in kept}
+
+
+def _under_prefixes(model: nn.Module, names: set[str]) -> dict[str, int]:
+    """The fewest prefixes that cover `names` and no other parameter."""
+    parameters = dict(model.named_parameters())
+    kept_in = {parent for name in parameters.keys() - names for parent in _parents(name)}
+    found: dict[str, int] = {}
+    for name in (name for name in parameters if name in names):
+        whole = next((parent for parent in _parents(name) if parent not in kept_in), name)
+        found[whole] = found.get(whole, 0) + parameters[name].numel()
+    return found
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from refinesynth.errors import InputError
+from refinesynth.train.engine.adapters import freeze, without_gradient
 from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, register
 from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
-from refinesynth.train.engine.frozen_modules import freeze, without_gradient
 from refinesynth.train.engine.lm_head import base_model, output_head, takes, vocabulary
 from refinesynth.train.plan import describe_unused
 from refinesynth.train.tokens import Label, Rendered

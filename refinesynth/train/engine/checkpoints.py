@@ -1,21 +1,38 @@
-"""Marks of checkpoints: written last, with a checkpoint's files and the identity of its training. Imports no torch.
+"""Checkpoints: weights, optimizer, learning rate, random numbers and progress, with a mark that is written last.
 
-A checkpoint without its mark, or with other files than the mark lists, is unsound: an older one is used.
+The mark holds the checkpoint's files and the identity of its training. A checkpoint without its mark, or with other
+files than the mark lists, is unsound: an older one is used.
 """
 
+import json
+import math
 import os
+import random
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+import numpy as np
 import orjson
+import torch
+from accelerate import DistributedType
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load as read_shards
+from torch.distributed.checkpoint.state_dict_saver import save as write_shards
+from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 
 from refinesynth._version import __version__
-from refinesynth.errors import InputError
+from refinesynth.errors import InputError, TrainingError
+from refinesynth.extras import require
 from refinesynth.files.atomic_write import atomic_write
+from refinesynth.train.config import ALL
+from refinesynth.train.engine.model_writer import SHARDS, ModelWriter, file_errors
+from refinesynth.train.engine.parallel import all_gather_objects
+from refinesynth.train.events import LOSS, Events
 
 MARK: Final = "refinesynth.json"
 _FORMAT: Final = 2
@@ -135,3 +152,197 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+OPTIMIZER: Final = "optimizer.pt"
+_PROGRESS: Final = "progress.json"
+_RATES: Final = "scheduler.pt"
+_MOMENTS: Final = "optimizer_0"
+_DEEPSPEED: Final = "deepspeed"
+
+
+@dataclass(slots=True)
+class Progress:
+    """Progress of a training."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    loss: float = 0.0
+    """Sum of the losses of steps that are not logged yet."""
+    unlogged: int = 0
+    last_loss: float = math.nan
+    """Loss in the last line of metrics."""
+    kept: int | None = None
+    """Step of the finished model's weights; None: not known yet."""
+    evaluations: list[tuple[int, Mapping[str, float]]] = field(default_factory=list[tuple[int, Mapping[str, float]]])
+    """Steps and held-out losses."""
+
+    def evaluated(self, means: Mapping[str, float]) -> bool:
+        """Note an evaluation; return True if its loss is the lowest so far."""
+        before = self.best
+        self.evaluations.append((self.step, means))
+        return before is None or means[LOSS] < before[1]
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """Step and loss of the best evaluation, the first among equals."""
+        found = [(step, means[LOSS]) for step, means in self.evaluations if not math.isnan(means[LOSS])]
+        return min(found, key=lambda each: each[1], default=None)
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """Checkpoints of a training: a whole model or shards with the state to resume from, marked when complete."""
+
+    folder: Path
+    writer: ModelWriter
+    optimizer: Any
+    rates: Any
+    identity: Mapping[str, Any]
+    keep: Literal["all"] | int
+    """Number of newest checkpoints to keep, besides the best."""
+    events: Events
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"checkpoint-{step}"
+
+    def write(self, progress: Progress) -> None:
+        """Write a checkpoint, mark it, then delete older ones. Raises `TrainingError` if it is not what was trained."""
+        accelerator, path = self.writer.accelerator, self.path(progress.step)
+        is_main, fsdp = accelerator.is_main_process, accelerator.distributed_type == DistributedType.FSDP
+        with file_errors(path, "written"):
+            if is_main:
+                remove(path)  # an unsound one that an earlier run left here
+                path.mkdir(parents=True, exist_ok=True)
+            accelerator.wait_for_everyone()
+            # With FSDP the ranks' shards are the model, unless others are to load it.
+            if not fsdp or self.writer.trained.adapters or self.keep == ALL:
+                self.writer.write(path)
+            self.write_rank(path)
+            if is_main:
+                (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # with NaN, too
+            if fsdp:
+                self.writer.check_shards(path)
+            self._refuse_other_disks(path)
+            if is_main:
+                mark(path, step=progress.step, identity=self.identity)
+                best = progress.best or (progress.step, 0.0)
+                rotate(self.folder, keep=self.keep, best=self.path(best[0]))
+                self.events.saved(path)
+
+    def read(self, path: Path) -> Progress:
+        """Restore everything from a checkpoint. Raises `TrainingError` if a large file is damaged inside."""
+        with file_errors(path, "read"):
+            self.read_rank(path)
+            found = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
+            evaluations = [(int(step), means) for step, means in found.pop("evaluations")]
+            return Progress(**found, evaluations=evaluations)
+
+    def bring_best_back(self, progress: Progress) -> None:
+        """Restore the weights of the best evaluation, if its checkpoint is sound."""
+        progress.kept = progress.step
+        if progress.best is None or progress.best[0] == progress.step or not self.path(progress.best[0]).is_dir():
+            return
+        path = self.path(progress.best[0])
+        found = read(path)
+        if isinstance(found, str):
+            self.events.note(f"The best model, in {path}, cannot be kept: {found}. The last one is kept instead.")
+            return
+        with file_errors(path, "read"):
+            self.read_weights(path)
+        progress.kept = progress.best[0]
+
+    def _refuse_other_disks(self, folder: Path) -> None:
+        """Wait for all ranks; raises `TrainingError` if the first one does not see another's files."""
+        self.writer.accelerator.wait_for_everyone()
+        seen = all_gather_objects([str(path.relative_to(folder)) for path in files_of(folder)])
+        for rank, names in enumerate(seen):
+            if unseen := sorted(set(names) - set(seen[0])):
+                raise TrainingError(
+                    f"rank {rank} has written {unseen[0]} to {folder}, and rank 0 does not see it there; give an output folder that all "
+                    f"machines share"
+                )
+
+    def write_rank(self, folder: Path) -> None:
+        """Write this rank's part; every rank calls this."""
+        accelerator, model = self.writer.accelerator, cast("Any", self.writer.model)
+        rank, kind, adapters = accelerator.process_index, accelerator.distributed_type, self.writer.trained.adapters
+        if kind == DistributedType.DEEPSPEED:
+            model.save_checkpoint(str(folder), _DEEPSPEED, exclude_frozen_parameters=adapters)
+        elif kind == DistributedType.FSDP:
+            weights, moments = self._shards()
+            write_shards({"model": weights}, checkpoint_id=folder / SHARDS)
+            write_shards({"optimizer": moments}, checkpoint_id=folder / _MOMENTS)
+        elif rank == 0:
+            torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
+        torch.save(_random_states(cuda=accelerator.device.type == "cuda"), folder / f"rng_state_{rank}.pth")
+        if rank == 0:
+            torch.save(self.rates.state_dict(), folder / _RATES)
+
+    def read_rank(self, folder: Path) -> None:
+        """Restore this rank's part; every rank calls this."""
+        accelerator, model, adapters = self.writer.accelerator, self.writer.model, self.writer.trained.adapters
+        kind, cuda = accelerator.distributed_type, accelerator.device.type == "cuda"
+        if kind == DistributedType.DEEPSPEED:
+            cast("Any", model).load_checkpoint(str(folder), _DEEPSPEED, load_module_strict=not adapters)
+        elif kind == DistributedType.FSDP:
+            weights, moments = self._shards()
+            found, states = {"model": weights}, {"optimizer": moments}
+            read_shards(found, checkpoint_id=folder / SHARDS)
+            read_shards(states, checkpoint_id=folder / _MOMENTS)
+            set_state_dict(
+                model,
+                self.optimizer.optimizer,
+                model_state_dict=found["model"],
+                optim_state_dict=states["optimizer"],
+                options=StateDictOptions(ignore_frozen_params=adapters, strict=not adapters),
+            )
+        else:
+            self.read_weights(folder)
+            moments = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True, mmap=True)
+            self.optimizer.load_state_dict(moments)
+        self.rates.load_state_dict(torch.load(folder / _RATES, weights_only=True))
+        states = folder / f"rng_state_{accelerator.process_index}.pth"
+        if states.is_file():  # another number of ranks than before has none
+            _bring_back(torch.load(states, weights_only=True), cuda=cuda)
+
+    def read_weights(self, folder: Path) -> None:
+        """Restore the weights; split ones with all state. Every rank calls this."""
+        accelerator = self.writer.accelerator
+        if accelerator.distributed_type in {DistributedType.DEEPSPEED, DistributedType.FSDP}:
+            self.read_rank(folder)
+            return
+        model = cast("Any", accelerator.unwrap_model(cast("Any", self.writer.model)))
+        # Under whatever names the library saves them.
+        if hasattr(model, "peft_config"):
+            require("peft", "train").set_peft_model_state_dict(model, load_file(folder / ADAPTER_SAFE_WEIGHTS_NAME))
+            return
+        found = type(model).from_pretrained(str(folder), dtype=next(model.parameters()).dtype, use_safetensors=True)
+        model.load_state_dict(found.state_dict())
+
+    def _shards(self) -> tuple[dict[str, Any], Any]:
+        """This rank's part of weights and moments; of adapters no frozen weight, not even a tied one."""
+        model, adapters = self.writer.model, self.writer.trained.adapters
+        options = StateDictOptions(ignore_frozen_params=adapters)
+        weights, moments = get_state_dict(model, self.optimizer.optimizer, options=options)
+        learned = {name for name, one in model.named_parameters() if one.requires_grad}
+        return {name: one for name, one in weights.items() if name in learned or not adapters}, moments
+
+
+def _random_states(*, cuda: bool) -> dict[str, Any]:
+    # Numbers alone, so that reading them runs no code. The library's own, of which models may draw, is among them.
+    kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
+    return {
+        "python": random.getstate(),
+        "numpy": (kind, keys.tolist(), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if cuda else None,
+    }
+
+
+def _bring_back(states: dict[str, Any], *, cuda: bool) -> None:
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])  # noqa: NPY002
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] is not None and cuda:
+        torch.cuda.set_rng_state(states["cuda"])

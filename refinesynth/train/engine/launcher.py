@@ -19,8 +19,7 @@ from refinesynth.errors import ConfigurationError, TrainingError
 from refinesynth.extras import check_installed, require
 from refinesynth.train.config import TrainConfig, TrainerConfig
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.existing_adapter import with_own_settings
-from refinesynth.train.input_check import check_inputs
+from refinesynth.train.inputs import check_inputs, with_own_settings
 from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import OUTCOME, free_port, is_launched, read_outcome, signals_handled
 from refinesynth.train.training_folder import finished
@@ -128,7 +127,7 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     check_trainer(config)
-    from refinesynth.train.engine.distributed import Distributed
+    from refinesynth.train.engine.parallel import Distributed
     from refinesynth.train.engine.rank_training import libraries_silenced, prepare_training
 
     config = with_own_settings(config)

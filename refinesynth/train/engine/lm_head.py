@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils import checkpoint as recomputing
 
+from refinesynth.errors import InputError
+from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.batch import Batch
 
 CHUNK_ELEMENTS: Final = 2**27
@@ -128,3 +130,50 @@ def takes(model: nn.Module, argument: str) -> bool:
     if argument == "**":
         return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
     return argument in parameters
+
+
+def coefficient(config: TrainConfig, model: nn.Module) -> float:
+    """Coefficient of the load-balancing loss, or 0. Raises `InputError` if one is given for a model without this loss."""
+    base, asked = base_model(model), config.router_aux_loss
+    own = getattr(cast("Any", base).config.get_text_config(), "router_aux_loss_coef", None)
+    routes = own is not None and takes(base, "output_router_logits")
+    if isinstance(asked, float):
+        if asked and not routes:
+            raise InputError(f"router_aux_loss is {asked:g}, and {type(base).__name__} has no such loss; leave it out")
+        return asked
+    return float(own) if asked == "auto" and config.lora is None and own is not None and routes else 0.0
+
+
+class Balanced:
+    """Call of a model on `batch` that also keeps its load-balancing loss.
+
+    It is the library's (Switch Transformer, equations 4 to 6), over all tokens of the pass: no sum over tokens, so a step
+    has no value of its own. The loop takes the mean over the step's passes on all ranks, weighted by tokens; the library
+    would add it once per pass, and accumulation would multiply it.
+    """
+
+    loss: Tensor
+    """Of the last call, not yet multiplied by the coefficient."""
+
+    def __init__(self, model: nn.Module, batch: Batch) -> None:
+        self._model, self._batch = model, batch
+        self._padded = "cu_seq_lens_q" not in batch.inputs
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the batch without padding; 0 for an empty batch."""
+        if not self._batch.ids:
+            return 0
+        return int(self._batch.lengths.sum()) if self._padded else self._batch.lengths.numel()
+
+    def __call__(self, **inputs: Any) -> Any:
+        if self._padded:  # padding is routed as well, and must not count
+            ids = cast("Tensor", inputs["input_ids"])
+            inputs["attention_mask"] = (torch.arange(ids.shape[1], device=ids.device) < self._batch.lengths).long()
+        outputs = self._model(**inputs, output_router_logits=True)
+        if outputs.aux_loss is None:
+            raise InputError(
+                "the model gives no load-balancing loss though its settings name one; set router_aux_loss to off"
+            )
+        self.loss = outputs.aux_loss
+        return outputs

@@ -5,7 +5,9 @@ With FSDP one rank per machine reads the weights: eight ranks would need 256 GB 
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Generator, Iterable
+import tempfile
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,33 +15,40 @@ from textwrap import shorten
 from typing import Any, Final, cast
 
 import torch
-from accelerate.utils import patch_environment
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import SAFE_WEIGHTS_NAME
 
-from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
-from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
+from refinesynth.train.config import SCRATCH, TrainConfig, bare
 from refinesynth.train.engine.adapters import (
+    freeze,
     frozen_bytes,
     hold_exactly,
     is_quantized,
     loading_options,
     ready_to_train,
-    with_adapter,
+    unused_by_text,
     with_adapters,
 )
-from refinesynth.train.engine.distributed import Distributed, all_gather_objects
-from refinesynth.train.engine.frozen_modules import freeze, unused_by_text
-from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.engine.model_from_scratch import made_from_scratch, make_config, make_tokenizer
-from refinesynth.train.engine.moe_aux_loss import coefficient
-from refinesynth.train.existing_adapter import TOKENIZER, Adapter, base_revision, refuse_adapter, underlying
-from refinesynth.train.hub import bare, located
+from refinesynth.train.engine.lm_head import base_model, coefficient
+from refinesynth.train.inputs import TOKENIZER, located, refuse_adapter, underlying
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
-from refinesynth.train.render.template import check_tokens, read_template
+from refinesynth.train.render.template import NAMED, check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
@@ -58,9 +67,9 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     if name == SCRATCH:
         return make_tokenizer(conversations)
     if config.tokenizer is None and not Path(name, TOKENIZER).is_file() and not is_gguf(name):
-        name, adapter = underlying(config)  # adapters may lie without one
-        revision = config.tokenizer_revision or base_revision(config, adapter)
-        if adapter is not None and revision == adapter.revision and (adapter.folder / TOKENIZER).is_file():
+        name, own, adapter = underlying(config)  # adapters may lie without one
+        revision = config.tokenizer_revision or own
+        if adapter is not None and revision == own and (adapter.folder / TOKENIZER).is_file():
             name, revision = str(adapter.folder), None  # fetched with it
     source = located(name, revision)
     with _refusing("tokenizer", name, config):
@@ -93,8 +102,8 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     """The model's sizes with adapters, without its weights; one from scratch needs its `tokenizer`. Raises
     `InputError`.
     """
-    name, adapter = underlying(config)
-    source = {} if name == SCRATCH else located(name, base_revision(config, adapter))
+    name, revision, adapter = underlying(config)
+    source = {} if name == SCRATCH else located(name, revision)
     with _refusing("model", name, config):
         if config.model == SCRATCH and tokenizer is not None:
             found = cast("Any", make_config(config, tokenizer))
@@ -106,9 +115,9 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
             )
         unused = unused_by_text(found, trust_remote_code=config.trust_remote_code)
     freeze(model, unused)
-    held = frozen_bytes(model, config.lora.quantize) if config.lora is not None and config.lora.quantize else None
+    held = frozen_bytes(model, config.quantize) if config.quantize is not None else None
     if config.lora is not None:
-        model = _adapted(model, config.lora, adapter, unused, empty=True)
+        model = with_adapters(model, config.lora, adapter, exclude=unused, empty=True)
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
     found = shape_of(model, name if adapter else config.model)
@@ -129,8 +138,7 @@ def load_model(
     Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: the weights
     are not read and have no memory. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
-    base, adapter = underlying(config)
-    revision = base_revision(config, adapter)
+    base, revision, adapter = underlying(config)
     if base == SCRATCH and tokenizer is not None:
         source = made_from_scratch(config, tokenizer)
     else:
@@ -168,7 +176,7 @@ def load_model(
         model = ready_to_train(model)
     freeze(model, unused)
     if config.lora is not None:
-        model = _adapted(model, config.lora, adapter, unused, empty=empty)
+        model = with_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
         if precision == "bf16":
             hold_exactly(model)
     if gradient_checkpointing:
@@ -183,14 +191,6 @@ def _without_weights(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     with torch.device("meta"):
         made = cast("nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=given["trust_remote_code"]))
     return type(made), given | {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
-
-
-def _adapted(
-    model: nn.Module, lora: LoraConfig, adapter: Adapter | None, unused: Collection[str], *, empty: bool = False
-) -> nn.Module:
-    if adapter is None:
-        return with_adapters(model, lora, exclude=tuple(unused))
-    return with_adapter(model, adapter, empty=empty)
 
 
 def checkpoint_activations(model: nn.Module) -> None:
@@ -269,44 +269,71 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
         raise InputError(f"no {what} can be loaded from {name!r}: {problem}") from exc
 
 
-def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
-    """Load a model with FSDP: `load(empty=...)` reads weights on one rank per machine. All ranks call this.
-
-    Raises `RefinesynthError` on every rank, if one of them cannot load its model.
-    """
-
-    def loaded(*, empty: bool) -> nn.Module | RefinesynthError:
-        try:
-            return load(empty=empty)
-        except RefinesynthError as exc:
-            return exc
-
-    is_first = distributed.local_rank == 0
-    # transformers reads these when it loads a model.
-    with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
-        model = loaded(empty=not is_first)
-    if isinstance(model, nn.Module) and not can_be_broadcast(model) and not is_first:
-        model = loaded(empty=False)
-    failed = all_gather_objects(None if isinstance(model, nn.Module) else model)
-    for each in (model, *failed):
-        if isinstance(each, RefinesynthError):
-            raise each
-    model = cast("nn.Module", model)
-    _give_addresses(model)
-    return model
+_SCRATCH_TEMPLATE: Final = "chatml"
+_END_OF_TEXT: Final = "<|endoftext|>"
+_VOCABULARY: Final = 2000
+_CHARACTERS: Final = 2_000_000
+"""Characters of the data for the vocabulary: more would change little, and take long."""
+_LONGEST: Final = 32
+_WIDTH: Final = 128
 
 
-def can_be_broadcast(model: nn.Module) -> bool:
-    """Return False for models with saved buffers (some routers), which accelerate would take for parameters."""
-    return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
+def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizerBase:
+    """Train a byte-level tokenizer with ChatML's template on the beginning of the data, the same on every rank."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    start, end = NAMED[_SCRATCH_TEMPLATE]
+    trainer = trainers.BpeTrainer(
+        vocab_size=_VOCABULARY,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[_END_OF_TEXT, start, end],
+        max_token_length=_LONGEST,
+    )
+    bpe.train_from_iterator(_texts(conversations), trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=end, pad_token=_END_OF_TEXT)
+    made.chat_template = cast("Any", read_template(_SCRATCH_TEMPLATE))
+    return made
 
 
-def _give_addresses(model: nn.Module) -> None:
-    """Give parameters without memory an address, by which accelerate finds an optimizer's parameters."""
-    made: dict[int, nn.Parameter] = {}  # tied weights stay tied
-    for module in model.modules():
-        for name, one in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-            if one.is_meta:
-                shown = torch.zeros((), dtype=one.dtype).expand(one.shape)  # one number, seen everywhere
-                made.setdefault(id(one), nn.Parameter(shown, requires_grad=one.requires_grad))
-                setattr(module, name, made[id(one)])
+def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
+    left = _CHARACTERS
+    for conversation in conversations:
+        for turn in conversation.turns:
+            # Half a character cannot be tokenized; the renderer says where it stands.
+            yield turn.content[:left].encode(errors="replace").decode()
+            left -= len(turn.content)
+            if left <= 0:
+                return
+
+
+def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:
+    """Two layers like Llama's, about a million parameters, `max_length` positions."""
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=_WIDTH,
+        intermediate_size=3 * _WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=config.max_length,
+        # The usual 0.02 is meant for widths of thousands.
+        initializer_range=_WIDTH**-0.5,
+        bos_token_id=cast("Any", tokenizer).bos_token_id,
+        eos_token_id=cast("Any", tokenizer).eos_token_id,
+        pad_token_id=cast("Any", tokenizer).pad_token_id,
+    )
+
+
+@contextmanager
+def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
+    """Within, a folder holds the untrained model, to be loaded like any other; it depends on seed and data alone."""
+    with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model: Any = LlamaForCausalLM(make_config(config, tokenizer))
+        # Its own save_pretrained writes nothing but on the first of several ranks.
+        save_file(model.state_dict(), Path(folder) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
+        for settings in (model.config, model.generation_config):
+            settings.save_pretrained(folder)
+        yield folder

@@ -6,11 +6,13 @@ multiplied by the number of ranks: the gradient does not depend on packing, accu
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+import signal
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from types import FrameType
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -24,17 +26,14 @@ from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.batch_layout import Layout
-from refinesynth.train.engine.distributed import all_gather_objects
-from refinesynth.train.engine.interruption import Interruption
-from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, base_model, token_losses
-from refinesynth.train.engine.model_writer import ModelWriter
-from refinesynth.train.engine.moe_aux_loss import Balanced
-from refinesynth.train.engine.parallel import fit_to, make_optimizer, make_schedule, start_trackers
-from refinesynth.train.engine.save_check import Trained
+from refinesynth.train.engine.checkpoints import Checkpoints, Progress
+from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, Balanced, base_model, token_losses
+from refinesynth.train.engine.model_writer import ModelWriter, Trained
+from refinesynth.train.engine.parallel import all_gather_objects, fit_to, make_optimizer, make_schedule, start_trackers
 from refinesynth.train.engine.schedule import Schedule, Step, best_fit, padded
-from refinesynth.train.engine.training_state import Checkpoints, Progress
 from refinesynth.train.events import Events
 from refinesynth.train.labelled_conversation import TurnLabel
+from refinesynth.train.ranks import signals_handled
 from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS
 
@@ -60,7 +59,7 @@ class Task:
     save_dtype: torch.dtype | None = None
     """Of the weights of the finished model; None: as they are trained."""
     router_aux_loss: float = 0.0
-    """Coefficient of the load-balancing loss of a mixture of experts (`routing.py`)."""
+    """Coefficient of the load-balancing loss of a mixture of experts (`lm_head.Balanced`)."""
     base: tuple[str, str | None] = ("", None)
     """Published name and revision of the base of adapters."""
 
@@ -253,9 +252,7 @@ class Loop:
         """Evaluate and report; return True if the loss is the lowest so far."""
         means = self.evaluate()
         better = self.progress.evaluated(means)
-        if self.accelerator.is_main_process:
-            self.events.evaluated(self.progress.step, means)
-        self._track("eval", means)
+        self._report("eval", means)
         return better
 
     def _is_no_better(self) -> bool:
@@ -282,11 +279,11 @@ class Loop:
             metrics[names.MEMORY] = torch.cuda.max_memory_allocated() / 2**30
         progress.loss, progress.unlogged = 0.0, 0
         self._tokens, self._trained_tokens, self._seconds = 0, 0, 0.0
-        if self.accelerator.is_main_process:
-            self.events.logged(progress.step, metrics)
-        self._track("train", metrics)
+        self._report("train", metrics)
 
-    def _track(self, kind: Literal["train", "eval"], metrics: Mapping[str, float]) -> None:
+    def _report(self, kind: Literal["train", "eval"], metrics: Mapping[str, float]) -> None:
+        if self.accelerator.is_main_process:
+            (self.events.logged if kind == "train" else self.events.evaluated)(self.progress.step, metrics)
         self.accelerator.log({f"{kind}/{name}": value for name, value in metrics.items()}, step=self.progress.step)
 
 
@@ -307,3 +304,48 @@ class EmbeddingNoise:
             return output
         most = self._alpha / (self.tokens * output.shape[-1]).sqrt()
         return output + torch.empty_like(output).uniform_(-1, 1) * most[..., None].to(output.dtype)
+
+
+_ONE_PRESS: Final = 0.2
+"""Seconds within which a second signal counts as the first, which launcher and terminal may both send."""
+_HEARD: Final = "interrupted: finishing this step and saving a checkpoint; once more ends it at once"
+
+
+class Interruption:
+    """Signals that ask for the end; `note` gets a message at once, since a step may take a minute."""
+
+    def __init__(self, note: Callable[[str], object]) -> None:
+        self._note = note
+        self.signal: int | None = None
+        """Signal that any rank got, once all ranks know of it."""
+        self._came = 0
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Within, the first signal is only noted; a second one has its usual effect."""
+        at = 0.0
+
+        def hear(number: int, _frame: FrameType | None) -> None:
+            nonlocal at
+            if self._came:
+                if monotonic() - at > _ONE_PRESS:
+                    put_back()
+                    signal.raise_signal(number)
+                return
+            self._came, at = number, monotonic()
+            # It may have come while something else was being written; then the result will say it.
+            with suppress(RuntimeError):
+                self._note(_HEARD)
+
+        with signals_handled(hear) as put_back:
+            yield
+
+    def everywhere(self, device: torch.device) -> bool:
+        """Return True if any rank got a signal; all ranks call this after the same steps."""
+        came = self._came
+        if dist.is_available() and dist.is_initialized():
+            asked = torch.tensor(came, device=device)
+            dist.all_reduce(asked, op=dist.ReduceOp.MAX)
+            came = int(asked)
+        self.signal = came or None
+        return bool(came)

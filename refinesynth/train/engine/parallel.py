@@ -1,11 +1,17 @@
-"""Parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2), optimizer, schedule and trackers."""
+"""This process among the ranks, and parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2).
+
+Also what the loop is made of besides the model: optimizer, schedule and trackers.
+"""
 
 import os
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 import torch.distributed as dist
@@ -18,6 +24,7 @@ from accelerate.utils import (
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
     ProjectConfiguration,
+    patch_environment,
 )
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -25,16 +32,73 @@ from torch.optim import Optimizer
 from transformers import get_scheduler
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from refinesynth.errors import ConfigurationError
+from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.deepspeed_file import own_deepspeed
-from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.engine.loading import can_be_broadcast
-from refinesynth.train.plan import ComputeSettings
-from refinesynth.train.ranks import is_launched
+from refinesynth.train.plan import ComputeSettings, Devices, Parallel, own_deepspeed
+from refinesynth.train.ranks import free_port, is_launched, rank
 from refinesynth.train.training_folder import TENSORBOARD
+
+
+@dataclass(frozen=True, slots=True)
+class Distributed:
+    """This process among the ranks of a training."""
+
+    rank: int
+    """Number of this process; 0 alone writes files and reports."""
+    local_rank: int
+    """Number among the ranks of this machine, and of its GPU."""
+    world_size: int
+    kind: Literal["cpu", "gpu"]
+
+    @classmethod
+    def from_environment(cls, config: TrainConfig) -> Self:
+        """Read the environment. Raises `InputError` for more processes on this machine than GPUs."""
+        environment = os.environ
+        gpu = config.device == "auto" and torch.cuda.is_available()
+        local_rank = int(environment.get("LOCAL_RANK", "0"))
+        # Every process of this machine finds this error, so that none waits for another.
+        here = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", str(config.processes))))
+        if gpu and here > torch.cuda.device_count():
+            raise InputError(
+                f"there are {here} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
+                f"GPUs, or give device cpu"
+            )
+        # Those that a plan is made for are not started yet.
+        ranks = int(environment.get("WORLD_SIZE", str(config.processes)))
+        return cls(rank(), local_rank, ranks, "gpu" if gpu else "cpu")
+
+    def devices(self) -> Devices:
+        if self.kind == "cpu":
+            return Devices("cpu", "CPU", self.world_size)
+        properties = cast("Any", torch.cuda.get_device_properties(self.local_rank))
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return Devices("gpu", properties.name, self.world_size, properties.total_memory, bf16)
+
+
+def single_process_environment(parallel: Parallel) -> AbstractContextManager[Any]:
+    """Within, a single process has the environment that torchrun would set, as ZeRO and FSDP need it."""
+    if is_launched() or parallel not in {"zero2", "zero3", "fsdp"}:
+        return nullcontext()
+    return patch_environment(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
+
+
+def all_gather_objects(here: Any) -> list[Any]:
+    """Gather an object from every rank, in order; all ranks call this."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [here]
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, here)
+    return gathered
+
+
+def destroy_process_group() -> None:
+    """Wait for all ranks and destroy the process group: one that is left hangs or warns at exit."""
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
 
 _BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
 
@@ -120,7 +184,10 @@ def deepspeed_json(
     """DeepSpeed's configuration: the user's own file, or ours. It names no optimizer: ours is used."""
     require("deepspeed", "deepspeed")
     if kind == "cpu":
-        _leave_shared_memory_alone()
+        import deepspeed.ops
+
+        # Its shared-memory kernel for CPU ranks would be compiled, which takes a minute and a compiler.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
     ours: dict[str, Any] = {
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {
@@ -136,13 +203,6 @@ def deepspeed_json(
         "gradient_clipping": config.max_grad_norm,
         "bf16": {"enabled": half},
     }
-
-
-def _leave_shared_memory_alone() -> None:
-    """Keep DeepSpeed from compiling its shared-memory kernel for CPU ranks, which takes a minute and a compiler."""
-    import deepspeed.ops
-
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False) -> Optimizer:
@@ -199,3 +259,46 @@ def check_loop(config: TrainConfig) -> None:
         raise ConfigurationError(
             f"transformers does not take what is given for its schedule ({given}): {error}"
         ) from error
+
+
+def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
+    """Load a model with FSDP: `load(empty=...)` reads weights on one rank per machine. All ranks call this.
+
+    Raises `RefinesynthError` on every rank, if one of them cannot load its model.
+    """
+
+    def loaded(*, empty: bool) -> nn.Module | RefinesynthError:
+        try:
+            return load(empty=empty)
+        except RefinesynthError as exc:
+            return exc
+
+    is_first = distributed.local_rank == 0
+    # transformers reads these when it loads a model.
+    with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
+        model = loaded(empty=not is_first)
+    if isinstance(model, nn.Module) and not can_be_broadcast(model) and not is_first:
+        model = loaded(empty=False)
+    failed = all_gather_objects(None if isinstance(model, nn.Module) else model)
+    for each in (model, *failed):
+        if isinstance(each, RefinesynthError):
+            raise each
+    model = cast("nn.Module", model)
+    _give_addresses(model)
+    return model
+
+
+def can_be_broadcast(model: nn.Module) -> bool:
+    """Return False for models with saved buffers (some routers), which accelerate would take for parameters."""
+    return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
+
+
+def _give_addresses(model: nn.Module) -> None:
+    """Give parameters without memory an address, by which accelerate finds an optimizer's parameters."""
+    made: dict[int, nn.Parameter] = {}  # tied weights stay tied
+    for module in model.modules():
+        for name, one in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if one.is_meta:
+                shown = torch.zeros((), dtype=one.dtype).expand(one.shape)  # one number, seen everywhere
+                made.setdefault(id(one), nn.Parameter(shown, requires_grad=one.requires_grad))
+                setattr(module, name, made[id(one)])

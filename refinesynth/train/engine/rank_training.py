@@ -22,28 +22,27 @@ from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.batch_layout import Layout, choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.distributed import (
-    Distributed,
-    all_gather_objects,
-    destroy_process_group,
-    single_process_environment,
-)
-from refinesynth.train.engine.lm_head import base_model
+from refinesynth.train.engine.lm_head import base_model, coefficient
 from refinesynth.train.engine.loading import (
     describe_model,
     load_model,
     load_tokenizer,
     make_renderer,
-    read_once,
     stop_at,
 )
 from refinesynth.train.engine.loop import Loop, Task
 from refinesynth.train.engine.model_writer import file_errors, written_dtype
-from refinesynth.train.engine.moe_aux_loss import coefficient
-from refinesynth.train.engine.parallel import make_accelerator
+from refinesynth.train.engine.parallel import (
+    Distributed,
+    all_gather_objects,
+    destroy_process_group,
+    make_accelerator,
+    read_once,
+    single_process_environment,
+)
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.existing_adapter import base_name
+from refinesynth.train.inputs import base_name
 from refinesynth.train.layered_settings import portable, portable_config
 from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
@@ -167,7 +166,7 @@ class _Training:
         self._config = config
         self._sources = sources
         self._distributed = Distributed.from_environment(config)
-        self._events: Events = events if self._distributed.is_main else NullEvents()
+        self._events: Events = events if self._distributed.rank == 0 else NullEvents()
 
     def result(self, ready: PreparedTraining | None) -> TrainResult:
         config, distributed = self._config, self._distributed
@@ -264,9 +263,8 @@ class _Training:
         resume = self._config.resume
         folder = Path(self._config.output) / CHECKPOINTS
         if resume == "never":
-            if self._distributed.is_main:
-                for path in checkpoints.checkpoint_folders(folder):
-                    checkpoints.remove(path)
+            for path in checkpoints.checkpoint_folders(folder) if self._distributed.rank == 0 else ():
+                checkpoints.remove(path)
             return None
         if resume != "auto":
             found = checkpoints.read(Path(resume))

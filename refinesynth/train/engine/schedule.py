@@ -110,49 +110,24 @@ class Schedule:
     """Number of steps instead of `epochs`."""
 
     @classmethod
-    def of(
-        cls,
-        store: TokenStore,
-        *,
-        batch_size: int,
-        ranks: int = 1,
-        capacity: int,
-        seed: int = 0,
-        packed: bool = True,
-        epochs: float = 1.0,
-        max_steps: int | None = None,
-    ) -> Self:
-        """Schedule a training on `store`. A longer conversation raises `capacity`: nothing is cut here."""
-        lengths = store.lengths.astype(np.int64)
+    def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int, packed: bool) -> Self:
+        """Schedule a training on `store`. A longer conversation raises the capacity of packs: nothing is cut here."""
+        lengths = store.lengths
         draft = cls(
             lengths,
             # A conversation's first token is predicted from nothing.
             np.asarray([np.count_nonzero(one.labels[1:] == Label.TRAINED) for one in store], dtype=np.int64),
-            min(batch_size, max(1, len(store))),
+            min(config.batch_size, max(1, len(store))),
             ranks,
-            max(capacity, int(lengths.max(initial=1))),
-            seed,
+            max(config.pack_tokens, int(lengths.max(initial=1))),
+            config.seed,
             packed,
             1,
-            epochs,
-            max_steps,
+            config.epochs,
+            config.max_steps,
         )
         accumulation = max((draft._micro_batches(k) for k in range(draft.steps)), default=1)
         return replace(draft, accumulation=accumulation)
-
-    @classmethod
-    def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int, packed: bool) -> Self:
-        """Schedule a training with these settings."""
-        return cls.of(
-            store,
-            batch_size=config.batch_size,
-            ranks=ranks,
-            capacity=config.pack_tokens,
-            seed=config.seed,
-            packed=packed,
-            epochs=config.epochs,
-            max_steps=config.max_steps,
-        )
 
     @property
     def steps_per_epoch(self) -> int:

@@ -7,12 +7,12 @@ are those of transformers' `apply_chat_template(..., tokenize=True)`, there with
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refinesynth.train.render.template import TemplateError
+from refinesynth.train.render.template import ChatMessage, TemplateError, Tools
 
 
 class CharRange(NamedTuple):
@@ -198,3 +198,27 @@ def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
             "the tokenizer's tokens are in another order than their characters; labels cannot be placed"
         )
     return Encoded(np.array(ids, np.int32), starts, stops)
+
+
+def refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: Tools) -> None:
+    """Raises: TemplateError: A call or a tool holds text that reads like a control token, whose place is unknown."""
+    called = [(f"a call of message {at + 1}", message.get("tool_calls")) for at, message in enumerate(messages)]
+    for what, value in (("a function that may be called", list(tools)), *called):
+        for text in _texts(value):
+            found = controls.first(text, 0, len(text))
+            if found is not None:
+                raise TemplateError(
+                    f"{what} holds text that reads like a control token ({text[slice(*found)]!r}); leave this conversation out"
+                )
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in cast("dict[str, Any]", value).items():
+            yield key
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in cast("list[Any]", value):
+            yield from _texts(each)

@@ -18,9 +18,16 @@ from typing import Any, NamedTuple
 
 from refinesynth.chat import thinking_in
 from refinesynth.train.labelled_conversation import THOUGHTS
-from refinesynth.train.render.encoding import CharRange, Controls
-from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, Tools
-from refinesynth.train.render.written_calls import refuse_forged, refuse_unwritten, refuse_unwritten_tools
+from refinesynth.train.render.encoding import CharRange, Controls, refuse_forged
+from refinesynth.train.render.template import (
+    ChatMessage,
+    ChatTemplate,
+    RewritesHistoryError,
+    TemplateError,
+    Tools,
+    refuse_unwritten,
+    refuse_unwritten_tools,
+)
 
 _SHOWN = 40
 
@@ -394,13 +401,10 @@ def _with_marks(messages: Sequence[ChatMessage], heads: Mapping[int, str], closi
 
 def _unused_characters(text: str, messages: Sequence[ChatMessage]) -> tuple[str, str, str]:
     used = set(text).union(*(part.text for part in message_parts(messages)))
-    free = (chr(code) for code in range(0xE000, 0xF900) if chr(code) not in used)
-    try:
-        return next(free), next(free), next(free)
-    except StopIteration:
-        raise TemplateError(
-            "the messages hold every private-use character of Unicode; leave this conversation out"
-        ) from None
+    first, second, third, *_ = [*sorted({chr(code) for code in range(0xE000, 0xF900)} - used), "", "", ""]
+    if not third:
+        raise TemplateError("the messages hold every private-use character of Unicode; leave this conversation out")
+    return first, second, third
 
 
 def _same(text: str, other: str) -> int:

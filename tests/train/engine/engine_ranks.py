@@ -21,7 +21,7 @@ from accelerate.utils import DistributedType
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine.frozen_modules import freeze, unused_by_text
+from refinesynth.train.engine.adapters import freeze, unused_by_text
 from refinesynth.train.engine.parallel import deepspeed_json
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -91,7 +91,7 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
         model,
         toys.store(11, seed=3),
         asked,
-        held_out=toys.TokenStore.of(replace(one, source="ab"[at % 2]) for at, one in enumerate(toys.store(5, seed=9))),
+        held_out=toys.TokenStore(replace(one, source="ab"[at % 2]) for at, one in enumerate(toys.store(5, seed=9))),
         parallel=way["parallel"],
         events=Kept(),
         **options,

@@ -23,8 +23,7 @@ from transformers import AutoTokenizer
 
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.train.engine import loop, parallel, rank_training
-from refinesynth.train.engine.distributed import Distributed, all_gather_objects
-from refinesynth.train.engine.loading import read_once
+from refinesynth.train.engine.parallel import Distributed, all_gather_objects, read_once
 
 fsdp: Any = _param_group
 SPLIT = ("ddp", "zero2", "zero3", "fsdp")

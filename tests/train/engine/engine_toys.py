@@ -16,11 +16,10 @@ from transformers.core_model_loading import PrefixChange
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.batch_layout import Layout, choose_layout
-from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.lm_head import token_losses
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.loop import Loop, Task
-from refinesynth.train.engine.parallel import make_accelerator
+from refinesynth.train.engine.parallel import Distributed, make_accelerator
 from refinesynth.train.engine.rank_training import PreparedTraining
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents
@@ -103,7 +102,7 @@ def store(number: int, *, seed: int = 0, longest: int = 9, loss_on: LossOn = Los
     """Conversations of one to four turns."""
     random = np.random.default_rng(seed)
     shapes = [tuple(ORDER[k % 3] for k in range(random.integers(1, 5))) for _ in range(number)]
-    return TokenStore.of(example(1000 * seed + k, shape, loss_on, longest) for k, shape in enumerate(shapes))
+    return TokenStore(example(1000 * seed + k, shape, loss_on, longest) for k, shape in enumerate(shapes))
 
 
 def model(*, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) -> LlamaForCausalLM:

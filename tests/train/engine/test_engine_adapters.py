@@ -18,8 +18,8 @@ from test_engine_weights import a_base, a_training
 from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train import existing_adapter as adapters
-from refinesynth.train import hub
+from refinesynth.train import inputs
+from refinesynth.train import inputs as adapters
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
 from refinesynth.train.plan import ComputeSettings, estimate_memory
 
@@ -160,14 +160,14 @@ def test_an_adapter_of_the_hub_is_found_in_its_cache(adapter: Path, tmp_path: Pa
     (refs / "main").write_text("0123abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    hub.find_on_hub.cache_clear()
+    inputs.find_on_hub.cache_clear()
     a_training(Path("an-org/an-adapter"), tmp_path / "out", lora=True, learning_rate=1e-12).train()
     assert weights(tmp_path / "out").keys() == weights(adapter).keys()
     whole = a_training(Path("an-org/an-adapter"), tmp_path / "whole")
     for look in (whole.plan, whole.train):
         with pytest.raises(InputError, match=r"lora is off.*--lora.*merge_and_unload"):
             look()
-    hub.find_on_hub.cache_clear()
+    inputs.find_on_hub.cache_clear()
     adapters._fetched.cache_clear()
 
 

@@ -8,6 +8,8 @@ from refinesynth.errors import InputError
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.checkpoints import MARK, Checkpoint
 
+pytestmark = [pytest.mark.train, pytest.mark.representative]
+
 
 def make(folder: Path, step: int, *, marked: bool = True) -> Path:
     path = folder / f"checkpoint-{step}"

@@ -15,7 +15,7 @@ import torch
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine import checkpoints, loop
-from refinesynth.train.engine.interruption import Interruption
+from refinesynth.train.engine.loop import Interruption
 
 pytestmark = pytest.mark.train
 
@@ -133,7 +133,7 @@ def _usual() -> Iterator[None]:
 @pytest.mark.usefixtures("_usual")
 def test_a_second_signal_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch):
     now = iter([0.0, 9.0])
-    monkeypatch.setattr("refinesynth.train.engine.interruption.monotonic", lambda: next(now))
+    monkeypatch.setattr("refinesynth.train.engine.loop.monotonic", lambda: next(now))
     interruption = Interruption([].append)
 
     def twice() -> None:
@@ -162,7 +162,7 @@ def test_many_conversations_without_a_number_are_named_in_part_and_clipping_does
 def test_few_conversations_are_trained_on_all_the_same(tmp_path: Path, number: int, batch_size: int):
     told = Told()
     asked = toys.config(tmp_path, batch_size=batch_size, epochs=3, held_out=1)
-    held_out = toys.TokenStore.of([toys.example(7, (toys.TurnLabel.CORRECT,))])  # and no mistake in it
+    held_out = toys.TokenStore([toys.example(7, (toys.TurnLabel.CORRECT,))])  # and no mistake in it
     made = toys.loop(toys.model(), toys.store(number), asked, held_out=held_out, events=told)
     made.train()
     assert made.progress.step == 3 * -(-number // batch_size)

@@ -15,11 +15,10 @@ from huggingface_hub import constants, file_download
 from safetensors.torch import load_file, save_file
 
 from refinesynth.errors import InputError
-from refinesynth.train import hub
+from refinesynth.train import inputs
 from refinesynth.train.config import LoraConfig
-from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.engine.parallel import deepspeed_json
+from refinesynth.train.engine.parallel import Distributed, deepspeed_json
 
 pytestmark = pytest.mark.train
 
@@ -62,7 +61,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def asked_again(url: str, **_: object) -> None:
         raise AssertionError(f"{url} is asked for, again and again for 23 seconds")
 
-    hub.find_on_hub.cache_clear()
+    inputs.find_on_hub.cache_clear()
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", unreachable)
     monkeypatch.setattr(file_download, "get_hf_file_metadata", asked_again)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(root))

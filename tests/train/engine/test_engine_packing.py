@@ -1,15 +1,23 @@
 """Packs and steps: nothing lost, nothing twice, nothing over the capacity, the same for all ranks."""
 
 from collections import Counter
+from typing import Any
 
 import engine_toys as toys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from train_values import a_config
 
 from refinesynth.train.engine.schedule import Schedule, balanced, best_fit, padded
 
 pytestmark = pytest.mark.train
+
+
+def scheduled(store: toys.TokenStore, *, capacity: int, ranks: int = 1, packed: bool = True, **fields: Any) -> Schedule:
+    config = a_config(max_length=capacity, **{"epochs": 1, "seed": 0, **fields})
+    return Schedule.configured(store, config, ranks=ranks, packed=packed)
+
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
 
@@ -59,7 +67,7 @@ def test_padded_batches_hold_every_conversation_once_and_never_too_much(lengths:
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_each_conversation_comes_once_in_an_epoch_and_ranks_do_equal_passes(ranks: int, packed: bool):
     store = toys.store(23)
-    schedule = Schedule.of(store, batch_size=5, ranks=ranks, capacity=60, seed=4, packed=packed, epochs=3)
+    schedule = scheduled(store, batch_size=5, ranks=ranks, capacity=60, seed=4, packed=packed, epochs=3)
     assert (schedule.steps_per_epoch, schedule.steps) == (5, 15)
     for epoch in range(3):
         seen: Counter[int] = Counter()
@@ -76,7 +84,7 @@ def test_each_conversation_comes_once_in_an_epoch_and_ranks_do_equal_passes(rank
 
 def test_accumulation_is_what_the_fullest_step_needs():
     store = toys.store(40, seed=2)
-    schedule = Schedule.of(store, batch_size=8, ranks=2, capacity=60, epochs=2)
+    schedule = scheduled(store, batch_size=8, ranks=2, capacity=60, epochs=2)
     needed = [
         -(-len(best_fit([int(store.lengths[k]) for k in schedule.conversations(epoch, number)], 60)) // 2)
         for epoch in range(2)
@@ -87,7 +95,7 @@ def test_accumulation_is_what_the_fullest_step_needs():
 
 def test_epochs_differ_and_a_seed_gives_the_same_order():
     store = toys.store(30)
-    one, same, other = (Schedule.of(store, batch_size=6, capacity=60, seed=seed, epochs=2) for seed in (1, 1, 2))
+    one, same, other = (scheduled(store, batch_size=6, capacity=60, seed=seed, epochs=2) for seed in (1, 1, 2))
     assert [one.step(e, s) for e in (0, 1) for s in range(5)] == [same.step(e, s) for e in (0, 1) for s in range(5)]
     assert one.conversations(0, 0).tolist() != one.conversations(1, 0).tolist()
     assert one.conversations(0, 0).tolist() != other.conversations(0, 0).tolist()
@@ -95,7 +103,7 @@ def test_epochs_differ_and_a_seed_gives_the_same_order():
 
 def test_the_order_does_not_depend_on_the_number_of_ranks():
     store = toys.store(30)
-    one, four = (Schedule.of(store, batch_size=6, capacity=60, ranks=ranks) for ranks in (1, 4))
+    one, four = (scheduled(store, batch_size=6, capacity=60, ranks=ranks) for ranks in (1, 4))
     for number in range(5):
         assert one.conversations(0, number).tolist() == four.conversations(0, number).tolist()
         assert one.step(0, number).trained == four.step(0, number).trained
@@ -105,18 +113,18 @@ def test_the_order_does_not_depend_on_the_number_of_ranks():
     ("epochs", "max_steps", "steps"), [(1.0, None, 10), (0.1, None, 1), (0.01, None, 1), (2.5, None, 25), (1.0, 7, 7)]
 )
 def test_steps(epochs: float, max_steps: int | None, steps: int):
-    schedule = Schedule.of(toys.store(30), batch_size=3, capacity=60, epochs=epochs, max_steps=max_steps)
+    schedule = scheduled(toys.store(30), batch_size=3, capacity=60, epochs=epochs, max_steps=max_steps)
     assert schedule.steps == steps
 
 
 def test_a_conversation_longer_than_the_capacity_raises_it():
     store = toys.store(8)
-    schedule = Schedule.of(store, batch_size=4, capacity=1)
+    schedule = scheduled(store, batch_size=4, capacity=1)
     assert schedule.capacity == max(store.lengths)
 
 
 def test_the_first_token_of_a_conversation_is_never_counted():
     one = toys.example(1)
     one.labels[:] = 1
-    schedule = Schedule.of(toys.TokenStore.of([one]), batch_size=1, capacity=99)
+    schedule = scheduled(toys.TokenStore([one]), batch_size=1, capacity=99)
     assert schedule.step(0, 0).trained == len(one) - 1

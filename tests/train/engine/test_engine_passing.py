@@ -10,12 +10,12 @@ import torch
 from accelerate.tracking import GeneralTracker
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.engine import parallel
 from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.loop import EmbeddingNoise
 from refinesynth.train.engine.parallel import check_loop, make_optimizer
 from refinesynth.train.engine.rank_training import _Training
+from refinesynth.train.plan import own_deepspeed
 
 pytestmark = pytest.mark.train
 

@@ -12,8 +12,8 @@ from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen
 
 from refinesynth.errors import InputError
 from refinesynth.train.engine.batch import pad_batch
+from refinesynth.train.engine.lm_head import Balanced, coefficient
 from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.moe_aux_loss import Balanced, coefficient
 
 pytestmark = pytest.mark.train
 

@@ -15,8 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import refinesynth as rs
 from refinesynth.train import Trainer
-from refinesynth.train.engine.loading import load_model, load_tokenizer
-from refinesynth.train.engine.model_from_scratch import make_tokenizer
+from refinesynth.train.engine.loading import load_model, load_tokenizer, make_tokenizer
 from refinesynth.train.events import TrainResult
 
 pytestmark = pytest.mark.train

@@ -15,8 +15,7 @@ from refinesynth.errors import TrainingError
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import with_adapters
-from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.training_state import Checkpoints
+from refinesynth.train.engine.checkpoints import Checkpoint, Checkpoints
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 
@@ -123,7 +122,7 @@ def test_evaluation_gives_the_mean_of_each_kind_of_turn(tmp_path: Path):
 @pytest.mark.parametrize("packed", [True, False])
 def test_where_there_are_several_sources_each_has_a_held_out_loss_of_its_own(tmp_path: Path, packed: bool):
     parts = {name: [*toys.store(size, seed=size)] for name, size in (("a", 5), ("b.jsonl", 4))}
-    held_out = TokenStore.of(replace(one, source=name) for name, part in parts.items() for one in part)
+    held_out = TokenStore(replace(one, source=name) for name, part in parts.items() for one in part)
 
     def evaluated(store: TokenStore) -> dict[str, float]:
         told = Told()
@@ -133,9 +132,9 @@ def test_where_there_are_several_sources_each_has_a_held_out_loss_of_its_own(tmp
         return told.evaluations[0][1]
 
     found = evaluated(held_out)
-    alone = {f"loss/{name}": evaluated(TokenStore.of(part))["loss"] for name, part in parts.items()}
+    alone = {f"loss/{name}": evaluated(TokenStore(part))["loss"] for name, part in parts.items()}
     assert {name: loss for name, loss in found.items() if "/" in name} == pytest.approx(alone, abs=1e-9)
-    plain = evaluated(TokenStore.of(one for part in parts.values() for one in part))
+    plain = evaluated(TokenStore(one for part in parts.values() for one in part))
     assert {name: loss for name, loss in found.items() if "/" not in name} == pytest.approx(plain, abs=1e-9)
     assert not [name for name in plain if "/" in name]
 

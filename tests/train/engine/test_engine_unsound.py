@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine import checkpoints, training_state
-from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
+from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine.model_writer import Trained, saved_differences
 
 # peft's own remarks, on a model that lies nowhere.
 pytestmark = [
@@ -65,7 +65,7 @@ def test_what_the_libraries_save_is_what_was_trained(tmp_path: Path, name: str):
     model = MODELS[name]()
     trained = Trained.of(model)
     model.save_pretrained(str(tmp_path))
-    assert file_differences(trained, tmp_path) == []
+    assert saved_differences(trained, tmp_path) == []
     # And whatever of it is lost is missed.
     [path] = tmp_path.glob("*model.safetensors")
     whole = load_file(path)
@@ -73,7 +73,7 @@ def test_what_the_libraries_save_is_what_was_trained(tmp_path: Path, name: str):
         if "base_layer" in lost:
             continue  # saved besides
         save_file({key: one for key, one in whole.items() if key != lost}, path, {"format": "pt"})
-        [said] = file_differences(trained, tmp_path)
+        [said] = saved_differences(trained, tmp_path)
         assert said.startswith(f"1 of {len(trained.in_files.needed)} tensors are missing: ")
         assert lost in said
 
@@ -84,28 +84,28 @@ def test_a_model_in_several_files_is_compared_by_their_index(tmp_path: Path):
     model.save_pretrained(str(tmp_path), max_shard_size="20KB")
     index = tmp_path / "model.safetensors.index.json"
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    assert file_differences(trained, tmp_path) == []
+    assert saved_differences(trained, tmp_path) == []
     said = json.loads(index.read_text())
     names = said["weight_map"]
     names["lm_head.weight"] = next(file for file in names.values() if file != names["lm_head.weight"])
     index.write_text(json.dumps(said))
-    assert file_differences(trained, tmp_path) == ["1 of 21 tensors are missing: lm_head.weight"]
+    assert saved_differences(trained, tmp_path) == ["1 of 21 tensors are missing: lm_head.weight"]
 
 
 def test_every_difference_is_said_in_words(tmp_path: Path):
     model = toys.model()
     trained = Trained.of(model)
-    assert file_differences(trained, tmp_path)[0].startswith("21 of 21 tensors are missing: lm_head.weight, model.")
+    assert saved_differences(trained, tmp_path)[0].startswith("21 of 21 tensors are missing: lm_head.weight, model.")
     whole = {key: one.contiguous() for key, one in model.state_dict().items()}
     odd = {"model.norm.weight": torch.zeros(0), "model.norm.bias": torch.zeros(32)}
     save_file(whole | odd, tmp_path / "model.safetensors", {"format": "pt"})
-    assert file_differences(trained, tmp_path) == [
+    assert saved_differences(trained, tmp_path) == [
         "1 were not trained: model.norm.bias",
         "1 have other shapes: model.norm.weight is [0] and was [32]",
     ]
     (tmp_path / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
-    assert file_differences(trained, tmp_path)[0].startswith("it cannot be read again: ")
-    assert shard_differences(trained, tmp_path)[0].startswith("it cannot be read again: ")
+    assert saved_differences(trained, tmp_path)[0].startswith("it cannot be read again: ")
+    assert saved_differences(trained, tmp_path, shards=True)[0].startswith("it cannot be read again: ")
 
 
 def losing(loop: Any, *, from_step: int) -> None:
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_which_the_first_rank_sees_a_part_is_no_checkpoint(
 ):
     loop: Any = toys.loop(toys.model(), toys.store(4), toys.config(tmp_path, save_every=1))
     elsewhere = "rng_state_1.pth"
-    monkeypatch.setattr(training_state, "all_gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
+    monkeypatch.setattr(checkpoints, "all_gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
     with pytest.raises(TrainingError, match=rf"rank 1 has written {elsewhere} .* all machines share"):
         loop.train()
     assert checkpoints.newest(tmp_path / "checkpoints")[0] is None

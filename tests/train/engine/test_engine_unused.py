@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from refinesynth.train.config import LoraConfig
-from refinesynth.train.engine.frozen_modules import freeze, unused_by_text, without_gradient
+from refinesynth.train.engine.adapters import freeze, unused_by_text, without_gradient
 from refinesynth.train.engine.loading import describe_model, load_model
 
 pytestmark = pytest.mark.train

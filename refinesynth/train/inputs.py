@@ -1,0 +1,263 @@
+"""Inputs of a training by name: models here, on the hub or as adapters, and a check that all exist. Imports no torch.
+
+Each name on the hub costs one short request: by themselves, the libraries ask an unreachable hub for over half a minute,
+again for every file.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import orjson
+from pydantic import ValidationError
+
+from refinesynth.errors import InputError
+from refinesynth.extras import check_installed, require
+from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
+from refinesynth.train.config import HUB, SCRATCH, LoraConfig, TrainConfig, bare
+from refinesynth.train.data.conversation_reader import hub_name, kind_of, weighed
+from refinesynth.train.layered_settings import portable, published
+from refinesynth.train.plan import own_deepspeed
+from refinesynth.train.render.template import read_template
+
+_NOT_HERE: Final = {"model": "no folder", "dataset": "no file or folder"}
+_TIMEOUT: Final = 10.0
+"""Seconds for the hub to answer."""
+_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+def check_model_name(model: str) -> None:
+    """Refuse a mistyped folder name before a hub is asked for it. Raises `InputError`."""
+    owner, slash, last = bare(model).rpartition("/")
+    if _NAME.fullmatch(bare(model)) is None:
+        raise InputError(
+            f"there is no folder {model!r}, and the Hugging Face Hub has no such names; give a folder with config.json and safetensors, or "
+            "OWNER/NAME"
+        )
+    beside = Path(owner or ".")
+    if model.startswith(HUB) or not beside.is_dir():
+        return
+    folders = [path.name for path in beside.iterdir() if path.is_dir()]
+    near = difflib.get_close_matches(last, folders, n=1, cutoff=0.75)
+    if slash or near:
+        meant = f"; did you mean {str(beside / near[0])!r}?" if near else "."
+        raise InputError(
+            f"there is no folder {model!r}{meant} One of this name on the Hugging Face Hub is {HUB}{model}"
+        )
+
+
+def located(name: str, revision: str | None = None) -> dict[str, Any]:
+    """Arguments of `from_pretrained` (of a GGUF file, for its tokenizer alone), also without a hub. Raises `InputError`."""
+    if is_gguf(name):
+        path = Path(name)
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
+    is_here = Path(name).is_dir() or not find_on_hub(bare(name), "model", revision)
+    named = {} if revision is None else {"revision": revision}
+    return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_here, **named}
+
+
+@cache
+def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
+    """Ask the hub for `name`; False if it is unreachable and its cache here has the name. Raises `InputError`."""
+    require("huggingface_hub", "train")
+    import huggingface_hub as hub
+    from huggingface_hub import constants, errors, file_download
+
+    try:
+        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_TIMEOUT)
+    except errors.GatedRepoError:
+        return True  # Its files may be here already; loading them reports what is missing.
+    except (errors.HFValidationError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
+        at = "" if revision is None else f" at {revision!r}"
+        raise InputError(
+            f"there is {_NOT_HERE[kind]} {name!r}, and no {kind} of this name{at} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
+        ) from error
+    except errors.HfHubHTTPError:
+        return True
+    except Exception as error:  # The client raises many kinds, for everything on the way to the hub.
+        cached = Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=name, repo_type=kind))
+        if cached.is_dir():
+            return False
+        raise InputError(
+            f"there is {_NOT_HERE[kind]} {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
+            f"({type(error).__name__}: {error}); nothing of this name was fetched before"
+        ) from error
+    return True
+
+
+def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
+    """Find everything that `config` names, here and then on the hub, or raise `InputError`; `sources` replace its data."""
+    plain = [weighed(source)[0] for source in (config.data if sources is None else sources)]
+    datasets = [hub_name(str(name)) for name in plain if isinstance(name, str | Path) and kind_of(name) == "hub"]
+    read_template(config.chat_template)
+    if config.deepspeed is not None:
+        own_deepspeed(config.deepspeed)
+    if config.quantize is not None:
+        check_installed("quantize", "bitsandbytes")
+    models = {(config.model, config.revision), config.tokenizer_source}
+    if config.lora is not None and Path(config.model).is_dir():
+        base, revision, _ = underlying(config)
+        models.add((base, None if Path(base).is_dir() else revision))
+    elsewhere = sorted((name, revision or "") for name, revision in models if not _is_here(name, revision))
+    for name, _ in elsewhere:
+        if Path(name).is_file():
+            raise InputError(
+                f"{name!r} is a file; expected a folder with config.json and safetensors, a GGUF file (NAME.gguf), or a name of the hub"
+            )
+        check_model_name(name)
+    for name in datasets:
+        find_on_hub(name, "dataset")
+    for name, revision in elsewhere:
+        find_on_hub(bare(name), "model", revision or None)
+
+
+def _is_here(name: str, revision: str | None) -> bool:
+    """Raises: InputError: A revision is given for a folder, a file or a model from scratch; or it is a bad GGUF file."""
+    if is_gguf(name):
+        check_gguf(name)
+    is_here = name == SCRATCH or Path(name).is_dir() or is_gguf(name)
+    if is_here and revision is not None:
+        what = "made here" if name == SCRATCH else "a file" if is_gguf(name) else "a folder"
+        raise InputError(f"{name!r} is {what} and has no revision {revision!r}; revisions are of names on the hub")
+    return is_here
+
+
+SETTINGS: Final = "adapter_config.json"
+WEIGHTS: Final = "adapter_model.safetensors"
+TOKENIZER: Final = "tokenizer_config.json"
+_BESIDE: Final = [WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt"]
+"""Files fetched from the hub with an adapter's settings: weights, tokenizer, chat template, generation settings."""
+_FIELDS: Final = {
+    "rank": "r",
+    "alpha": "lora_alpha",
+    "dropout": "lora_dropout",
+    "targets": "target_modules",
+    "modules_to_save": "modules_to_save",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """LoRA adapter as peft writes it."""
+
+    folder: Path
+    """Folder with its settings and weights."""
+    base: str
+    """Folder or hub name of its base model."""
+    revision: str | None
+    """Revision of the base on the hub."""
+    lora: LoraConfig
+
+
+def find_adapter(name: str, at: str | None = None) -> Adapter | None:
+    """Find the adapter in a folder, or of this name on the hub in revision `at`; None for a whole model, or nothing.
+
+    Raises `InputError` if it cannot be read, is no LoRA, or has no safetensors.
+    """
+    path = Path(name) / SETTINGS if Path(name).is_dir() else None
+    if path is None and name != SCRATCH and not _is_path(name):
+        path = _fetched(bare(name), at)
+    if path is None or not path.is_file():
+        return None
+    try:
+        found = _read(path.parent, orjson.loads(path.read_bytes()))
+    except (OSError, orjson.JSONDecodeError, ValidationError, KeyError, TypeError, ValueError) as exc:
+        problem = " ".join(str(exc).split())
+        raise InputError(f"the adapter {name!r} cannot be used: in its {SETTINGS}, {problem}") from exc
+    if not (found.folder / WEIGHTS).is_file():
+        raise InputError(
+            f"the adapter {name!r} has no {WEIGHTS}; pickled weights are not read, save them as safetensors"
+        )
+    return found
+
+
+def _read(folder: Path, settings: Any) -> Adapter:
+    if settings["peft_type"] != "LORA" or settings.get("megatron_config"):
+        raise ValueError(f"peft_type is {settings['peft_type']!r}; expected 'LORA', without megatron_config")
+    values = {ours: settings[theirs] for ours, theirs in _FIELDS.items()}
+    for name in ("targets", "modules_to_save"):  # of which peft makes sets
+        if isinstance(values[name], list):
+            values[name] = tuple(sorted(cast("list[str]", values[name])))
+    values["modules_to_save"] = values["modules_to_save"] or ()
+    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    base = base if isinstance(base, str) else ""
+    base = str(Path(base).expanduser()) if base.startswith("~/") else base
+    return Adapter(folder, base, revision if isinstance(revision, str) else None, LoraConfig.model_validate(values))
+
+
+@cache
+def _fetched(name: str, at: str | None) -> Path | None:
+    """Fetch an adapter from the hub, with its tokenizer and settings; the path of its settings."""
+    reachable = find_on_hub(name, "model", at)
+    from huggingface_hub import HfApi, errors
+
+    hub, how = cast("Any", HfApi()), {"revision": at, "local_files_only": not reachable}
+    try:
+        path = Path(hub.hf_hub_download(name, SETTINGS, **how))
+        hub.snapshot_download(name, allow_patterns=_BESIDE, ignore_patterns=["*/*"], **how)
+    except (errors.EntryNotFoundError, errors.HfHubHTTPError):
+        return None
+    return path
+
+
+def _is_path(name: str) -> bool:
+    """Return True for a name that no hub can have."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or is_gguf(name)
+
+
+def underlying(config: TrainConfig) -> tuple[str, str | None, Adapter | None]:
+    """Name and revision of the model to load weights from, and the adapter to train further, if `model` is one.
+
+    A GGUF file is unpacked. Raises `InputError` for an adapter that names no base, or a missing folder.
+    """
+    adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
+    if adapter is None:
+        return unpacked(config.model), config.revision, None
+    base, how = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS}"
+    if not base:
+        raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {how}")
+    if _is_path(base) and not Path(base).is_dir():
+        raise InputError(f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; {how}")
+    return base, adapter.revision, adapter
+
+
+def base_name(config: TrainConfig) -> tuple[str, str | None]:
+    """Published name and revision of the trained model, or of the base of adapters."""
+    base, revision, _ = underlying(config)
+    # A file is unpacked to a folder of this machine, which peft finds by its whole path.
+    return (base, None) if is_gguf(config.model) else published(base, revision)
+
+
+def with_own_settings(config: TrainConfig) -> TrainConfig:
+    """`config` with the adapter's own `lora` settings where `model` is an adapter. Raises `InputError`."""
+    if config.lora is None:
+        if Path(config.model).is_dir():  # a name of the hub is asked for when it is loaded
+            refuse_adapter(config)
+        return config
+    adapter = find_adapter(config.model, config.revision)
+    if adapter is None:
+        return config
+    asked, own = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
+    other = [
+        f"lora.{name} is {value!r}, and it has {own[name]!r}" for name, value in asked.items() if value != own[name]
+    ]
+    if other:
+        raise InputError(
+            f"the adapter {config.model!r} is trained on as it is: {'; '.join(other)}. Leave these settings out, or begin a new "
+            f"adapter on its base (--model {portable(adapter.base)})"
+        )
+    return config.model_copy(update={"lora": adapter.lora.model_copy(update={"quantize": config.lora.quantize})})
+
+
+def refuse_adapter(config: TrainConfig) -> None:
+    """Raises: InputError: All weights are to be trained, and `model` is an adapter."""
+    adapter = find_adapter(config.model, config.revision) if config.lora is None else None
+    if adapter is not None:
+        raise InputError(
+            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
+            "with peft's merge_and_unload and give the folder that you save the merged model to"
+        )
