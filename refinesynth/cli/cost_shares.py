@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from refinesynth.cost import Cost
-from refinesynth.run.spending import Spending
+from refinesynth.run.stats import Spending
 from refinesynth.text.number_format import compact, counted, dollars
 from refinesynth.text.printable import one_line
 

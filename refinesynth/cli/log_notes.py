@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from refinesynth.run.event_log import LOGGER, facts_of
+from refinesynth.run.jsonl import LOGGER, facts_of
 from refinesynth.text.printable import one_line
 
 _SAID = frozenset(

@@ -1,6 +1,8 @@
 """The failure policy: a failed request is retried, or its episode is given up, or the run is stopped."""
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
 
@@ -9,7 +11,7 @@ from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.reporting import LOG, report
-from refinesynth.client.request_watchdog import PendingRequest
+from refinesynth.client.session import RequestContext
 from refinesynth.client.unsupported_features import UnsupportedFeature, carried
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
@@ -39,6 +41,42 @@ _LOADING = 5.0
 """Seconds between two questions whether a model is loaded."""
 _DOUBTFUL = 5
 """Uncertain faults in a row, without an answer in between, that stop the run."""
+
+
+@dataclass
+class RequestCounts:
+    """Requests of a run's process."""
+
+    begun: int = 0
+    retried: int = 0
+    """Attempts after a first one."""
+
+
+@dataclass(eq=False, slots=True)
+class PendingRequest:
+    """State of one request of a role over all its attempts."""
+
+    account: RequestContext
+    attempt: int = 0
+    """Attempts begun."""
+    failed: int = 0
+    """Failed attempts, recalled answers included."""
+    faults: Counter[ErrorCategory] = field(default_factory=Counter[ErrorCategory])
+    """Faults that count against the backend's retries."""
+    may: frozenset[UnsupportedFeature] = frozenset(UnsupportedFeature)
+    """Features that may be left out if the server seems to lack them."""
+    without: frozenset[UnsupportedFeature] = frozenset()
+    """Features left out of the request."""
+    loading: float = 0.0
+    """Seconds of waits for a server that loads its model."""
+    bounded: bool = False
+    """True if the answer has its role's default bound."""
+    unbounded: bool = False
+    """True once it is asked without that bound, which was in the way."""
+    crashes: int = 0
+    """Faults over which the server seems to have crashed."""
+    answered_before: int = 0
+    """Answers of the backend before this request began."""
 
 
 class FailurePolicy:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
-from refinesynth.client.http.provider_params import is_openais
+from refinesynth.client.http.transport import is_openais
 from refinesynth.client.session import RequestContext
 
 CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})

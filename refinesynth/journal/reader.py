@@ -7,13 +7,18 @@ from threading import Lock
 from types import TracebackType
 from typing import Self, TypeVar
 
-from refinesynth.journal.journal_values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
-from refinesynth.journal.rows import (
+from refinesynth.journal.journal_values import (
     ENTRY_COLUMNS,
     HELD_COLUMNS,
     PAID_COLUMNS,
     SUMS_COLUMNS,
+    Committed,
+    Entry,
+    Outstanding,
+    Paid,
+    Recorded,
     Row,
+    SpentRow,
     committed_from_row,
     end_from_row,
     held_from_row,

@@ -14,20 +14,21 @@ right; for the next process it is outstanding.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refinesynth.errors import RunFolderError
+from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import is_unfinished
 from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.journal import Committed, Journal, JournalReader, Paid, Recorded
 from refinesynth.run.completed_episode import EpisodeLine, fingerprint
 from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
 from refinesynth.run.run_config import TO_BE_ANSWERED, RunConfig, differences
-from refinesynth.run.run_folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, usable
+from refinesynth.run.run_folder import CONFIG, JOURNAL, RunFolder, holds_run, refuse_irregular_files, usable
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona
 
@@ -272,3 +273,47 @@ _TOLD = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached_
 
 def _facts(paid: Paid) -> dict[str, Any]:
     return {"event": "completion", **{name: getattr(paid, name) for name in _TOLD}}
+
+
+_ROWS = 500
+"""Completions that are read at a time."""
+
+
+def blocks_of(run: Path) -> Path:
+    """Return the parent of the blocks' folders; it exists while blocks play, and after blocks were killed."""
+    return run / "blocks"
+
+
+async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]], *, at_start: bool = False) -> None:
+    """Keep the completions of all ended blocks below `parent`, and remove their folders.
+
+    At the start of a run, also the folders of blocks that died before they began.
+    """
+    names = ("block-*", "new-*") if at_start else ("block-*",)
+    for folder in sorted(found for name in names for found in parent.glob(name)):  # noqa: ASYNC240 - local and short
+        with ExitStack() as until:
+            try:
+                until.enter_context(FolderLock(folder))
+            except RunFolderError:  # in use by a live block
+                continue
+            except StorageError:
+                if folder.exists():
+                    raise
+                continue  # collected meanwhile, after the death of another block
+            if (folder / JOURNAL).exists():
+                try:
+                    journal = until.enter_context(JournalReader.read(folder / JOURNAL))
+                except StorageError as error:
+                    text = (
+                        f"the completions of a block cannot be read, and are requested again: {error}. Put a copy of it back, "
+                        f"or remove {str(folder)!r}"
+                    )
+                    _LOG.warning(
+                        "%s", text, extra={"facts": {"event": "block_lost", "path": str(folder), "text": text}}
+                    )
+                    continue
+                row = 0
+                while found := journal.paid_after(row, most=_ROWS):
+                    row = found[-1][0]
+                    await keep([paid for _, paid in found])
+            shutil.rmtree(folder, ignore_errors=True)

@@ -20,8 +20,7 @@ from refinesynth.journal import JournalReader, Outstanding, SpentRow
 from refinesynth.run.completed_episode import EpisodeLine
 from refinesynth.run.jsonl import last_line
 from refinesynth.run.run_folder import RunFolder
-from refinesynth.run.spending import Spending
-from refinesynth.run.stats import RunStats
+from refinesynth.run.stats import RunStats, Spending
 from refinesynth.run.trajectory_stats import UNREADABLE, EpisodeStats, TrajectoryStats, in_order
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]

@@ -16,8 +16,8 @@ from refinesynth.trajectory import Usage
 
 if TYPE_CHECKING:
     from refinesynth.client.budget.tracker import BudgetTracker
+    from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import RateLimiter, RateLimiterState
-    from refinesynth.client.request_watchdog import RequestsInFlight
 
 _EVERY_S = 0.5
 """Seconds between two lines at least: each is a message to the browser."""
@@ -125,10 +125,10 @@ class BackendsState:
 
 @dataclass(frozen=True)
 class StatusProbe:
-    """Reader of the state around a run: its tracker, its requests in flight and its models."""
+    """Reader of the state around a run: its tracker, its requests and its models."""
 
     tracker: "BudgetTracker"
-    calls: "RequestsInFlight"
+    calls: "RequestCounts"
     models: "Callable[[], Mapping[Any, Any]]"
     """Returns role to model; not called before the first request."""
     elsewhere: Callable[[], BackendsState] = BackendsState
@@ -146,7 +146,7 @@ class StatusProbe:
         """Return the limiters of the servers that this process has used."""
         from refinesynth.client.routing import limiters_in
 
-        return limiters_in(self.models().values()) if self.calls.finished or len(self.calls) else ()
+        return limiters_in(self.models().values()) if self.calls.begun else ()
 
 
 def room_of(limiters: "Iterable[RateLimiter]") -> int:

@@ -19,9 +19,9 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, RunWriter, next_run_folder
-from refinesynth.run.event_log import LEVELS
+from refinesynth.run.jsonl import LEVELS
 from refinesynth.run.run_folder import open_source
-from refinesynth.run.spending import spent_of
+from refinesynth.run.stats import spent_of
 from refinesynth.settings import Curation, RunSettings
 from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, fewest_for, most_of
 from refinesynth.synthesis.pool import PlayEpisode, Pool, explain_early_stop
@@ -179,8 +179,8 @@ class Players:
 
     def __init__(self, request: Request) -> None:
         # Imported here: what opens models brings pydantic-ai with it.
+        from refinesynth.client.failure_policy import RequestCounts
         from refinesynth.client.http.transport import routed
-        from refinesynth.client.request_watchdog import RequestsInFlight
         from refinesynth.client.unsupported_features import UnsupportedFeatures
 
         self._request = request
@@ -191,7 +191,7 @@ class Players:
         self.backends = {role: routed(backend, in_flight=most) for role, backend in self.asked_backends.items()}
         """`asked_backends`, each with the transport of its requests."""
         self.fallback = None if self.asked_fallback is None else routed(self.asked_fallback, in_flight=most)
-        self.calls = RequestsInFlight()
+        self.calls = RequestCounts()
         self.batches = request.batches(self.asked_backends)
         """Batches of the provider; None if each request is sent by itself."""
         self._lacks = UnsupportedFeatures()
@@ -224,8 +224,6 @@ class Players:
         """Yield what plays an episode. `on_change` is called when workers begin or end an episode."""
         # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
-        from refinesynth.client.background_tasks import background_tasks
-        from refinesynth.client.request_watchdog import watch
 
         asked = self._request.settings
         folder.open_batches(self.batches and self.batches.record)
@@ -246,8 +244,7 @@ class Players:
             return
         try:
             with traced(self._request.tracing):
-                async with background_tasks() as tasks, self.batches.running() if self.batches else nullcontext():
-                    tasks.start_soon(watch, self.calls)
+                async with self.batches.running() if self.batches else nullcontext():
                     yield PreparedRun(partial(self._play_here, folder, tracker))
         finally:
             if "models" in vars(self):

@@ -12,7 +12,7 @@ from journal_records import episode, fill
 
 from refinesynth.errors import StorageError
 from refinesynth.journal import Entry, Journal, JournalReader, Paid
-from refinesynth.journal.rows import (
+from refinesynth.journal.journal_values import (
     LARGEST,
     committed_from_row,
     committed_to_row,

@@ -14,11 +14,10 @@ from run_records import contents, write
 from refinesynth.errors import StorageError
 from refinesynth.files.output_folder import Holder
 from refinesynth.journal import JournalReader
-from refinesynth.journal.rows import pack
+from refinesynth.journal.journal_values import pack
 from refinesynth.run import RunFolder
-from refinesynth.stores import fetch, segment, store, work_folder
-from refinesynth.stores.segment import Ends, Segment, name_of
-from refinesynth.stores.store import AlreadyThere, RunStore
+from refinesynth.stores import fetch, store, work_folder
+from refinesynth.stores.store import AlreadyThere, Ends, RunStore, Segment, name_of
 from refinesynth.synthesis import synthesize
 
 RUN_FILES = ("config.json", "journal.sqlite", "trajectories.jsonl", "rejected.jsonl", "events.jsonl")
@@ -38,9 +37,9 @@ def everything(path: Path) -> list[Any]:
 async def test_a_run_comes_down_as_it_went_up_in_however_many_segments(
     size: int, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment, "_ENOUGH", size)
-    monkeypatch.setattr(segment, "_ROWS", 5)
-    monkeypatch.setattr(segment, "_EPISODES", 2)
+    monkeypatch.setattr(store, "_ENOUGH", size)
+    monkeypatch.setattr(store, "_ROWS", 5)
+    monkeypatch.setattr(store, "_EPISODES", 2)
     url = f"{(tmp_path / 'store').as_uri()}/run"
     result = await synthesize(None, 2, FAULTY, output=url, seed=1, concurrency=2)
     assert everything(await fetch(url)) == everything(result.path)
@@ -57,7 +56,7 @@ async def sealed(tmp_path: Path) -> dict[str, Any]:
     folder = await write(tmp_path / "made", True, False, True)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     sealed_part = Segment.of(
-        segment.next_part(folder.path, Ends()),
+        store.next_part(folder.path, Ends()),
         number=1,
         writer="w",
         holder=Holder(pid=1, host="there", since=now),

@@ -18,8 +18,7 @@ from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.stores import fetch, run_output, work_folder
 from refinesynth.stores.run_output import TakenOver
-from refinesynth.stores.segment import Segment
-from refinesynth.stores.store import RunStore
+from refinesynth.stores.store import RunStore, Segment
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 Machine = Callable[[str], Path]

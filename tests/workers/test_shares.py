@@ -14,7 +14,7 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.errors import BudgetSpent
 from refinesynth.journal import Journal
-from refinesynth.run.block_journals import collect
+from refinesynth.run.resume import collect
 from refinesynth.synthesis.workers.budget_shares import Share, Shares
 
 

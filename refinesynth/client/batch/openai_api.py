@@ -13,9 +13,8 @@ from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, split
 from refinesynth.client.batch.api import BROKEN, NOT_IN_TIME, Answer, Body, EndedBatch, Outcome, results
 from refinesynth.client.batch.batch_record import Batch
-from refinesynth.client.http.provider_params import body_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
-from refinesynth.client.http.transport import base_url_of
+from refinesynth.client.http.transport import base_url_of, body_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -20,9 +20,8 @@ from yarl import URL
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split
-from refinesynth.client.http.provider_params import body_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
-from refinesynth.client.http.transport import base_url_of, proxy_of, why_not_direct
+from refinesynth.client.http.transport import base_url_of, body_of, proxy_of, why_not_direct
 from refinesynth.errors import ConfigurationError
 
 MAX_BYTES = 16 * 1024 * 1024

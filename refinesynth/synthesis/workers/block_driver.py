@@ -24,13 +24,12 @@ from refinesynth.episode import episode_id
 from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import Paid
 from refinesynth.run import CompletedEpisode, RunWriter
-from refinesynth.run.block_journals import blocks_of, collect
+from refinesynth.run.resume import blocks_of, collect
 from refinesynth.synthesis.concurrency import FEWEST
 from refinesynth.synthesis.progress import BackendsState
-from refinesynth.synthesis.workers.block_task import Block, BlockSettings, ToPlay, play_block
+from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Mailbox, Report, ToPlay, play_block
 from refinesynth.synthesis.workers.budget_shares import Share, Shares
 from refinesynth.synthesis.workers.cluster import answered, connected, cpus_of_each, first_line, ray
-from refinesynth.synthesis.workers.mailbox import Mailbox, Report
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
