@@ -19,7 +19,7 @@ from refinesynth.run.stats import RunStats
 from refinesynth.text.json_reader import write_json
 
 if TYPE_CHECKING:
-    from refinesynth.client.batch.batch_record import BatchRecord
+    from refinesynth.client.batch.batching import BatchRecord
     from refinesynth.client.unsupported_features import UnsupportedFeatures
 
 

@@ -16,7 +16,8 @@ from batch_server import BatchServer, Manners
 from refinesynth import Backend, synthesize
 from refinesynth.backends.providers import read_table
 from refinesynth.client.batch import batching
-from refinesynth.client.batch.batch_record import Batch, BatchRecord
+from refinesynth.client.batch.batching import BatchRecord
+from refinesynth.client.batch.provider_batches import Batch
 from refinesynth.client.budget.price_table import listed
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import limiter_of
