@@ -18,7 +18,7 @@ from socket import gaierror
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, server_of, split
 from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers, wait_in_words
-from refinesynth.client.redaction import redact
+from refinesynth.client.reporting import redact
 
 _SHOWN = 400
 """Characters of the server's words that a message repeats."""

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
-from refinesynth.client.redaction import redact
+from refinesynth.client.reporting import redact
 from refinesynth.client.token_usage import ESTIMATED, billed, member
 from refinesynth.client.tool_calls import settle
 from refinesynth.errors import StorageError

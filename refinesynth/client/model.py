@@ -25,9 +25,8 @@ from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, Req
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
 from refinesynth.client.reporting import report
-from refinesynth.client.request_arguments import forces_tools, is_open, output_mode, profile_of
+from refinesynth.client.request_arguments import forces_tools, is_open, output_mode, profile_of, with_affinity
 from refinesynth.client.session import current_account, stopped_clock
-from refinesynth.client.session_affinity import with_affinity
 from refinesynth.client.token_usage import ESTIMATED, completed
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, carried
 from refinesynth.errors import NoTools, RefinesynthError

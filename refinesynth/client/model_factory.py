@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from refinesynth.backends.backend import Backend, Completion
-from refinesynth.backends.names import rehearsal_faults
+from refinesynth.backends.names import rehearsal_faults, replayed_folder
 from refinesynth.backends.providers import key_of, key_variables, split
-from refinesynth.backends.replayed import replayed_folder
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 

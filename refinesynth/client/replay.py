@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic_ai.models import Model
 
-from refinesynth.backends.replayed import ReplayedRun, journals, recorded_run
+from refinesynth.backends.names import ReplayedRun, journals, recorded_run
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.completion_parsing import Answer

@@ -149,7 +149,7 @@ class Request:
         """Rules of a replayed run, if others judge now too: its answers are found by prompts with their numbers."""
         from refinesynth import rules
         from refinesynth.backends import resolve_roles
-        from refinesynth.backends.replayed import recorded_run, replayed_folder
+        from refinesynth.backends.names import recorded_run, replayed_folder
 
         for role, backend in resolve_roles(self.settings.backend).items():
             folder = next(filter(None, map(replayed_folder, backend.each)), None)
@@ -319,7 +319,7 @@ def _recorded(curation: Curation) -> dict[str, JsonValue]:
 
 def _hidden(value: JsonValue) -> JsonValue:
     """Return the value without keys from the environment; `Backend` itself refuses values named like secrets."""
-    from refinesynth.client.redaction import redact
+    from refinesynth.client.reporting import redact
 
     if isinstance(value, dict):
         return {name: _hidden(item) for name, item in value.items()}

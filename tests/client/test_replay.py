@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
-from refinesynth.backends.replayed import recorded_run
+from refinesynth.backends.names import recorded_run
 from refinesynth.client import open_models
 from refinesynth.client.replay import Replay
 from refinesynth.client.session import Session

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from refinesynth.backends.backend import Backend, Mixed, OutputMode
+from refinesynth.backends.names import replayed_folder
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import base_of, key_of, key_variables, read_table, server_of, split
-from refinesynth.backends.replayed import replayed_folder
 from refinesynth.client.http.reply import UnsupportedParamsError
 
 COMMON = frozenset(
