@@ -5,18 +5,19 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from shutil import rmtree
-from typing import NamedTuple
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 from pydantic import BaseModel, ValidationError
 
+from refinesynth.client.background_tasks import background_tasks
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.files.atomic_write import atomic_write
 from refinesynth.files.output_folder import FolderLock, Holder, move_aside
@@ -26,8 +27,8 @@ from refinesynth.journal import JournalReader
 from refinesynth.journal.commits import Restore, restoring
 from refinesynth.journal.reader import TOTALS
 from refinesynth.run import EpisodeLine, RunConfig, RunFolder, RunStats
-from refinesynth.run.jsonl import cannot, cut
-from refinesynth.run.run_folder import CONFIG, JOURNAL, holds_run
+from refinesynth.run.jsonl import cut
+from refinesynth.run.run_folder import CONFIG, JOURNAL, holds_run, usable
 from refinesynth.stores.store import (
     FILES,
     AlreadyThere,
@@ -70,12 +71,8 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
 
     def save(self, place: Path) -> None:
         """Write this, in one step. Raises StorageError: it cannot be written."""
-        path = place / "stored.json"
-        try:
-            with atomic_write(path) as file:
-                file.write(self.model_dump_json().encode())
-        except OSError as error:
-            raise cannot("write", path, error) from error
+        with usable("write", path := place / "stored.json"), atomic_write(path) as file:
+            file.write(self.model_dump_json().encode())
 
 
 def folder_in(place: Path) -> Path:
@@ -83,10 +80,8 @@ def folder_in(place: Path) -> Path:
 
 
 def make(place: Path) -> None:
-    try:
+    with usable("make the folder", place):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot("make the folder", place, error) from error
 
 
 async def fetch(url: str) -> Path:
@@ -151,13 +146,10 @@ def _add(path: Path, segment: Segment, part: Part, before: Ends, restore: Restor
     for name in FILES:
         file, data, start = path / f"{name}.jsonl", getattr(part, name), getattr(before, name)
         cut(file, end=start)
-        try:
-            with open_to_append(file) as opened:
-                if opened.seek(0, 2) != start:
-                    raise StorageError(f"{str(file)!r} was changed by something else; move {str(path)!r} aside")
-                opened.write(data)
-        except OSError as error:
-            raise cannot("write", file, error) from error
+        with usable("write", file), open_to_append(file) as opened:
+            if opened.seek(0, 2) != start:
+                raise StorageError(f"{str(file)!r} was changed by something else; move {str(path)!r} aside")
+            opened.write(data)
     notes = {name: None if value is None else value.encode() for name, value in segment.notes.items() if name != TOTALS}
     restore(part.paid, part.entries, notes)
 
@@ -215,6 +207,9 @@ class Uploads:
         self._holder = Holder(pid=os.getpid(), host=socket.gethostname(), since=datetime.now(UTC))
         self._all_up = time.monotonic()
         self._failing = False
+        self._tasks: TaskGroup | None = None
+        self._failure: Exception | None = None
+        self._begun = False
 
     def has_room(self) -> bool:
         """Return True while the store keeps up."""
@@ -229,6 +224,53 @@ class Uploads:
             added = await self._add(part, ended=ended and not part.full)
             more = part.full or not added
         self._all_up = began
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Upload what is new while the context lasts, from `begin` on, and all of it at the end."""
+        try:
+            try:
+                async with background_tasks() as self._tasks:
+                    yield
+            except Exception as error:  # noqa: BLE001 - raised below, once what is new is up
+                self._failure = self._failure or error
+            if self._failure is None:
+                await self.finish(within=AT_THE_END)
+        except anyio.get_cancelled_exc_class():
+            if self._begun:
+                with anyio.move_on_after(_AFTER_CTRL_C, shield=True) as soon:
+                    await self._try_to_finish(warn, within=0)
+                if soon.cancelled_caught:
+                    warn(self.left())
+            raise
+        if self._failure is not None:
+            if self._begun and not isinstance(self._failure, TakenOver):
+                await self._try_to_finish(self._failure.add_note, within=_AFTER_A_FAILURE)
+            raise self._failure
+
+    async def begin(self, wake: Callable[[], None]) -> None:
+        """Start once the run exists; call `wake` whenever there is room again.
+
+        Before anything is paid for, this shows that the store may be written, and that it is ours from now on.
+        """
+        await self.seal()
+        self._begun = True
+        if self._tasks is not None:
+            self._tasks.start_soon(self._keep_up, wake)
+
+    async def _try_to_finish(self, tell: Callable[[str], None], *, within: float) -> None:
+        try:
+            await self.finish(within=within)
+        except (RunFolderError, StorageError) as error:
+            tell(str(error))
+
+    async def _keep_up(self, wake: Callable[[], None]) -> None:
+        try:
+            await self.keep_up(wake)
+        except Exception as error:  # noqa: BLE001 - raised by `running`
+            self._failure = error
+            if self._tasks is not None:
+                self._tasks.cancel_scope.cancel()
 
     async def keep_up(self, wake: Callable[[], None]) -> None:
         """Seal regularly until cancelled, also while the store is down; call `wake` when there is room again."""
@@ -310,27 +352,20 @@ def warn(text: str) -> None:
     _LOG.warning("%s", text, extra={"facts": {"event": "store"}})
 
 
-class Output(NamedTuple):
-    """Output of a run."""
-
-    path: Path | None
-    """Folder; None for the next free one."""
-    begin: Callable[[Callable[[], None]], Awaitable[None]]
-    """Call it once the run exists, with a function that wakes it when there is room again."""
-    has_room: Callable[[], bool]
-    """Returns True if more may be begun."""
-
-
 @asynccontextmanager
-async def opened_output(output: Path | str | None, *, fresh: bool = False) -> AsyncGenerator[Output, None]:
-    """Yield the folder to write a run to; a URL's holds what the store has, and at the end the store has all of it.
+async def opened_output(
+    output: Path | str | None, *, fresh: bool = False
+) -> AsyncGenerator[tuple[Path | None, Uploads | None], None]:
+    """Yield the folder to write a run to, None for the next free one, and for a URL the uploads to its store.
+
+    The folder of a URL holds what the store has; at the end the store has all of it.
 
     Raises:
         InputError: It is no URL of a store, `fresh` is given with one, or another process writes the run.
         StorageError: The store cannot be used, or lacks something at the end, which is then in the work folder.
     """
     if not isinstance(output, str) or not is_url(output):
-        yield Output(None if output is None else Path(output), _nothing, lambda: True)
+        yield None if output is None else Path(output), None
         return
     store = RunStore(output)
     if fresh:
@@ -339,72 +374,13 @@ async def opened_output(output: Path | str | None, *, fresh: bool = False) -> As
     make(place)
     with FolderLock(place):
         uploads = Uploads(store, place, await _up_to_date(store, place))
-        async with _uploading(uploads, folder_in(place)) as opened:
-            yield opened
+        async with uploads.running():
+            yield folder_in(place), uploads
 
 
 def work_folder(url: str) -> Path:
     """Return the folder in which this machine works on the run at a URL."""
     return folder_in(place_of(url))
-
-
-async def _nothing(_wake: Callable[[], None]) -> None: ...
-
-
-@asynccontextmanager
-async def _uploading(uploads: Uploads, path: Path) -> AsyncGenerator[Output, None]:
-    failure: Exception | None = None
-    begun = False
-    try:
-        async with anyio.create_task_group() as tasks:
-
-            async def keep_up(wake: Callable[[], None]) -> None:
-                nonlocal failure
-                try:
-                    await uploads.keep_up(wake)
-                except Exception as error:  # noqa: BLE001 - likewise
-                    failure = error
-                    tasks.cancel_scope.cancel()
-
-            async def begin(wake: Callable[[], None]) -> None:
-                nonlocal begun
-                # Before anything is paid for: that this may be written, and that it is ours from now on.
-                await uploads.seal()
-                begun = True
-                tasks.start_soon(keep_up, wake)
-
-            try:
-                yield Output(path, begin, uploads.has_room)
-            except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
-                failure = failure or error
-            tasks.cancel_scope.cancel()
-        if failure is None:
-            await uploads.finish(within=AT_THE_END)
-    except anyio.get_cancelled_exc_class():
-        if begun:
-            await _finish_soon(uploads)
-        raise
-    if failure is not None:
-        if begun and not isinstance(failure, TakenOver):
-            await _note(uploads, failure)
-        raise failure
-
-
-async def _finish_soon(uploads: Uploads) -> None:
-    with anyio.move_on_after(_AFTER_CTRL_C, shield=True):
-        try:
-            await uploads.finish(within=0)
-        except (RunFolderError, StorageError) as error:
-            warn(str(error))
-        return
-    warn(uploads.left())
-
-
-async def _note(uploads: Uploads, failure: Exception) -> None:
-    try:
-        await uploads.finish(within=_AFTER_A_FAILURE)
-    except (RunFolderError, StorageError) as error:
-        failure.add_note(str(error))
 
 
 async def _up_to_date(store: RunStore, place: Path) -> Stored:

@@ -88,8 +88,8 @@ async def begin(
 
     async with AsyncExitStack() as until:
         # 1. The output folder, on this machine.
-        output = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
-        asked = request.settings.model_copy(update={"output": output.path})
+        path, uploads = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
+        asked = request.settings.model_copy(update={"output": path})
         request = replace(request, settings=asked)
         has_enough = request.has_enough()
         if asked.tools is not None or asked.mcp is not None:
@@ -149,7 +149,7 @@ async def begin(
             limit=EpisodeLimit(most, fewest, probe.limiters, lambda: ready.elsewhere().room, ahead),
             queued=ready.queued,
             may_start=tracker.may_start,
-            has_room=lambda: output.has_room() and has_room(),
+            has_room=lambda: (uploads is None or uploads.has_room()) and has_room(),
             curate=None if curator is None else curator.curate,
             on_accepted=on_accepted,
             on_progress=request.on_progress,
@@ -161,7 +161,8 @@ async def begin(
             _log_start(folder, personas)
             if asked.real:
                 _warn_of_tools(asked)
-            await output.begin(pool.wake)
+            if uploads is not None:
+                await uploads.begin(pool.wake)
         yield StartedRun(pool, tracker)
 
 
