@@ -1,7 +1,7 @@
 """The failure policy: a failed request is retried, or its episode is given up, or the run is stopped."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
@@ -115,22 +115,19 @@ class FailurePolicy:
             return 0.0
         call.failed += 1
         if fault.kind is ErrorCategory.LOADING:
-            return self._while_loading(fault, call)
+            # Spends no retry.
+            if not call.loading:
+                text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
+                report("loading", self._backend, text)
+            wait = max(_LOADING, fault.after or 0.0)
+            call.loading += wait
+            return wait if call.loading <= self.patience else None
         call.faults[fault.kind] += 1
         if not self._worth_another(fault, call):
             return None
         wait = self._backoff(fault, call.failed)
         LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, call.failed, wait)
         return wait
-
-    def _while_loading(self, fault: ClassifiedError, call: PendingRequest) -> float | None:
-        """Wait without spending a retry, for `patience` seconds in all."""
-        if not call.loading:
-            text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
-            report("loading", self._backend, text)
-        wait = max(_LOADING, fault.after or 0.0)
-        call.loading += wait
-        return wait if call.loading <= self.patience else None
 
     def _backoff(self, fault: ClassifiedError, failed: int) -> float:
         if fault.kind is ErrorCategory.CONTENT:
@@ -246,7 +243,12 @@ def _lack_behind(
         return None
     found = carried(request).items()
     asked = {lack for lack, proof in found if proof not in proved and lack in call.may - call.without}
-    lack = next((one for name in fault.names for one in _meant(name, request) if one in asked), None)
+    named = list[str]()
+    for name in fault.names:
+        # A choice is named as well where there is none: tools that the model may call or not.
+        of_tools = name == UnsupportedFeature.DEMAND and "tools" in request
+        named += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
+    lack = next((UnsupportedFeature(name) for name in named if name in asked), None)
     if lack is None and fault.status == _CRASH:
         call.crashes += 1
         if call.crashes > _CRASHES:
@@ -254,17 +256,6 @@ def _lack_behind(
         elif call.crashes == _CRASHES and UnsupportedFeature.SCHEMA in asked:
             return UnsupportedFeature.SCHEMA
     return lack
-
-
-def _meant(name: str, request: Mapping[str, Any]) -> Sequence[UnsupportedFeature]:
-    if name not in set(UnsupportedFeature):
-        return ()
-    # A choice is named as well where there is none: tools that the model may call or not.
-    return (
-        (UnsupportedFeature.DEMAND, UnsupportedFeature.TOOLS)
-        if name == UnsupportedFeature.DEMAND and "tools" in request
-        else (UnsupportedFeature(name),)
-    )
 
 
 def _no_api(backend: Backend, page: str) -> str:

@@ -270,7 +270,9 @@ class LiteLLMModel(Model):
 
     async def _buy(self, request: dict[str, Any], call: PendingRequest) -> tuple[Answer, float | None]:
         """Buy a completion in its turn and within the budget, and keep it before it is used; return it with its price."""
-        account, prompt_tokens, max_tokens = call.account, _rough_tokens(request), request.get("max_tokens")
+        account, max_tokens = call.account, request.get("max_tokens")
+        # At four characters each, accurate enough for a rate limit.
+        prompt_tokens = sum(len(message["content"] or "") for message in request["messages"]) / 4
         async with self.limiter.permit(
             priority=account.session.index,
             buckets=self._buckets,
@@ -364,11 +366,6 @@ class LiteLLMModel(Model):
         for name in (name for name, value in self.backend.extra.items() if value is None):
             request.pop(name, None)
         return request
-
-
-def _rough_tokens(request: dict[str, Any]) -> float:
-    """Return a prompt's tokens at four characters each, accurate enough for a rate limit."""
-    return sum(len(message["content"] or "") for message in request["messages"]) / 4
 
 
 def _asks_for_free_keys(parameters: ModelRequestParameters) -> bool:

@@ -219,7 +219,7 @@ def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringB
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(serializer=_as_json),
+            structlog.processors.JSONRenderer(serializer=write_json, default=repr),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         context_class=dict,
@@ -238,7 +238,3 @@ class _Lines:
         self._writer.write(line)
 
     debug = warning = error = critical = info
-
-
-def _as_json(event: object, **_: object) -> bytes:
-    return write_json(event, default=repr)

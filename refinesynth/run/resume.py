@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import is_unfinished
@@ -94,15 +94,12 @@ def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
 def _refuse_strangers(path: Path) -> None:
     with usable("use", path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
-    if not holds_run(path) and not all(_is_of_no_run(name) for name in found):
+    # What a process that died before it began a run may have left.
+    left = {name for name in found if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
+    if not holds_run(path) and found != left:
         raise RunFolderError(
             f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
         )
-
-
-def _is_of_no_run(name: str) -> bool:
-    """Return True if a process that died before it began a run may have left this file."""
-    return name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)
 
 
 def _refuse_changes(path: Path, config: RunConfig) -> None:
@@ -254,7 +251,8 @@ class EpisodeMemory:
             self._on_kept(paid)
         if _LOG.isEnabledFor(logging.DEBUG):
             for one in paid:
-                _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": _facts(one)})
+                facts = {"event": "completion", **{name: getattr(one, name) for name in _TOLD}}
+                _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": facts})
 
     @cached_property
     def _recorded(self) -> Recorded:
@@ -269,10 +267,6 @@ class EpisodeMemory:
 
 _TOLD = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 """Parts of a completion in its event; `episode`, `role` and `step` find its text in the journal."""
-
-
-def _facts(paid: Paid) -> dict[str, Any]:
-    return {"event": "completion", **{name: getattr(paid, name) for name in _TOLD}}
 
 
 _ROWS = 500

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from socket import gethostname
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -131,23 +131,20 @@ async def begin(
             await anyio.to_thread.run_sync(read)
 
         # 4. The players, and how many episodes they play at once.
-        def on_change() -> None:
-            pool.report()
-
-        ready = await until.enter_async_context(
-            players.open(folder, tracker, needed=not has_enough, on_change=on_change)
+        play, elsewhere, queued = await until.enter_async_context(
+            players.open(folder, tracker, needed=not has_enough, on_change=lambda: pool.report())  # noqa: PLW0108 - made below
         )
         most = most_of(asked.concurrency, workers=asked.workers)
         # A batch has room for all.
         fewest = min(most, fewest_for(asked.n)) if asked.concurrency == "auto" and players.batches is None else most
-        probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
+        probe = StatusProbe(tracker, players.calls, lambda: players.models, elsewhere)
         ahead = AHEAD if asked.on_ray else 1
         pool = Pool(
             personas=personas,
             folder=folder,
-            play=ready.play,
-            limit=EpisodeLimit(most, fewest, probe.limiters, lambda: ready.elsewhere().room, ahead),
-            queued=ready.queued,
+            play=play,
+            limit=EpisodeLimit(most, fewest, probe.limiters, lambda: elsewhere().room, ahead),
+            queued=queued,
             may_start=tracker.may_start,
             has_room=lambda: (uploads is None or uploads.has_room()) and has_room(),
             curate=None if curator is None else curator.curate,
@@ -164,15 +161,6 @@ async def begin(
             if uploads is not None:
                 await uploads.begin(pool.wake)
         yield StartedRun(pool, tracker)
-
-
-class PreparedRun(NamedTuple):
-    """The open parts of a run that plays."""
-
-    play: PlayEpisode
-    elsewhere: Callable[[], BackendsState] = BackendsState
-    queued: Callable[[], int] = int
-    """Episodes that were handed over and wait for a worker."""
 
 
 class Players:
@@ -221,8 +209,12 @@ class Players:
     @asynccontextmanager
     async def open(
         self, folder: RunWriter, tracker: "BudgetTracker", *, needed: bool, on_change: Callable[[], None]
-    ) -> AsyncGenerator[PreparedRun, None]:
-        """Yield what plays an episode. `on_change` is called when workers begin or end an episode."""
+    ) -> AsyncGenerator[tuple[PlayEpisode, Callable[[], BackendsState], Callable[[], int]], None]:
+        """Yield three functions: one plays an episode, one gives the state of the backends elsewhere, and one the number
+        of episodes that were handed over and wait for a worker.
+
+        `on_change` is called when workers begin or end an episode.
+        """
         # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
 
@@ -241,12 +233,12 @@ class Players:
                 workers=asked.workers,
             )
             async with blocks.opened(asked.cluster):
-                yield PreparedRun(blocks.play, blocks.how, blocks.queued)
+                yield blocks.play, blocks.how, blocks.queued
             return
         try:
             with traced(self._request.tracing):
                 async with self.batches.running() if self.batches else nullcontext():
-                    yield PreparedRun(partial(self._play_here, folder, tracker))
+                    yield partial(self._play_here, folder, tracker), BackendsState, int
         finally:
             if "models" in vars(self):
                 with anyio.CancelScope(shield=True):
