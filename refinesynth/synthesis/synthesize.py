@@ -21,9 +21,8 @@ from refinesynth.run.run_folder import ScriptSource
 from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, RunSettings, Shard
 from refinesynth.settings.run import DEADLINE, EARLY_STOP
 from refinesynth.synthesis.concurrency import most_of
-from refinesynth.synthesis.configured import configured, described_by, merged, takes_what
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.request import Request
+from refinesynth.synthesis.request import Request, configured, described_by, merged, takes_what
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.synthesis.setup import StartedRun, begin
 from refinesynth.trajectory import Trajectory

@@ -17,7 +17,7 @@ import anyio.to_thread
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Mixed
 from refinesynth.client.background_tasks import background_tasks
-from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
+from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, Share, Shares
 from refinesynth.client.completion_parsing import usage_of
 from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import episode_id
@@ -28,7 +28,6 @@ from refinesynth.run.resume import blocks_of, collect
 from refinesynth.synthesis.concurrency import FEWEST
 from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Mailbox, Report, ToPlay, play_block
-from refinesynth.synthesis.workers.budget_shares import Share, Shares
 from refinesynth.synthesis.workers.cluster import answered, connected, cpus_of_each, first_line, ray
 from refinesynth.trajectory import Persona
 
