@@ -179,7 +179,7 @@ class FailurePolicy:
     @property
     def patience(self) -> float:
         """Longest Retry-After, and longest loading of a model, in seconds; shorter where another backend can take over."""
-        waits = self._limiter.state.waits
+        waits = self._limiter.breaker.waits
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
     def error(self, fault: ClassifiedError, call: PendingRequest) -> BackendError:

@@ -88,6 +88,5 @@ class EpisodeLimit:
         """Return what keeps more than `in_flight` episodes, the present limit, from being in flight."""
         if in_flight >= self.ahead * self.most:
             return LimitingFactor.ASKED if self.fewest == self.most else LimitingFactor.MEMORY
-        states = [limiter.state for limiter in self.limiters()]
-        paced = any(state.waiting and state.in_flight < (state.limit or math.inf) for state in states)
+        paced = any(one.waiting and one.in_flight < (one.most or math.inf) for one in self.limiters())
         return LimitingFactor.RATE if paced else LimitingFactor.SERVER

@@ -141,28 +141,6 @@ class Queue:
         return first, soonest
 
 
-@dataclass(frozen=True)
-class RateLimiterState:
-    """Snapshot of a limiter, for displays of a run."""
-
-    name: str
-    limit: int | None
-    """Limit of the requests in flight; None without one."""
-    in_flight: int
-    waiting: int
-    held_until: float | None
-    """Time until which the server wants no request, on the event loop's clock (`time.monotonic`); None if one may
-    go."""
-    down_since: float | None
-    """On the same clock; None while the backend is up."""
-    fault: str | None
-    """Last fault, if the backend has not answered since."""
-    waits: bool = True
-    """True if requests wait for the end of an outage; False if they go elsewhere."""
-    met: bool = True
-    """True if the backend has ever answered."""
-
-
 class RateLimiter:
     """Admits requests: as many at once as the server takes, no faster than its limits, none while it is down.
 
@@ -210,20 +188,22 @@ class RateLimiter:
         return self.breaker.down_since is not None
 
     @property
-    def state(self) -> RateLimiterState:
-        fault = self.breaker.fault
+    def most(self) -> int | None:
+        """Limit of the requests in flight; None without one."""
+        return None if self.limit.current == UNBOUNDED else self.limit.current
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests without a turn."""
+        return len(self._queue)
+
+    @property
+    def held_until(self) -> float | None:
+        """Time until which the server wants no request, on the event loop's clock (`time.monotonic`); None if one may
+        go.
+        """
         self._let_go(self.now())
-        return RateLimiterState(
-            name=self.name,
-            limit=None if self.limit.current == UNBOUNDED else self.limit.current,
-            in_flight=self.in_flight,
-            waiting=len(self._queue),
-            held_until=self.held[0] if len(self.held) >= self.limit.current else None,
-            down_since=self.breaker.down_since,
-            fault=None if fault is None else fault.message,
-            waits=self.breaker.waits,
-            met=self.breaker.met,
-        )
+        return self.held[0] if len(self.held) >= self.limit.current else None
 
     def excuses(self, fault: ClassifiedError) -> bool:
         """Return True if a fault is part of an outage, so the request spends no retry on it."""
