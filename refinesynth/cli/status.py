@@ -17,8 +17,9 @@ from refinesynth.cli.run_report import contamination
 from refinesynth.cli.terminal import labelled, output, print_json, styled
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder
+from refinesynth.run.completed_episode import FEATURES, LONGER, UNREADABLE
+from refinesynth.run.stats import TrajectoryStats
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
-from refinesynth.run.trajectory_stats import FEATURES, LONGER, UNREADABLE, TrajectoryStats
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import lopsided

@@ -6,17 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
-from pydantic import Field
+from pydantic import BaseModel, Field, model_validator
 
 from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
 from refinesynth.journal.journal_values import ESTIMATED, model_of
 from refinesynth.outcome import Refused
-from refinesynth.run.completed_episode import EpisodeLine, JournalModel, refusals_by_rule
-from refinesynth.run.trajectory_stats import EpisodeStats, TrajectoryStats
+from refinesynth.run.completed_episode import EpisodeLine, EpisodeStats, JournalModel, of_earlier, refusals_by_rule
 from refinesynth.trajectory import Persona, Trajectory, Usage
+from refinesynth.trajectory.positions import TENTHS, summed
 
 REASON = 300
 """Characters of a reason that are kept."""
@@ -24,6 +24,60 @@ _KEPT = 16
 """Distinct reasons that are kept. The rarest gives way to a new one, so a count may be too low."""
 _OF_ONE_EPISODE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
 """Names, quoted words and numbers, which differ between episodes with the same reason."""
+
+
+_RULE = re.compile(r"\b([A-Z]\w*)\(")
+
+
+class TrajectoryStats(BaseModel, extra="forbid"):
+    """Sums of `EpisodeStats`, of constant size."""
+
+    trajectories: int = 0
+    turns: Counter[int] = Field(default_factory=Counter[int])
+    """Number of turns to trajectories."""
+    steps: Counter[int] = Field(default_factory=Counter[int])
+    """Length of the shortest solution to trajectories."""
+    features: Counter[str] = Field(default_factory=Counter[str])
+    mistakes: Counter[str] = Field(default_factory=Counter[str])
+    refinements: int = 0
+    abandoned: int = 0
+    unanswered: int = 0
+    longer: Counter[str] = Field(default_factory=Counter[str])
+    repaired: Counter[str] = Field(default_factory=Counter[str])
+    repair_turns: Counter[str] = Field(default_factory=Counter[str])
+    tenths: tuple[float, ...] = (0.0,) * TENTHS
+    clean: int = 0
+    transient: int = 0
+    plain: int = 0
+    salvaged: Counter[str] = Field(default_factory=Counter[str])
+    stopped: Counter[str] = Field(default_factory=Counter[str])
+    passed: int = 0
+
+    _read_earlier = model_validator(mode="before")(of_earlier)
+
+    def add(self, one: EpisodeStats) -> None:
+        self.trajectories += len(one.turns)
+        self.tenths = summed((self.tenths, one.tenths or (0.0,) * TENTHS))
+        for name in _SUMMED:
+            known, more = getattr(self, name), getattr(one, name)
+            if isinstance(known, Counter):
+                cast("Counter[object]", known).update(more)
+            else:
+                setattr(self, name, known + more)
+
+    @property
+    def written(self) -> int:
+        """Scripts that were refused or played."""
+        return self.passed + self.stopped.total()
+
+
+_SUMMED = TrajectoryStats.model_fields.keys() & EpisodeStats.model_fields.keys() - {"tenths"}
+"""Counts of the same name in both."""
+
+
+def in_order(chain: str) -> list[str]:
+    """Return the names of the rules in a chain's text, each once, in their order."""
+    return list(dict.fromkeys(_RULE.findall(chain)))
 
 
 class RunStats(JournalModel):

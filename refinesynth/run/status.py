@@ -17,11 +17,10 @@ import orjson
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
 from refinesynth.files.output_folder import Holder, holder_of
 from refinesynth.journal import JournalReader, Outstanding, SpentRow
-from refinesynth.run.completed_episode import EpisodeLine
+from refinesynth.run.completed_episode import UNREADABLE, EpisodeLine, EpisodeStats
 from refinesynth.run.jsonl import last_line
 from refinesynth.run.run_folder import RunFolder
-from refinesynth.run.stats import RunStats, Spending
-from refinesynth.run.trajectory_stats import UNREADABLE, EpisodeStats, TrajectoryStats, in_order
+from refinesynth.run.stats import RunStats, Spending, TrajectoryStats, in_order
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
 """`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed. The same command

@@ -11,8 +11,7 @@ from refinesynth.cost import Cost
 from refinesynth.extras import require
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
-from refinesynth.run.stats import Spending
-from refinesynth.run.trajectory_stats import TrajectoryStats
+from refinesynth.run.stats import Spending, TrajectoryStats
 from refinesynth.synthesis.pool import StopReason
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Trajectory, Usage

@@ -145,12 +145,18 @@ class BudgetReservation:
     gone: bool = False
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count the cost of the request."""
-        self.tracker.settle(self, usage, cost_usd)
+        """Count the cost of the request, and release its reservation."""
+        self.tracker.paid.enter(usage, cost_usd)
+        if self.estimates is not None:
+            self.estimates.learn(self.prompt_tokens, usage)
+            # A price that is unknown all of a sudden is taken to be as expected.
+            self.tracker.enter(usage, cost_usd, [expected for _, expected in self.amounts], self.episode)
+            self.release()
 
     def release(self) -> None:
-        """Release the reservation of an unanswered request."""
-        self.tracker.put_back(self)
+        """Release the reservation; without `settle`, of an unanswered request."""
+        if self.estimates is not None:
+            self.tracker.put_back(self.amounts)
 
 
 class BudgetTracker:
@@ -183,7 +189,7 @@ class BudgetTracker:
         """
         self.budget = budget or Budget()
         self._before = spent or Cost()
-        self._paid = UsageCounter()
+        self.paid = UsageCounter()
         self.limits: list[BudgetLimit] = []
         """US dollars first."""
         self._estimates: dict[object, Estimates] = {}
@@ -207,7 +213,7 @@ class BudgetTracker:
     @property
     def spent(self) -> Cost:
         """Cost of this process and earlier ones, episodes in flight included."""
-        return self._before + self._paid.spent()
+        return self._before + self.paid.spent()
 
     @property
     def refused(self) -> bool:
@@ -260,7 +266,7 @@ class BudgetTracker:
             await reserved.decided.wait()
         except BaseException:
             if reserved.granted:
-                self.put_back(reserved)
+                reserved.release()
             reserved.gone = True
             self._decide()
             raise
@@ -270,22 +276,12 @@ class BudgetTracker:
             )
         return reserved
 
-    def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count the cost of the request, and release its reservation."""
-        self._paid.enter(usage, cost_usd)
-        if reserved.estimates is None:
-            return
-        reserved.estimates.learn(reserved.prompt_tokens, usage)
-        # A price that is unknown all of a sudden is taken to be as expected.
-        self._enter(usage, cost_usd, [expected for _, expected in reserved.amounts], reserved.episode)
-        self.put_back(reserved)
-
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
         """Count what another process has paid from its share of the budget."""
-        self._enter(usage, cost_usd, [self._about(usage, limit) for limit in self.limits], episode)
-        self._paid.enter(usage, cost_usd)
+        self.enter(usage, cost_usd, [self._about(usage, limit) for limit in self.limits], episode)
+        self.paid.enter(usage, cost_usd)
 
-    def _enter(
+    def enter(
         self, usage: RequestUsage, cost_usd: float | None, unpriced: Sequence[float], episode: "EpisodeTracker | None"
     ) -> None:
         """Count a cost against the limits; `unpriced` is the amount for each of them if the price is unknown."""
@@ -298,19 +294,17 @@ class BudgetTracker:
 
     def _about(self, usage: RequestUsage, limit: BudgetLimit) -> float:
         """Return estimated US dollars of a completion without a price, at the mean price of tokens so far."""
-        paid = self._paid
+        paid = self.paid
         return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output) if paid.cost_usd else limit.mean
 
     def refuse(self) -> None:
         """Begin no more episodes: the rest pays for no request of another process."""
         self._refused_from = min(self._refused_from, 0.0)
 
-    def put_back(self, reserved: BudgetReservation) -> None:
-        """Release a reservation."""
-        if reserved.estimates is None:
-            return
+    def put_back(self, amounts: Iterable[tuple[float, float]]) -> None:
+        """Release reserved amounts: the worst and the expected case, for every limit."""
         self._holds -= 1
-        for limit, (worst, expected) in zip(self.limits, reserved.amounts, strict=True):
+        for limit, (worst, expected) in zip(self.limits, amounts, strict=True):
             # With nothing put aside the sums are 0 to the last bit.
             limit.at_worst = limit.at_worst - worst if self._holds else 0.0
             limit.expected = limit.expected - expected if self._holds else 0.0
