@@ -80,7 +80,7 @@ def _counted(path: Path) -> int | None:
     journal = path.with_name(JOURNAL)
     if path.name not in {ACCEPTED, REFUSED} or not journal.is_file():
         return None
-    with JournalReader.read(journal) as reader:
+    with JournalReader(journal) as reader:
         counted = reader.committed
     return counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
 

@@ -25,7 +25,6 @@ from refinesynth.journal.journal_values import (
 )
 from refinesynth.journal.reader import ENDED_BELOW, TOTALS, JournalReader
 from refinesynth.journal.sqlite_file import (
-    connect_to_read,
     connect_to_write,
     in_plain_words,
     refuse_if_gone,
@@ -337,11 +336,16 @@ class Journal(JournalReader):
     """
 
     def __init__(self, path: Path) -> None:
+        """Open or make the journal at `path` for writing.
+
+        Raises:
+            StorageError: It cannot be made or written, is damaged, or is of a newer version.
+        """
         self._writer = Writer(path, connect_to_write(path))
         self._begun: dict[int, str] = {}
         """Index to id of the episodes in flight that are listed as begun."""
         try:
-            super().__init__(path, connect_to_read(path))
+            super().__init__(path)
         except BaseException:
             self._writer.close()
             raise
@@ -351,15 +355,6 @@ class Journal(JournalReader):
         except BaseException:
             self.close()
             raise
-
-    @classmethod
-    def open(cls, path: Path) -> "Journal":
-        """Open or make the journal at `path` for writing.
-
-        Raises:
-            StorageError: It cannot be made or written, is damaged, or is of a newer version.
-        """
-        return Journal(path)
 
     async def keep(self, *paid: Paid) -> None:
         """Commit completions together; an existing one with the same episode, role, step and digest stays.

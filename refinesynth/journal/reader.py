@@ -1,6 +1,5 @@
 """Reader of a journal, also while another process writes it and after that one died."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
@@ -55,19 +54,15 @@ class JournalReader:
     same state while another process writes.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._connection = connection
-        self._reading = Lock()
-
-    @classmethod
-    def read(cls, path: Path) -> "JournalReader":
+    def __init__(self, path: Path) -> None:
         """Open the journal at `path`, which is never changed.
 
         Raises:
             StorageError: There is none, it is damaged, or of a newer version.
         """
-        return JournalReader(path, connect_to_read(path))
+        self.path = path
+        self._connection = connect_to_read(path)
+        self._reading = Lock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"

@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import is_unfinished
@@ -35,20 +34,11 @@ from refinesynth.trajectory import Persona
 _LOG = logging.getLogger("refinesynth.run")
 
 
-class LockedRun(NamedTuple):
-    """A run folder that is locked by this process and ready to be continued."""
-
-    journal: Journal
-    aside: Path | None
-    """New place of a run that was moved aside."""
-    forgotten: range
-    """Episodes whose lines were missing; they are outstanding now."""
-
-
-def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> LockedRun:
+def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> tuple[Journal, Path | None, range]:
     """Continue the run in `path`, or begin one, until `until` is closed.
 
-    Raises what `RunWriter.claim` raises.
+    Returns its journal, the new place of a run that was moved aside, and the episodes whose lines were missing, which
+    are outstanding now. Raises what `RunWriter.claim` raises.
     """
     if holds_run(path) and not fresh:
         # Before the lock's file says that this process has the folder; and again when it has.
@@ -59,14 +49,14 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Lo
     else:
         config.save(path / CONFIG)
     folder = RunFolder(path, config)
-    journal = until.enter_context(closing(Journal.open(folder.journal_file)))
+    journal = until.enter_context(closing(Journal(folder.journal_file)))
     # Before anything is changed: the version that began it can still go on with it.
     _refuse_second_tries(path, journal, n=config.n)
     counted = journal.committed.count
     missing = _repair(folder, journal)
     if config != RunConfig.load(folder.config_file):
         config.save(folder.config_file)
-    return LockedRun(journal, aside, range(counted if missing is None else missing, counted))
+    return journal, aside, range(counted if missing is None else missing, counted)
 
 
 def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
@@ -296,7 +286,7 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
                 continue  # collected meanwhile, after the death of another block
             if (folder / JOURNAL).exists():
                 try:
-                    journal = until.enter_context(JournalReader.read(folder / JOURNAL))
+                    journal = until.enter_context(JournalReader(folder / JOURNAL))
                 except StorageError as error:
                     text = (
                         f"the completions of a block cannot be read, and are requested again: {error}. Put a copy of it back, "

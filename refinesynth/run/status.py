@@ -219,7 +219,7 @@ def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
             figures = EpisodeStats.of_records([trajectory])
             yield figures.scripts, figures.actions
         return
-    with JournalReader.read(folder.journal_file) as journal:
+    with JournalReader(folder.journal_file) as journal:
         for entry in journal.entries():
             if entry.is_held:
                 return

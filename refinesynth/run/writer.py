@@ -37,7 +37,7 @@ class RunWriter(RunFolder):
         """Use `claim` to make one; `close` closes what is in `until`."""
         super().__init__(path, config)
         self._records = journal
-        self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in worker_journals(path)]
+        self._elsewhere = [until.enter_context(JournalReader(one)) for one in worker_journals(path)]
         self._begun = max(known.started() for known in (journal, *self._elsewhere))
         self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
@@ -74,11 +74,11 @@ class RunWriter(RunFolder):
         """
         path = Path(path)
         with ExitStack() as until:
-            claimed = resume.claim(path, config, fresh=fresh, until=until)
-            run = cls(path, config, journal=claimed.journal, until=until, log_level=log_level)
-        if claimed.aside is not None:
-            run.log.info("moved_aside", to=str(claimed.aside))
-        if lost := claimed.forgotten:
+            journal, aside, lost = resume.claim(path, config, fresh=fresh, until=until)
+            run = cls(path, config, journal=journal, until=until, log_level=log_level)
+        if aside is not None:
+            run.log.info("moved_aside", to=str(aside))
+        if lost:
             run.log.warning("lines_missing", first_episode=lost.start, episodes=len(lost))
         return run
 

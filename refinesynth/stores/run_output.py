@@ -135,7 +135,7 @@ async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence
             restore((), (), {TOTALS: totals.to_json()})
     if config is not None:
         config.save(path / CONFIG)
-    with JournalReader.read(path / JOURNAL) as journal:
+    with JournalReader(path / JOURNAL) as journal:
         rows = {JOURNAL: journal.last_row()}
     ends = ends.model_copy(update={"paid": rows})
     return stored.model_copy(update={"number": listed[-1].number, "ends": ends, "ended": ended})
@@ -334,7 +334,7 @@ class Uploads:
         self.stored.save(self._place)
 
     def _sealed(self, part: Part, number: int, ended: bool) -> bytes:
-        with JournalReader.read(self._path / JOURNAL) as journal:
+        with JournalReader(self._path / JOURNAL) as journal:
             notes = {name: None if value is None else value.decode() for name, value in journal.notes().items()}
         return Segment.of(
             part,
@@ -414,7 +414,7 @@ def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
     path, ends = folder_in(place), stored.ends
     if not holds_run(path) or not (path / JOURNAL).exists():
         return stored.writer is None and stored.number == 0
-    with JournalReader.read(path / JOURNAL) as journal:
+    with JournalReader(path / JOURNAL) as journal:
         whole = stored.writer is not None and journal.last_row() >= ends.paid.get(JOURNAL, 0)
     return whole and not (newer and next_part(path, ends).size)
 

@@ -170,7 +170,7 @@ def next_part(path: Path, ends: Ends) -> Part:
 
 def _pieces(path: Path, ends: Ends) -> Generator[Part]:
     folder = RunFolder(path, RunFolder.open(path).config)
-    with JournalReader.read(folder.journal_file) as journal:
+    with JournalReader(folder.journal_file) as journal:
         # Looked at before the completions, of which those of the episodes are there then.
         counted = journal.committed
         for found in (folder.journal_file, *worker_journals(path)):
@@ -185,7 +185,7 @@ def _pieces(path: Path, ends: Ends) -> Generator[Part]:
 
 def _paid(path: Path, ends: Ends) -> Iterator[Part]:
     row = ends.paid.get(path.name, 0)
-    with JournalReader.read(path) as journal:
+    with JournalReader(path) as journal:
         while found := journal.paid_after(row, most=_ROWS):
             row = found[-1][0]
             ends = ends.model_copy(update={"paid": {**ends.paid, path.name: row}})

@@ -173,7 +173,7 @@ def test_what_is_remembered_goes_with_the_episode(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(orjson.dumps(config))
     from refinesynth.journal import Journal
 
-    journal = Journal.open(tmp_path / "journal.sqlite")
+    journal = Journal(tmp_path / "journal.sqlite")
     journal.close()
     replay = Replay(tmp_path)
     session = Session(id="000000-x", seed=0)

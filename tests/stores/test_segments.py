@@ -27,7 +27,7 @@ FAULTY = "rehearsal:no_success=0.3,too_few_errors=0.2"
 def everything(path: Path) -> list[Any]:
     """All that a run folder says, whichever way it came about."""
     folder = RunFolder.open(path)
-    with JournalReader.read(folder.journal_file) as journal:
+    with JournalReader(folder.journal_file) as journal:
         paid = [one for _, one in journal.paid_after(0, most=10_000)]
         entries = [entry for entry in journal.entries() if not entry.is_held]
         return [contents(path), folder.config, folder.totals(), paid, entries, journal.spent(), journal.notes()]

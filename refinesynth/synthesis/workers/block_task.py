@@ -254,7 +254,7 @@ class _Playing(logging.Handler):
             logger.addHandler(self)
             logger.setLevel(self._settings.log_level)
             until.enter_context(traced(self._settings.tracing))
-            journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
+            journal = until.enter_context(closing(Journal(self._own_folder(until) / JOURNAL)))
             await self._lacks.learn(self._block.lacks)
             try:
                 async with background_tasks() as tasks:
