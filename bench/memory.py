@@ -40,9 +40,9 @@ def measure(*, quick: bool) -> Section:
     commanded = [(play, 1) for play in ("live", "narrated", "grounded")] + [("grounded", 2)]
     return Section(
         title="Memory",
-        how=f"Peak memory of one run with {CONCURRENCY} in flight when it has accepted so many, beside what it was when it had accepted fewer. The "
-        "engine alone: everything around an episode, with one that is made up. Narrated: everything but the network. From the command line: "
-        "the largest process of `refinesynth run` by the rehearsal, with the 16 in flight that it has by itself.",
+        how=f"Peak memory of one run with {CONCURRENCY} episodes in flight, in relation to its peak at a smaller number of accepted trajectories. Engine alone: "
+        "everything around an invented episode. Narrated: everything but the network. From the command line: the largest process of "
+        "`refinesynth run` with the rehearsal and the default of 16 in flight.",
         figures=(
             _figure("engine alone", made_up, few, many),
             _figure("narrated", narrated, some, more),

@@ -59,7 +59,7 @@ def measure(*, quick: bool) -> Section:
     return Section(
         title="Throughput",
         how=f"Live runs against `refinesynth serve` at {LATENCY * 1000:.0f} ms, client and server on a core each. Ratios are to in flight / latency / "
-        "calls per accepted trajectory, while the pool is full. The tail begins when it no longer is; its ratio is to the median episode.",
+        "calls per accepted trajectory, while the pool is full. The tail is the time after that; its ratio is to the median episode.",
         figures=tuple(figure for ran in runs for figure in _figures(ran)),
     )
 

@@ -94,12 +94,12 @@ def measure(*, quick: bool) -> Section:
     ]
     return Section(
         title="Simulation fidelity",
-        how=f"{len(stages)} plays, {count} in rehearsed worlds and the others in the {len(list(SHIPPED.glob('*.json')))} rulebooks written by hand, with a player who "
-        f"believes what it is told and slips in {SLIPS:.0%} of its actions; executed, that is {right.verdicts / max(right.drafts, 1):.1f} actions each. The DungeonMasters tell all in the rulebook's words. One executes the world. One "
-        f"keeps it in its head: it remembers all of a step that changes one or two facts in {FEW_CHANGES[0]:.0%} to {FEW_CHANGES[1]:.0%} of the cases, of one that changes more in {MANY_CHANGES:.0%}, the published rates of the better "
-        f"models and of all, and judges well by what it remembers; else it forgets changes, or takes for done what nobody did. One keeps the state right and gets verdicts wrong so that {CALLED_WRONG:.0%} of what it calls wrong is right and {CALLED_RIGHT:.0%} of what it calls right is wrong, as "
-        "humans found; what it calls wrong does not happen, so that more follows from it. Wrong verdicts are those that the rulebook contradicts when the actions are replayed; shares are of the verdicts in what is kept. Corruptions are right drafts with one statement changed that the rulebook "
-        "contradicts: a flag, a kind, a progress, a success, a word, an order, a state, a law.",
+        how=f"{len(stages)} plays: {count} in rehearsed worlds, the others in the {len(list(SHIPPED.glob('*.json')))} handwritten rulebooks. The player believes its observations and makes a mistake in "
+        f"{SLIPS:.0%} of its actions; in the executed world a play has {right.verdicts / max(right.drafts, 1):.1f} actions. Three DungeonMasters word their answers with the rulebook's texts. The first executes the "
+        f"world. The second keeps it in memory: it remembers steps with one or two changes completely in {FEW_CHANGES[0]:.0%} to {FEW_CHANGES[1]:.0%} of the cases and larger steps in {MANY_CHANGES:.0%} (published rates of the better "
+        f"models and of all models), forgets or invents changes otherwise, and judges correctly by its memory. The third knows the state and gives wrong verdicts: {CALLED_WRONG:.0%} of the actions that it refuses are right and {CALLED_RIGHT:.0%} of those that it accepts are "
+        "wrong, as in human ratings; refused actions have no effect, which leads to further errors. A verdict is wrong if the rulebook contradicts it in a replay; shares refer to the verdicts in accepted plays. Corruptions are correct drafts in which one statement is changed against the rulebook: "
+        "a flag, a kind of mistake, progress, success, a word, the order, the state, or a law.",
         figures=tuple(figures),
     )
 

@@ -45,9 +45,9 @@ def measure(*, quick: bool) -> Section:
 
     return Section(
         title="Steps of an executed world",
-        how=f"{steps} actions in a world of {len(THINGS) + len(BOXES)} objects and {len(ROOMS)} rooms, whose state is "
-        f"{len(orjson.dumps(listed.script.environment)):,} bytes, with requirements, effects, sights, an invariant, what appeared and what "
-        f"changed; best of {rounds} rounds of CPU time, compiling included. Ratios are to reading and writing the state as JSON.",
+        how=f"{steps} actions in a world of {len(THINGS) + len(BOXES)} objects and {len(ROOMS)} rooms with a state of "
+        f"{len(orjson.dumps(listed.script.environment)):,} bytes, requirements, effects, sights and an invariant; rulings include appeared "
+        f"names and changes. Best of {rounds} rounds of CPU time, including compilation. Ratios are to reading and writing the state as JSON.",
         figures=(
             Figure(what="reading and writing the state", value=1 / reading, unit="/s", reference=1 / reading),
             figure("sights by room", listed, goal=2_000),

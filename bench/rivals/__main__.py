@@ -48,8 +48,8 @@ def measure(*, quick: bool) -> Section:
         figures = [figure for job in jobs for figure in _figures(job, quick=quick)]
     return Section(
         title="Neighbours",
-        how=f"{completions:,} completions at {LATENCY} ms, at most {CONCURRENCY} in flight, one run each: a sentence about somebody; but in the narrated run "
-        "scripts and trajectories, which are verified too, for prompts of 24,000 characters. CPU is what a completion costs beyond start-up. After the kill the same command is given again, and the server counts what it was asked twice.",
+        how=f"{completions:,} completions at {LATENCY} ms, at most {CONCURRENCY} in flight, one run each. The task is a sentence about a person; the narrated run "
+        "writes and verifies scripts and trajectories, with prompts of 24,000 characters. CPU excludes start-up. After the kill the same command is repeated, and the server counts repeated requests.",
         figures=tuple(figures),
     )
 

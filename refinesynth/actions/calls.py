@@ -1,9 +1,8 @@
-"""An action as a call of a function: what agents are trained and served on beside text.
+"""Actions as function calls, the form in which agents are trained and served beside text.
 
-Each action of a script is a function, its placeholders are properties of their types, and the values that are listed an
-`enum`. An action's text and its call say the same: `text_of(call_of(text))` is the text wherever it is the template
-filled, or is no action at all; where a pattern is wider than its template (`the milk` for `milk`), it is the same action
-with the same values, in the template's words.
+Each action of a script is a function with its placeholders as typed properties; listed values are an `enum`. Text and
+call are equivalent: `text_of(call_of(text))` is the text if it is a filled template or no action. If a pattern is wider
+than its template (`the milk` for `milk`), the result is the same action with the same values in the template's words.
 """
 
 import ast
@@ -23,25 +22,25 @@ from refinesynth.trajectory.parameter import json_value
 from refinesynth.trajectory.weak_cache import weakly_cached
 
 TEXT = "action"
-"""The one argument of a call that stands for a text which is no action: the whole text."""
+"""Only argument of a call that represents a text which is no action: the whole text."""
 
 _LONGEST = 60
-"""Characters of a name: providers take 64, and a number may follow."""
+"""Longest name, in characters: providers accept 64, and a number may be appended."""
 _LONGEST_TEXT = 20_000
-"""Characters of a text in which a call in Python's syntax is looked for; a call has at most 1,000."""
+"""Longest text that is searched for a call in Python's syntax, in characters; a call has at most 1,000."""
 _ABSURD = 1e15
 _LINE = re.compile(
     r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z_]\w*\([^\n]{0,1000}\))`*[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line that may be a call in Python's syntax, with a label and a fence before it."""
+"""A line that may be a call in Python's syntax, perhaps after a label and a fence."""
 _GIVEN = re.compile(r"(\S+)=\{")
 """Argument of a given function in its action's template."""
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
 
 
 class Call(NamedTuple):
-    """A function's name, and its arguments by property."""
+    """Function name, and arguments by property."""
 
     name: str
     arguments: Mapping[str, JsonValue]
@@ -52,13 +51,13 @@ class Tool:
     """An action as a function."""
 
     name: str
-    """Of ASCII letters, digits and `_`, 64 characters at most; no two of a script are the same."""
+    """ASCII letters, digits and `_`, at most 64 characters, unique within a script."""
     action: ActionSpec
     properties: Mapping[str, str]
-    """Placeholder to property; a property's name is made as a function's is."""
+    """Placeholder to property name, derived like a function's name."""
 
     def spelled(self, placeholder: str, given: str | None) -> str:
-        """Return a value as the action's text has it: the default where none is given, else the placeholder."""
+        """Return a value's text in an action: the default for a missing one, else the placeholder."""
         kind = self.action.type_of(placeholder)
         if given is None:
             left_out = "" if kind.optional else f"{{{placeholder}}}"
@@ -66,7 +65,7 @@ class Tool:
         return (kind.spelled(given) if kind.type != "string" else None) or given
 
     def definition(self) -> dict[str, Any]:
-        """As a chat completion's `tools` have it."""
+        """The function in the form of a chat completion's `tools`."""
         action = self.action
         if action.function is not None:
             return {"type": "function", "function": action.function}
@@ -84,15 +83,15 @@ class Tool:
 
 
 def tools_of(script: Script) -> tuple[Tool, ...]:
-    """One for each action, in their order."""
+    """Return the functions of a script, one per action, in order."""
     return tuple(_tools(script).values())
 
 
 def call_of(script: Script, text: str) -> Call:
-    """The call that says this text.
+    """Return the call for an action's text.
 
-    What is no action is called as a model would that gets it wrong: a value outside its list, or a function that there
-    is not, with the whole text as its argument.
+    A text that is no action becomes a typical wrong call: a value outside its list, or an unknown function with the
+    whole text as argument.
     """
     found = match_in(script, text)
     for tool in tools_of(script):
@@ -108,15 +107,15 @@ def call_of(script: Script, text: str) -> Call:
 
 
 def text_of(script: Script, call: Call) -> str:
-    """The action's text that a call says: its template filled; a placeholder without an argument stays in braces.
+    """Return the action's text for a call: its filled template; a placeholder without an argument stays in braces.
 
-    Of a function that the script does not have: the text that its only argument is, see `call_of`, else the function's
-    words and what its arguments hold. Arguments that a function does not have are left out. Never raises.
+    For an unknown function, return its only argument (see `call_of`), or the function's words and the values of its
+    arguments. Unknown arguments are omitted. Never raises.
     """
     tool = _tools(script).get(call.name)
     if tool is not None:
         said = {name: call.arguments[at] for name, at in tool.properties.items() if at in call.arguments}
-        # Null leaves an optional argument out; the text "null" is a value.
+        # Null omits an optional argument; the text "null" is a value.
         given = {name: _text(v) for name, v in said.items() if v is not None or not tool.action.type_of(name).optional}
         return tool.action.fill({name: tool.spelled(name, given.get(name)) for name in tool.properties})
     if set(call.arguments) == {TEXT}:
@@ -125,9 +124,11 @@ def text_of(script: Script, call: Call) -> str:
 
 
 def python_call(script: Script, text: str) -> tuple[int, Call] | None:
-    """The call in Python's syntax that is a line of a text, such as `open(door="red")`, alone, in a fence or after
-    `Action:`, and where that begins: of one function of the script, with literal arguments, at the end of the text. None
-    for no call, or several different ones.
+    """Return the only call in Python's syntax in a text, such as `open(door="red")`, and its position; None for no call
+    or several different ones.
+
+    The call is on the last line, alone, in a fence or after `Action:`. It must name a function of the script and have
+    literal arguments.
     """
     matches = [*_LINE.finditer(text[:_LONGEST_TEXT])]
     if not matches or text[matches[-1].end() :].strip("` \t\r\n"):
@@ -152,10 +153,10 @@ def _of_python(script: Script, line: str) -> Call | None:
     for tool in tools_of(script):
         names = [*tool.properties.values()]
         arguments = dict(zip(names, given, strict=False)) | named
-        # Of a user's function it may be missing.
+        # May be missing for a user's function.
         needed: list[str] = tool.definition()["function"]["parameters"].get("required") or []
         whole = set(needed) <= arguments.keys() <= set(names) and len(arguments) == len(given) + len(named)
-        # Only a parameter of JSON takes lists and objects.
+        # Only a JSON parameter accepts lists and objects.
         nested = {at for at, value in arguments.items() if isinstance(value, list | dict)}
         whole &= nested <= {at for name, at in tool.properties.items() if tool.action.type_of(name).type == "json"}
         if whole and f"{tool.name}_".startswith(f"{tree.func.id}_") and all(map(_is_plain, arguments.values())):
@@ -165,7 +166,7 @@ def _of_python(script: Script, line: str) -> Call | None:
 
 
 def _is_plain(value: object) -> bool:
-    """Return True for texts without halves of characters, numbers of no absurd size, and lists and objects of them."""
+    """Return whether a value consists of valid texts, numbers of reasonable size, and lists and objects of them."""
     if isinstance(value, dict):
         found = cast("dict[object, object]", value)
         return all(isinstance(key, str) and _is_plain(each) for key, each in found.items())
@@ -195,7 +196,7 @@ def _tools(script: Script) -> dict[str, Tool]:
 
 
 def _said(tool: Tool, values: Mapping[str, str]) -> Call | None:
-    """With all of the action's values; None if one is missing."""
+    """Return the call with all values of the action; None if one is missing."""
     if values.keys() != tool.properties.keys():
         return None
     arguments: dict[str, JsonValue] = {}
@@ -212,7 +213,7 @@ def _same(script: Script, text: str, again: str, *, exactly: bool) -> bool:
 
 
 def _new_name(script: Script, text: str) -> str:
-    """The text's first word, as a function that the script does not have."""
+    """Return the text's first word as a function name that the script does not have."""
     return _unique(_named(text.partition(" ")[0]) or "act", _tools(script))
 
 
@@ -222,7 +223,7 @@ def _named(words: str) -> str:
 
 
 def _unique(name: str, taken: Iterable[str]) -> str:
-    """The name, or with the first number that nothing has."""
+    """Return the name, with a number appended if it is taken."""
     every = set(taken)
     number = 2
     wanted = name

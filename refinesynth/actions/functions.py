@@ -1,4 +1,4 @@
-"""Functions that a user has as actions: definitions in the forms of OpenAI, Anthropic and MCP, read and checked.
+"""A user's functions as actions: definitions in the forms of OpenAI, Anthropic and MCP, read and validated.
 
 The text of such an action is the function's name with its arguments: `get_weather city={city} unit={unit}`. Definitions
 are untrusted.
@@ -18,12 +18,12 @@ from refinesynth.text.json_reader import depth, write_json
 from refinesynth.trajectory import ActionSpec, ParameterType, Script
 
 MOST_BYTES = 20_000
-"""Longest definition of a function, as JSON."""
+"""Longest definition of a function, in bytes of JSON."""
 _DEPTH = 32
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ARGUMENT = re.compile(r"[^\s{}=]{1,64}")
 _RESERVED = frozenset({"state", "visible", "each", "before", *keyword.kwlist})
-"""Names that conditions of a rulebook cannot read as an argument."""
+"""Argument names that conditions of a rulebook cannot read."""
 _KINDS = ("string", "integer", "number", "boolean", "array", "object")
 _TYPES: Mapping[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _MOST_ALTERNATIVES = 64
@@ -34,11 +34,12 @@ _TRIED = 16
 
 
 def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec, ...]:
-    """Return the functions of a list, or of an object's list `tools`, as actions in the order of their names; of all
-    functions only the `allowed` ones, if any are named.
+    """Read the functions of a list, or of an object's list `tools`, as actions sorted by name; only the `allowed` ones,
+    if given.
 
     Raises:
-        ValueError: This is no such list, a function is missing or cannot be an action; each one is named with the reason.
+        ValueError: The value is no such list, or a function is missing or unusable; the message names each with the
+            reason.
     """
     tools = _object(cast("object", given)).get("tools") if isinstance(given, Mapping) else given
     if isinstance(tools, list | tuple) and not tools:
@@ -65,7 +66,7 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
 
 
 def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
-    """Inverse of `calls.Tool.definition`, except for the number after a name; None for a definition of another form."""
+    """Read a definition written by `calls.Tool.definition`, except for a number after the name; None for another form."""
     function = _object(tool.get("function"))
     said, properties = (
         str(function.get("description") or ""),
@@ -133,7 +134,7 @@ def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
 def _argument(
     schema: Mapping[str, Any], root: Mapping[str, Any], *, needed: bool
 ) -> tuple[ParameterType, tuple[str, ...], object]:
-    """Type, listed values and description; raises ValueError, whose message goes on from the argument's name."""
+    """Return type, listed values and description; raises ValueError, with a message that continues the argument's name."""
     every = list(islice(_alternatives(schema, root, count()), _MOST_ALTERNATIVES))
     others = [one for one in every if one["type"] != "null"]
     kinds = sorted({str(one["type"]) for one in others})
@@ -157,7 +158,7 @@ def _argument(
 def _alternatives(
     schema: Mapping[str, Any], root: Mapping[str, Any], visited: Iterator[int], deep: int = 8
 ) -> Iterator[dict[str, Any]]:
-    """Schemas of one type each that a schema's references and unions lead to; the type is None where there is none."""
+    """Yield the single-type schemas behind a schema's references and unions; the type is None if there is none."""
     if next(visited) > _MOST_VISITED:
         raise ValueError(f"leads to more than {_MOST_VISITED:,} schemas")
     several = next((key for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), "")

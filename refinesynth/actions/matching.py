@@ -1,11 +1,10 @@
-"""Does a player's action text match one of a script's actions, and with which parameter values?
+"""Matching of a player's text with a script's actions, and the captured parameter values.
 
-An action matches when the whole text, trimmed, matches the action's pattern and every captured group holds an allowed
-value of the parameter that it stands for. Groups are either all named, exactly as the template's placeholders, or all
-unnamed, in the placeholders' order; there are as many groups as placeholders. Case counts, since the text is trained on
-as it was written: fixed words are as the pattern has them, with its own flags, and values, trimmed, are as the script
-spells them; a parameter without allowed values takes any. A group that took no part in the match gives no value, so the
-action does not match.
+A text is an action if all of it, trimmed, matches the action's pattern, and every captured group holds an allowed value
+of its parameter. Either all groups are named like the template's placeholders, or all are unnamed, in the placeholders'
+order. Case counts, because the text is trained on as written: fixed words follow the pattern and its flags, values,
+trimmed, the script's spelling. A parameter without allowed values accepts any. A group that took no part in the match
+has no value, so the action does not match.
 """
 
 import difflib
@@ -21,58 +20,58 @@ from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
 
 MAX_ACTION_CHARACTERS = 10_000
-"""Longest action text that is matched, in characters; a longer one matches nothing."""
+"""Longest matched action text, in characters; a longer one matches nothing."""
 _COMPARED_CHARACTERS = 200
-"""Characters of a text that are compared to find the nearest action: the comparison is quadratic."""
+"""Characters of a text that are compared with action wordings; the comparison is quadratic."""
 _COMPARED_ACTIONS = 100
-"""Most actions that are compared to find the nearest."""
+"""Maximum number of actions in the search for the nearest one."""
 _COMPARED_WORDINGS = 400
-"""Most wordings of actions that are compared to find the nearest."""
+"""Maximum number of wordings in the search for the nearest action."""
 _NEAR = 0.7
-"""Least similarity of a wording that may have been meant, from 0 to 1."""
+"""Minimum similarity of a suggested wording, from 0 to 1."""
 _SHOWN = 80
-"""Characters of a text that are repeated to the player."""
+"""Characters of a text that are quoted to the player."""
 _CASE = "capital and small letters count"
 _REMEMBERED = 256
-"""Answers of `match_in` that are kept of a script: role, rules and DungeonMaster's request ask for the same one
-after another."""
+"""Cached results of `match_in` per script: role, rules and the DungeonMaster's request match the same text in
+succession."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An action text read by its script."""
+    """An action text with its action and values."""
 
     action: ActionSpec
     values: dict[str, str]
-    """Placeholder name to value: as the script spells it where it lists values, else as captured, trimmed."""
+    """Placeholder to value: in the script's spelling if it lists values, else as captured, trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Reason that an action text matches no action."""
+    """Reason why a text matches no action."""
 
     code: str
     """`empty_action`, `action_too_long`, `value_not_allowed` or `unknown_action`."""
     message: str
-    """The reason, and the nearest thing that would have matched, in words to an LLM."""
+    """The reason and the nearest valid text, as feedback to an LLM."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionForm:
-    """An action's template and pattern, made ready for matching."""
+    """An action's template and pattern, prepared for matching."""
 
     pattern: Pattern | None
-    """None if RE2 refuses it."""
+    """None if RE2 refuses the pattern."""
     names: tuple[str, ...]
-    """The placeholder that each group stands for, in the groups' order; empty if the groups do not fit."""
+    """Placeholder of each group, in order; empty if groups and placeholders do not correspond."""
     problem: str | None
-    """Reason why no text can match, if so, addressed to the LLM that wrote the action."""
+    """Reason why no text can match, if any, addressed to the LLM that wrote the action."""
     fits: bool
-    """True if the groups fit the placeholders; False too if there is no pattern."""
+    """True if groups and placeholders correspond; False also without a pattern."""
 
 
 def action_form(action: ActionSpec) -> ActionForm:
-    """The form of `action`; cached by template and pattern, so that asking again costs next to nothing."""
+    """Return the form of `action`, cached by template and pattern."""
     return _form(action.name, action.pattern)
 
 
@@ -88,7 +87,7 @@ def _form(template: str, source: str) -> ActionForm:
 
 
 def _assign(pattern: Pattern, placeholders: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
-    """The placeholder of each group, or none and why not."""
+    """Return the placeholder of each group, or none and the reason."""
     if len(set(placeholders)) < len(placeholders):
         return (), f"the template names a placeholder twice: {listed(placeholders)}"
     if pattern.groups != len(placeholders):
@@ -107,12 +106,12 @@ def _assign(pattern: Pattern, placeholders: tuple[str, ...]) -> tuple[tuple[str,
 
 
 _GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\()(?!\?)", re.DOTALL)
-"""An escaped character, a class of characters, or the beginning of an unnamed group."""
+"""An escaped character, a character class, or the beginning of an unnamed group."""
 
 
 def other_patterns(action: ActionSpec) -> tuple[str, str]:
-    """Return patterns to take for one that does not fit its action: the same with no groups but the named ones, and one
-    that is derived from the template and the allowed values.
+    """Return replacements for a pattern that does not fit its action: the same with named groups only, and one derived
+    from the template and the allowed values.
     """
     fixed = [re.escape(text) for text in re.split(r"\{[^{}]*\}", action.name)]
     allowed = (action.choices(name) for name in action.placeholders)
@@ -122,10 +121,10 @@ def other_patterns(action: ActionSpec) -> tuple[str, str]:
 
 
 def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
-    """The first of `actions` that matches `text` with its pattern and allowed values, or None. Never raises.
+    """Return the first of `actions` whose pattern and allowed values fit `text`, or None. Never raises.
 
-    Actions whose template begins with the text's first word are tried before the others: mostly one of them is meant,
-    and most patterns need not even be compiled.
+    Actions whose template begins with the text's first word are tried first; usually one of them matches, and most
+    patterns are never compiled.
     """
     if len(text) > MAX_ACTION_CHARACTERS or not (trimmed := text.strip()):
         return None
@@ -137,7 +136,7 @@ def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
 
 
 def match_in(script: Script, text: str) -> Match | None:
-    """The same among a script's actions. Answers are remembered for as long as the script is there."""
+    """Return the match among a script's actions, cached for the lifetime of the script."""
     if len(text) > MAX_ACTION_CHARACTERS:
         return None
     answers = _answers(script)
@@ -157,8 +156,8 @@ _ARTICLE = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
 
 
 def leniently(script: Script, text: str) -> str:
-    """Return the text, or the one action that it is but for quotes, a final full stop, articles and the case of its
-    first letter.
+    """Return the text, or the only action that equals it except for quotes, a final full stop, articles and the case of
+    its first letter.
     """
     if match_in(script, text) is not None:
         return text
@@ -170,8 +169,8 @@ def leniently(script: Script, text: str) -> str:
 
 
 def nearest(script: Script, text: str) -> str | None:
-    """Return the action of the script, with listed values, whose wording is nearest to a text that is none; None if no
-    wording is near. Actions with values of any kind are left out, and wordings beyond the first `_COMPARED_WORDINGS`.
+    """Return the action with the wording nearest to a text that is no action; None if none is similar. Actions with
+    open values, and wordings after the first `_COMPARED_WORDINGS`, are not considered.
     """
     if not (wanted := text.strip()[:_COMPARED_CHARACTERS].casefold()):
         return None
@@ -186,10 +185,10 @@ def nearest(script: Script, text: str) -> str | None:
 
 
 def meaning(script: Script, text: str) -> tuple[str, ...]:
-    """Return what a text does: equal for two texts that are the same action with the same values, and for two that are none
-    and read alike.
+    """Return a key for the effect of a text: equal for texts that are the same action with the same values, and for
+    equal texts that are no action.
 
-    White space does not matter, case does where it decides.
+    White space is ignored; case counts if it matters to the pattern.
     """
     found = match_in(script, text)
     said = (text,) if found is None else (found.action.name, *found.values.values())
@@ -197,14 +196,15 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
 
 
 def match_pattern(action: ActionSpec, text: str) -> dict[str, str | None] | None:
-    """Return what the pattern of `action` captures from `text` by placeholder, allowed or not; None if it does not match."""
+    """Return the values that the pattern of `action` captures from `text`, allowed or not; None without a match."""
     return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, to_utf8(text.strip()))
 
 
 def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
-    """Say why `match_action` finds nothing, and what comes nearest, in words to the LLM that wrote the action.
+    """Return the reason why no action matches, and the nearest valid text, as feedback to the LLM that wrote the
+    action.
 
-    Never raises. For a text that does match, the answer means nothing.
+    Never raises. The result has no meaning for a text that matches.
     """
     if len(text) > MAX_ACTION_CHARACTERS:
         message = f"The action has {len(text):,} characters; write one available action in one line."
@@ -219,10 +219,11 @@ def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
 
 
 def refusal(actions: Sequence[ActionSpec], text: str) -> str:
-    """The message for a text that is no action in a world: enough to try otherwise, and no list of what there is.
+    """Return the message of a world to a player whose text is no action: one plain sentence with a hint, without a list
+    of actions.
 
-    One plain sentence. Never raises; for a text that is an action, it means nothing. `explain_mismatch` says the same
-    to a model that has to fix its text, with everything that would have been available.
+    Never raises. The result has no meaning for a text that matches. `explain_mismatch` returns the full reason for an
+    LLM that must fix its text.
     """
     if not text.strip():
         return "Nothing is done, so nothing happens."
@@ -272,7 +273,7 @@ def _captured(action: ActionSpec, trimmed: bytes) -> dict[str, str | None] | Non
 
 
 def allowed_value(action: ActionSpec, name: str, value: str | None) -> str | None:
-    """The value as the script spells it, or None if it is not allowed."""
+    """Return the value in the script's spelling, or None if it is not allowed."""
     if value is None:
         return None
     kind = action.types.get(name)
@@ -287,7 +288,7 @@ def allowed_value(action: ActionSpec, name: str, value: str | None) -> str | Non
 
 
 def otherwise_spelled(action: ActionSpec, name: str, value: str) -> str | None:
-    """The allowed value that differs from this one in nothing but case, if there is one."""
+    """Return the allowed value that differs only in case, if any."""
     wanted = value.strip().casefold()
     return next((one for one in action.parameters.get(name, ()) if one.strip().casefold() == wanted), None)
 
@@ -318,7 +319,7 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
 
 
 def _differs_in_case(action: ActionSpec, text: str) -> bool:
-    """Return whether the pattern would match if case did not count. For a text that it does not match."""
+    """Return whether the pattern would match without regard to case; for a text that does not match."""
     pattern = action_form(action).pattern
     return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(to_utf8(text.strip()))
 

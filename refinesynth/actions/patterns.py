@@ -1,8 +1,7 @@
-"""Untrusted regular expressions, run on RE2: linear time, bounded memory, its log silenced.
+"""Untrusted regular expressions on RE2: linear time, bounded memory, silenced log.
 
-Patterns are written by an LLM. RE2 knows neither look-around nor backreferences, and a pattern that it refuses is
-reported in words. Everything is matched as UTF-8 bytes, which spares RE2's wrapper from counting characters; lone
-surrogates, which UTF-8 has no bytes for, count as U+FFFD.
+Patterns are written by an LLM. RE2 has no look-around and no backreferences; a refused pattern is reported with the
+reason. Texts are matched as UTF-8 bytes, so RE2's wrapper need not count characters; lone surrogates count as U+FFFD.
 """
 
 import re
@@ -15,22 +14,22 @@ import re2
 from refinesynth.text.json_reader import scrub
 
 MAX_PATTERN_CHARACTERS = 2_000
-"""Longest pattern that is compiled, in characters."""
+"""Longest pattern, in characters."""
 
 MAX_MEMORY = 512 * 1024
-"""Bytes that one compiled pattern may use, its caches included."""
+"""Memory limit of one compiled pattern including its caches, in bytes."""
 
 _SET_MEMORY = 8 * 1024 * 1024
-"""The same for all patterns of a script together, while they are compared."""
+"""Memory limit of all patterns of a script in a comparison, in bytes."""
 
 CACHED_PATTERNS = 2_048
-"""Number of compiled patterns that are kept, so that memory stays bounded however many scripts a run sees."""
+"""Number of cached compiled patterns, which bounds memory for any number of scripts."""
 
 _re2 = cast("Any", re2)
 
 
 class PatternError(ValueError):
-    """RE2 refuses a pattern, or it is too long; the message says why, in words fit for the LLM that wrote it."""
+    """A pattern is too long or refused by RE2; the message is feedback to the LLM that wrote it."""
 
 
 class Pattern:
@@ -39,7 +38,7 @@ class Pattern:
     __slots__ = ("_regexp", "groups", "names", "source")
 
     def __init__(self, source: str, *, ignore_case: bool = False, max_memory: int = MAX_MEMORY) -> None:
-        """Compile `source`, which is not bounded in length here.
+        """Compile `source`, whose length is not limited here.
 
         Raises:
             PatternError: RE2 refuses it.
@@ -52,13 +51,13 @@ class Pattern:
             raise PatternError(f"RE2 refuses the pattern: {_reason(error)}") from error
         self.source = source
         self.groups: int = self._regexp.groups
-        """Number of groups that capture, named ones included."""
+        """Number of capturing groups, including named ones."""
         named = cast("Mapping[bytes, int]", self._regexp.groupindex)
         self.names: Mapping[str, int] = {name.decode(errors="replace"): at for name, at in named.items()}
-        """Named groups: name to number, counted from 1."""
+        """Named groups: name to number, from 1."""
 
     def fullmatch(self, text: bytes) -> tuple[str | None, ...] | None:
-        """Return what each group captures when the whole of `text` matches (None for a group that took no part), else None."""
+        """Return the capture of each group if all of `text` matches (None for a group without a part in it), else None."""
         found = self._regexp.fullmatch(text)
         if found is None:
             return None
@@ -70,17 +69,17 @@ class Pattern:
         return tuple(captured)
 
     def matches(self, text: bytes) -> bool:
-        """Return whether the whole of `text` matches."""
+        """Return whether all of `text` matches."""
         return self._regexp.fullmatch(text) is not None
 
     def search(self, text: bytes) -> str | None:
-        """The first piece of `text` that matches, or None."""
+        """Return the first part of `text` that matches, or None."""
         found = self._regexp.search(text)
         return None if found is None else cast("bytes", found.group()).decode(errors="replace")
 
 
 class PatternSet:
-    """Several patterns as one automaton, which reads a text once for all of them."""
+    """Several patterns as one automaton that reads a text once."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self._patterns = patterns
@@ -93,11 +92,11 @@ class PatternSet:
             self._set = None
 
     def at_once(self, text: bytes) -> Sequence[int]:
-        """Numbers of the patterns that match the whole of `text`; none if the automaton runs out of memory."""
+        """Return the numbers of the patterns that match all of `text`; none if the automaton runs out of memory."""
         return cast("list[int]", self._set.Match(text) or []) if self._set is not None else ()
 
     def one_by_one(self, text: bytes) -> Sequence[int]:
-        """Numbers of the patterns that match the whole of `text`."""
+        """Return the numbers of the patterns that match all of `text`."""
         return [number for number, pattern in enumerate(self._patterns) if pattern.matches(text)]
 
 
@@ -112,7 +111,7 @@ def _options(ignore_case: bool, max_memory: int) -> Any:
 
 @lru_cache(maxsize=CACHED_PATTERNS)
 def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
-    """Compile an LLM's pattern; compiled ones are cached.
+    """Compile an LLM's pattern; results are cached.
 
     Raises:
         PatternError: It is longer than `MAX_PATTERN_CHARACTERS`, or RE2 refuses it.
@@ -125,13 +124,13 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
 
 
 def pattern_of(template: str) -> str:
-    """A pattern of the template with any text in its placeholders."""
+    """Return a pattern of the template with any text in its placeholders."""
     *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
     return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
 
 
 def to_utf8(text: str) -> bytes:
-    """`text` as UTF-8, for every text."""
+    """Return `text` as UTF-8; works for every text."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Quotations in messages to an LLM: short, and on one line."""
+"""Quotations in messages to an LLM, short and on one line."""
 
 import json
 from collections.abc import Iterable
@@ -7,13 +7,13 @@ from refinesynth.text.json_reader import scrub
 
 
 def quoted(text: str, *, most: int = 160) -> str:
-    """`text` in double quotes on one line, cut after `most` characters."""
+    """Return `text` in double quotes on one line, cut after `most` characters."""
     cut = scrub(text[:most])
     return json.dumps(cut if len(text) <= most else f"{cut}...", ensure_ascii=False)
 
 
 def listed(items: Iterable[str], *, most: int = 1_000) -> str:
-    """`items` quoted, with commas between, as many as fit into about `most` characters."""
+    """Return `items` quoted and joined by commas, within about `most` characters."""
     shown: list[str] = []
     length = 0
     for item in items:
@@ -25,5 +25,5 @@ def listed(items: Iterable[str], *, most: int = 1_000) -> str:
 
 
 def folded(text: str) -> str:
-    """`text` without regard to case and white space: two texts that fold alike say the same."""
+    """Return `text` without differences in case and white space, for comparisons."""
     return " ".join(text.split()).casefold()

@@ -1,6 +1,6 @@
-"""A trajectory as chat messages, each with its loss flag: ReAct text, or tool calls.
+"""Trajectories as chat messages with loss flags, in ReAct text or tool calls.
 
-The one rendering that the Player, the exports, training and evaluation share.
+The Player, the exports, training and evaluation share this rendering.
 """
 
 from refinesynth.chat.react import (

@@ -1,9 +1,8 @@
-"""A trajectory as ReAct chat messages, each with its loss flag.
+"""Trajectories as ReAct chat messages with loss flags.
 
-The one rendering that the Player, the exports, training and evaluation share (paper, section 3.3): the first user
-message holds the task, a DungeonMaster's observation is a user message, a player's turn is an assistant message
-`Thought: ...` / `Action: ...`. A message with `loss=False` is context; a mistake is an assistant message with
-`loss=False`.
+The Player, the exports, training and evaluation share this rendering (paper, section 3.3): the first user message holds
+the task, a DungeonMaster's observation is a user message, and a player's turn is an assistant message `Thought: ...` /
+`Action: ...`. A message with `loss=False` is context; a mistake is an assistant message with `loss=False`.
 """
 
 import re
@@ -22,22 +21,22 @@ INSTRUCTIONS = f"""\
 After each action you are told what happened. If an action turns out wrong, find out why and correct it.
 Each time, think about what you know and what to try next, then take one action. Write exactly two lines and nothing else:
 {_FORM}"""
-"""Form of the answer, at the end of the first user message."""
+"""Description of the answer's form, at the end of the first user message."""
 
 FORMER_INSTRUCTIONS = f"""\
 Each time, think about what you know and what to try next, then take one action. Write exactly two parts:
 {_FORM}
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
-"""Form of the answer in earlier versions: models went on behind it with `After action: ...`."""
+"""Description in earlier versions, which led models to continue with `After action: ...`."""
 
 _ADDED = re.compile(r"\n- `types`, only where a value is no text: (?:[^\n]|\n  )*")
-"""Paragraph of the prompts for scripts that earlier versions did not have."""
+"""Paragraph of the script prompts that earlier versions did not have."""
 
 STOPS = ("\nObservation:", "\nAfter action:", "\nAfter Action:")
-"""Stop sequences for a player's answer. `\nThought:` is none: many models write a blank line before their first one."""
+r"""Stop sequences of a player's answer. `\nThought:` is not among them: many models begin with a blank line."""
 
 SOMEWHERE = "You are in an environment that answers each of your actions."
-"""Introduction of a script that has none."""
+"""Default introduction of a script."""
 
 
 TurnLabel = Literal["", "player", "mistake", "repair"]
@@ -52,13 +51,11 @@ class Message(NamedTuple):
     loss: bool
     """True if training learns to write this message."""
     label: TurnLabel = ""
-    """Of an assistant's message."""
+    """Label of an assistant's message."""
 
 
 def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
-    """One line for a player with an action's form, meaning and allowed parameter values, but for those that are
-    `shared`.
-    """
+    """Return the line for a player with an action's form, meaning and allowed values, except for `shared` parameters."""
     line = f"- {action.name}"
     if action.description:
         line += f": {action.description}"
@@ -69,10 +66,10 @@ def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] =
 
 
 def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
-    """Parameters of several actions that may take the same values in each of them, with these values.
+    """Return the parameters that have the same allowed values in all of several actions, with these values.
 
-    One that takes other values somewhere, or any, is not among them: what is said once of a name holds wherever it
-    stands.
+    A parameter with other or open values in some action is not shared, because the list applies wherever the name
+    occurs.
     """
     lists: dict[str, list[tuple[str, ...]]] = {}
     for action in actions:
@@ -82,16 +79,16 @@ def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def render_task(script: Script) -> str:
-    """The first user message: introduction, goal, available actions and how to answer.
+    """Return the first user message: introduction, goal, available actions and the answer's form.
 
-    Values that several actions take are listed once, after the actions. The environment and the completion conditions
-    are the DungeonMaster's and stay out.
+    Values that several actions share are listed once, after the actions. The environment and the completion conditions
+    are for the DungeonMaster only.
     """
     return task_with_actions(script, INSTRUCTIONS)
 
 
 def task_with_actions(script: Script, instructions: str) -> str:
-    """Introduction, goal and available actions, and how to answer."""
+    """Return the message with these actions and this description of the form."""
     shared = shared_values(script.actions)
     lines = [render_action(action, shared=shared) for action in script.actions]
     if shared:
@@ -101,14 +98,14 @@ def task_with_actions(script: Script, instructions: str) -> str:
 
 
 def as_first_worded(text: str) -> str:
-    """Return a message with the instructions of earlier versions in the place of these, so that a request is known
-    again by its digest in the journal of a run that was begun then.
+    """Return a message with the instructions of earlier versions, so its digest identifies the request in an older
+    run's journal.
     """
     return _ADDED.sub("", text.replace(INSTRUCTIONS, FORMER_INSTRUCTIONS))
 
 
 def introduced(script: Script) -> str:
-    """Return what a player is told of the place."""
+    """Return the description of the place for a player."""
     return script.introduction.strip() or SOMEWHERE
 
 
@@ -117,15 +114,15 @@ def _choice(name: str, values: Sequence[str]) -> str:
 
 
 def render_player(turn: PlayerTurn) -> str:
-    """A player's turn as the assistant message that training learns to write."""
+    """Return a player's turn as the assistant message that training learns to write."""
     return f"Thought: {turn.thought}\nAction: {turn.action}"
 
 
 _LABEL = re.compile(
-    # Emphasis is taken off only as a pair around the label: "Thought: *perhaps* ..." keeps its asterisks.
+    # Markup is removed only as a pair around the label: "Thought: *perhaps* ..." keeps its asterisks.
     r"^[ \t>#]*(?:[*-][ \t]+)?(?P<mark>[*_]*)(?P<word>thought|action|observation"
     r"|after (?:(?:the|this|that|each|your) )?action)"
-    # Possessive blanks, or a label without a colon before many blanks costs their square.
+    # Possessive blanks: a label without a colon before many blanks would cost quadratic time.
     r"[ \t]*+(?:(?P=mark)[ \t]*+:|:[ \t]*(?P=mark)|:)[ \t]*",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -136,16 +133,15 @@ _SEVERAL_ACTIONS = 'there is more than one "Action:"; take one action at a time'
 
 
 def parse_player(text: str) -> PlayerTurn:
-    """Read `Thought: ... Action: ...` as a player writes it.
+    """Read `Thought: ... Action: ...` from a player's answer.
 
-    Labels may be bold or in any case. What the player makes up after its action is cut off, from a label such as
-    `Observation:`, `After action:` or another `Thought:` on, and so is what follows a blank line within the action;
-    quotes, `**` and backticks around it are taken off. Text before the first label is taken for the thought if there is
-    no other.
+    Labels may be bold or in any case. Text that the player invents after its action is cut off, from a label such as
+    `Observation:`, `After action:` or another `Thought:` on, or after a blank line within the action. Quotes, `**` and
+    backticks around the action are removed. Text before the first label is the thought if there is no other.
 
     Raises:
-        ValueError: No action, another directly after it, or a different one later where no observation is made up after the
-            first. The message is fit to be sent back to the model.
+        ValueError: There is no action, another one right after it, or a different one later without an invented
+            observation in between. The message is feedback to the model.
     """
     labels, words, at = _labels(text)
     if at is None:
@@ -167,15 +163,15 @@ def parse_player(text: str) -> PlayerTurn:
 
 
 def goes_on(text: str) -> bool:
-    """Return whether a player's message has another label after its action, from which on `parse_player` drops it."""
+    """Return whether another label follows the action; `parse_player` drops the text from there on."""
     labels, _, at = _labels(text)
     return at is not None and len(labels) > at + 1
 
 
 def read_player(text: str) -> PlayerTurn:
-    """Read a player's turn as a record has it: the way back of `render_player`, and of what others write alike.
+    """Read a player's turn from a record, as written by `render_player` and similar programs.
 
-    Nothing is cut: the action is all that follows its label, also where `parse_player` would leave some of it out.
+    Nothing is cut: the action is all text after its label, including text that `parse_player` would drop.
 
     Raises:
         ValueError: There is no action.
@@ -190,10 +186,9 @@ def read_player(text: str) -> PlayerTurn:
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """Return what a player thought, without its label, and the rest of its message as it stands, from `Action:` on.
+    """Return a player's thought without its label, and the rest of its message from `Action:` on, unchanged.
 
-    Nothing else is lost: what stands before the label belongs to the thought. All is rest where there is no action, or
-    no thought.
+    Text before the label belongs to the thought. Without an action or a thought, all text is rest.
     """
     labels, words, at = _labels(text)
     if at is None:
@@ -204,18 +199,18 @@ def split_thought(text: str) -> tuple[str, str]:
 
 
 def thinking_in(text: str) -> Split:
-    """A model's thinking and the rest of its message; one that begins with the label of its thought holds none apart."""
+    """Return a model's reasoning and the rest of its message; a message that begins with a thought's label has none."""
     return Split("", text, None) if text.lstrip().startswith("Thought:") else split_thinking(text)
 
 
 def action_label(text: str) -> int | None:
-    """Index at which the label of the action begins in a player's message; None if there is none."""
+    """Return the index of the action's label in a player's message; None if there is none."""
     labels, _, at = _labels(text)
     return None if at is None else labels[at].start()
 
 
 def _labels(text: str) -> tuple[list[re.Match[str]], list[str], int | None]:
-    """All labels, their words, and which of them begins the action."""
+    """Return all labels, their words, and the one that begins the action."""
     labels = list(_LABEL.finditer(text))
     words = [label["word"].casefold() for label in labels]
     return labels, words, next((k for k, word in enumerate(words) if word == "action"), None)
@@ -231,13 +226,13 @@ _AROUND = (
     ("“", "”"),
     ("\u2018", "\u2019"),
 )
-"""Characters that models put around an action, before and after."""
+"""Characters that models put before and after an action."""
 
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 def _bare(action: str) -> str:
-    """The first paragraph of an action, without what is put around it."""
+    """Return the first paragraph of an action without quotes and markup around it."""
     bare = _BLANK_LINE.split(_unwrapped(action.strip()), maxsplit=1)[0].strip()
     return bare if bare == action else _bare(bare)
 
@@ -245,7 +240,7 @@ def _bare(action: str) -> str:
 def _unwrapped(action: str) -> str:
     for opening, closing in _AROUND:
         inner = action[len(opening) : -len(closing)]
-        # With another mark inside, the outer ones need not be a pair: `a` or `b`.
+        # With the same mark inside, the outer ones may not be a pair: `a` or `b`.
         if action == f"{opening}{inner}{closing}" and opening not in inner and closing not in inner:
             return inner.strip()
     return action
@@ -257,18 +252,18 @@ def label_of(turn: PlayerTurn, *, mistake: bool) -> TurnLabel:
 
 
 def to_messages(trajectory: Trajectory) -> list[Message]:
-    """A whole trajectory as chat messages, the closing observation included.
+    """Return a whole trajectory as chat messages, including the last observation.
 
-    An opening observation joins the first user message. Assistant messages are trained on unless they are mistakes;
-    user messages never are.
+    An opening observation is part of the first user message. Assistant messages except mistakes are trained on; user
+    messages never are.
     """
     return render_turns(trajectory.script, trajectory.turns)
 
 
 def render_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[Message]:
-    """Any number of turns as chat messages; what a player sees when it is about to act.
+    """Return any number of turns as chat messages: the player's view before its next turn.
 
-    Adjacent messages of one role are joined with a blank line, so that roles always alternate.
+    Adjacent messages of one role are joined by a blank line, so roles always alternate.
     """
     mistakes = set(flagged_turns(turns))
     messages = [Message("user", render_task(script), loss=False)]

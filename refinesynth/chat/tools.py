@@ -1,9 +1,8 @@
-"""A trajectory as chat messages with tool calls, each with its loss flag: the same turns as ReAct text.
+"""Trajectories as chat messages with tool calls and loss flags: the same turns as ReAct text.
 
-The actions are functions, which the model is given beside the messages (`actions.calls`). The first user message holds
-the task without them; a player's turn is an assistant message with its thought as content and its action as the one
-call; what comes of it is that call's answer. A mistake that is no action is a call that cannot be: of a function that
-there is not, or with a value that is not listed.
+The actions are functions beside the messages (`actions.calls`). The first user message holds the task without them; a
+player's turn is an assistant message with its thought as content and its action as a call; the observation is that
+call's answer. A mistake that is no action becomes a call of an unknown function, or with an unlisted value.
 """
 
 from collections.abc import Sequence
@@ -25,22 +24,22 @@ from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajec
 TOOL_INSTRUCTIONS = """\
 Each time, think about what you know and what to try next, and write that down; then call one function, which is your action.
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
-"""Form of the answer, at the end of the first user message."""
+"""Description of the answer's form, at the end of the first user message."""
 
 PARALLEL_INSTRUCTIONS = """\
 Each time, think about what you know and what to try next, and write that down; then call one function, which is your action,
 or several, of which none needs the result of another. They are executed in their order, and after all of them you are told
 what happened. If an action turns out wrong, find out why and correct it."""
-"""The same where a message may hold several calls."""
+"""The same for messages with several calls."""
 
 ACT_INSTRUCTIONS = """\
 Each time, think about what you know and what to try next, and write that down; then call the function act with one available
 action, with every placeholder in braces replaced by a value; case counts. After each action you are told what happened. If
 an action turns out wrong, find out why and correct it."""
-"""The same where the only function is `act(action)`."""
+"""The same for the single function `act(action)`."""
 
 ThoughtIn = Literal["content", "reasoning_content"]
-"""The key of an assistant message that holds the thought: text for everybody, or what the model thinks for itself."""
+"""Key of an assistant message that holds the thought: visible text, or reasoning."""
 
 
 class ToolMessage(NamedTuple):
@@ -49,15 +48,15 @@ class ToolMessage(NamedTuple):
     role: Literal["user", "assistant", "tool"]
     content: str
     loss: bool
-    """True if training learns to write this message: of several calls, all are right."""
+    """True if training learns to write this message; with several calls, all are right."""
     id: str = ""
-    """Of the call that is made, or answered."""
+    """Id of the call that is made or answered."""
     call: Call | None = None
-    """An assistant's action; of several, the first."""
+    """An assistant's action; the first of several."""
     label: TurnLabel = ""
-    """Of an assistant's message, or its first call."""
+    """Label of an assistant's message or its first call."""
     further: tuple["ToolMessage", ...] = ()
-    """The other calls of the same message, each as a message without content."""
+    """Further calls of the same message, each as a message without content."""
 
     @property
     def calls(self) -> tuple["ToolMessage", ...]:
@@ -67,8 +66,8 @@ class ToolMessage(NamedTuple):
     def openai(
         self, thought: ThoughtIn = "content", *, arguments: Literal["text", "object"] = "text"
     ) -> dict[str, Any]:
-        """As a chat completion has it, without the loss flag. Arguments are JSON text there; many chat templates want
-        them as an object.
+        """Return the message in the form of a chat completion, without the loss flag. Its arguments are JSON text; many
+        chat templates expect an object instead.
         """
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.role == "tool":
@@ -85,19 +84,19 @@ class ToolMessage(NamedTuple):
 
 
 def to_tool_messages(trajectory: Trajectory) -> list[ToolMessage]:
-    """A whole trajectory, its last observation included; the functions are `tools_of(trajectory.script)`."""
+    """Return a whole trajectory, including its last observation; the functions are `tools_of(trajectory.script)`."""
     return render_tool_turns(trajectory.script, trajectory.turns, parallel=trajectory.provenance.parallel_calls)
 
 
 def render_tool_turns(
     script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], *, parallel: bool = False
 ) -> list[ToolMessage]:
-    """Any number of turns, as `chat.render_turns` has them as text; with `parallel`, or where a message has several calls,
-    the task allows that.
+    """Return any number of turns, the counterpart of `chat.render_turns`. With `parallel`, or if a message has several
+    calls, the task allows that.
 
-    Ids are nine letters and digits, `call00000` for the first turn's, which every provider takes. A call that is
-    followed by another one has an empty answer; observations that follow each other are one. The answers to the calls of
-    one message follow it in their order.
+    Ids have nine letters and digits, `call00000` for the first turn, a form that every provider accepts. A call without
+    an answer gets an empty one; consecutive observations are joined. The answers to the calls of one message follow it
+    in order.
     """
     mistakes = set(flagged_turns(turns))
     allowed = parallel or any(isinstance(turn, PlayerTurn) and turn.parallel for turn in turns)
@@ -125,27 +124,27 @@ def render_tool_turns(
 
 
 def render_tool_task(script: Script, *, parallel: bool = False) -> str:
-    """The first user message: introduction, goal, and how to answer, by one call or if `parallel` by several."""
+    """Return the first user message: introduction, goal, and the answer's form, with `parallel` for several calls."""
     return f"{introduced(script)}\n\nGoal: {script.goal}\n\n{PARALLEL_INSTRUCTIONS if parallel else TOOL_INSTRUCTIONS}"
 
 
 def tool_instructions_in(text: str) -> str:
-    """Return the form of the answer that a task for calls ends with; empty if the text is none."""
+    """Return the description of the form in a task for calls; empty for another text."""
     return next((one for one in (TOOL_INSTRUCTIONS, PARALLEL_INSTRUCTIONS) if one in text), "")
 
 
 def render_act_task(script: Script) -> str:
-    """The task for a player whose one function is `act(action)`, whatever the world: the actions are in the message."""
+    """Return the task for a player whose only function is `act(action)` in every world; the message lists the actions."""
     return task_with_actions(script, ACT_INSTRUCTIONS)
 
 
 def render_tools(script: Script) -> list[dict[str, Any]]:
-    """The functions beside the messages, as a chat completion's `tools` have them."""
+    """Return the functions in the form of a chat completion's `tools`."""
     return [tool.definition() for tool in tools_of(script)]
 
 
 def to_react(script: Script, messages: Sequence[ToolMessage]) -> list[Message]:
-    """The same conversation as ReAct text: the way back of `render_tool_turns`. Each call is followed by its answer."""
+    """Return the conversation as ReAct text, the inverse of `render_tool_turns`. Each call is followed by its answer."""
     task = render_tool_task(script, parallel=PARALLEL_INSTRUCTIONS in messages[0].content)
     found: list[Message] = []
     waiting: list[Message] = []

@@ -1,6 +1,6 @@
-"""One persona to one trajectory: write a script, play it, verify, try again within bounds.
+"""Episodes: write a script for a persona, play it, verify the draft, and retry within bounds.
 
-Names are imported on first use, so that `plays`, the table of plays, can be read without what playing needs.
+Names are imported on first use, so reading the table of plays does not import the code that plays.
 """
 
 from importlib import import_module

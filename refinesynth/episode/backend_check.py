@@ -1,6 +1,7 @@
-"""Check of what a backend can do: the first request of each role, asked in every form that there is.
+"""Check of a backend: the first request of each role, in every answer form.
 
-The rehearsal plays the episode around it, so that each role is asked something real and no answer is needed to go on.
+The rehearsal backend plays the episode around these requests, so each role gets a realistic request and the check does
+not depend on earlier answers.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -35,13 +36,13 @@ from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Persona, Script, explain
 
 MODES = (OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED)
-"""From the one that a model is best at to the one that every model has."""
+"""Output modes, from the one with the best results to the one that every model supports."""
 CALLS = "calls"
 TEXT = "text"
 _PERFECT = Rehearsal(Faults.none())
 _RETRIES = 2
 _A_SCRIPT = 8000
-"""Tokens of an answer that are enough."""
+"""Largest useful answer, in tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,28 +53,28 @@ class Probe:
     form: str
     """An output mode, `text`, or `calls` for a player that calls its actions."""
     problem: str | None = None
-    """None where there was an answer to use."""
+    """Reason why the answer is not usable; None for a usable answer."""
     refused: bool = False
-    """True if there was no answer at all."""
+    """True if there was no answer."""
     refusal: str | None = None
-    """Reason for which the script rules refuse the script in a usable answer."""
+    """Reason why the script rules refuse the script of a usable answer."""
     seconds: float = 0.0
     answer_tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     estimated: bool = False
-    """True if the usage was not reported, and is estimated."""
+    """True if the server reported no usage and the counts are estimates."""
     thought: bool = False
-    """True if the model thought before it answered."""
+    """True if the answer contains reasoning."""
     mark: str | None = None
-    """The one that ends thoughts which the server left in the text of the answer, such as `</think>`."""
+    """Marker at the end of reasoning that the server left in the answer's text, such as `</think>`."""
     artefact: str | None = None
-    """Repairs of what the server's tool parser did to the calls."""
+    """Repairs of tool calls that the server's parser damaged."""
 
 
 @dataclass
 class BackendCheck:
-    """Findings about a backend, complete once `check_backend` has returned."""
+    """Results for a backend; complete once `check_backend` has returned."""
 
     backend: Backend
     probes: list[Probe] = field(default_factory=list[Probe])
@@ -86,14 +87,14 @@ class BackendCheck:
 
     @property
     def mode(self) -> OutputMode | None:
-        """The first mode in which every role gave an answer to use, if possible with a script that the rules accept."""
+        """First mode with a usable answer for every role, preferably with a script that the rules accept."""
         usable = [mode for mode in MODES if self._asked(mode) and not self.problems(mode)]
         sound = [mode for mode in usable if not any(probe.refusal for probe in self._asked(mode))]
         return next(iter([*sound, *usable]), None)
 
     @property
     def playable(self) -> bool:
-        """True if a run can be played with it, as far as it was asked."""
+        """True if the checked roles can play a run."""
         structured = any(self._asked(mode) for mode in MODES)
         return bool(self.probes) and (self.mode is not None or not structured) and not self.problems(TEXT)
 
@@ -111,11 +112,11 @@ class BackendCheck:
         return [probe for probe in self.probes if probe.form == form]
 
     def problems(self, form: str) -> list[Probe]:
-        """Requests in this form that gave no usable answer."""
+        """Requests in this form without a usable answer."""
         return [probe for probe in self._asked(form) if probe.problem]
 
     def _by_itself(self) -> OutputMode:
-        """The mode that a run comes to where nothing is set: from the usual one down to the first that is taken."""
+        """Mode that a run chooses by default: the usual one, or the next one that the server accepts."""
         usual = output_mode(self.backend, profile_of(self.backend), frozenset())
         if self.backend.output_mode is not OutputMode.AUTO:
             return usual
@@ -124,7 +125,7 @@ class BackendCheck:
 
 
 OnBegin = Callable[[Role, str, int, int | None], object]
-"""Told of a request before it is sent: role, form, tokens of the prompt, most tokens of the answer or None."""
+"""Callback before a request: role, form, prompt tokens, and the most tokens of the answer (None without a limit)."""
 
 
 async def check_backend(
@@ -136,19 +137,20 @@ async def check_backend(
     on_begin: OnBegin,
     on_probe: Callable[[Probe], object],
 ) -> None:
-    """Ask the first request of each role, or of `roles`, in every form, into `found`: in live play 8 requests.
+    """Send the first request of each role, or of `roles`, in every form, and add the results to `found`. Live play has
+    8 requests.
 
-    `on_probe` is told of each request's end, but not of those that stop the check.
+    `on_probe` is called at the end of each request, except for one that stops the check.
 
     Raises:
-        RunStopped: It cannot be asked at all: key, model, address, quota.
-        ConfigurationError: It needs a key and no variable holds one, or there is no such play or role.
+        RunStopped: The backend cannot be used: key, model, address or quota.
+        ConfigurationError: No variable holds the required key, or the play or role is unknown.
     """
     backend, asked_roles = found.backend, find(play).roles(settings_of(play))
     known = [role.value for role in asked_roles]
     if wrong := [role for role in roles if role not in known]:
         raise ConfigurationError(f"{wrong[0]!r} is no role of this check; give one or more of {', '.join(known)}")
-    # What bounds the backend's answers would cut the rehearsal's off, and the roles behind it would not be asked.
+    # The backend's own token limit would cut off the rehearsal's answers, and later roles would get no request.
     around = backend.model_copy(update={"max_tokens": None})
     patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
     asked = {mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=found.known) for mode in MODES}
@@ -168,7 +170,7 @@ async def check_backend(
 
 @dataclass(frozen=True)
 class _Check:
-    """Context that all probes of a check share."""
+    """Context shared by all probes of a check."""
 
     found: BackendCheck
     asked: Mapping[OutputMode, Model]
@@ -178,7 +180,7 @@ class _Check:
 
 
 class _Probing(WrapperModel):
-    """Answers as the rehearsal does; what it is asked first, it asks the backend as well."""
+    """Model that answers like the rehearsal and also sends its first request to the backend."""
 
     def __init__(self, wrapped: Model, role: Role, check: _Check, settings: EpisodeSettings) -> None:
         super().__init__(wrapped)
@@ -193,7 +195,7 @@ class _Probing(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """The rehearsal's answer."""
+        """Return the rehearsal's answer."""
         if self._first:
             self._first = False
             await self._ask(messages, model_settings, model_request_parameters)
@@ -217,12 +219,12 @@ class _Probing(WrapperModel):
                     stopped = stopped or error
                     probe = Probe(role=self._role, form=form, problem=str(error), refused=True)
                 check.found.probes.append(probe)
-                # One that may be the reason to stop waits, so that it is not said twice.
+                # Probes after a failure that may stop the check are reported later, to avoid a second report.
                 if stopped is None:
                     check.on_probe(probe)
                 else:
                     held.append(probe)
-        # A server that answers anything at all is there; over some forms it may break.
+        # A server with at least one answer is reachable; some forms may still fail.
         if stopped is not None and all(probe.refused for probe in check.found.probes):
             raise stopped
         for probe in held:
@@ -273,7 +275,9 @@ class _Probing(WrapperModel):
         )
 
     def _refusal(self, answer: object) -> str | None:
-        """Return why the script rules refuse a script; None if they accept it. Raises ValueError: it is no script."""
+        """Return the reason why the script rules refuse a script; None if they accept it. Raises ValueError: this is no
+        script.
+        """
         play = find(self._episode.play)
         script = read_grounded(answer) if play.executed else Script.from_llm(answer)
         verdict = judged(script, self._episode.script_rules, play.needs())
@@ -281,10 +285,10 @@ class _Probing(WrapperModel):
 
 
 def _read(response: ModelResponse, parameters: ModelRequestParameters) -> object:
-    """Return the object in an answer of the form that was asked for, None where it is text or a call.
+    """Return the object in a structured answer; None for text and tool calls.
 
     Raises:
-        ValueError, RecursionError: It has not.
+        ValueError, RecursionError: The answer does not have the requested form.
     """
     calls = called(response)
     if parameters.function_tools:

@@ -1,7 +1,7 @@
-"""Several trajectories of one script: plays from the beginning, and branches that go on from a verified part of a play.
+"""Several trajectories of one script: plays from the beginning, and branches from a verified prefix of a play.
 
-They are played one after the other, each by models whose turn it is and with draws of its own. A journal knows a
-completion by how many its role had before in the episode, so the same words asked in a later play are another request.
+Plays run one after the other, each with its own models and random draws. The journal numbers the completions of a role
+within the episode, so an identical request in a later play is a separate entry.
 """
 
 from collections.abc import Mapping
@@ -22,18 +22,18 @@ from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, 
 
 @dataclass(frozen=True)
 class Accepted:
-    """A draft that was accepted, and how it came about."""
+    """An accepted draft with its origin."""
 
     draft: Draft
     attempts: int
-    """Drafts of its play, this one included."""
+    """Drafts of its play, including this one."""
     asked: dict[str, str]
     answered: dict[str, str]
-    """Role name to the models that answered, those before the play included on which it builds."""
+    """Role name to the models that answered, including those of the prefix."""
     by_calls: bool
-    """True if its player was asked with tool calls."""
+    """True if the player was asked with tool calls."""
     branch: Branch | None
-    """None where one trajectory was asked for."""
+    """None for an episode with a single trajectory."""
 
     @property
     def models(self) -> dict[str, str]:
@@ -42,26 +42,28 @@ class Accepted:
 
 @dataclass
 class SeveralPlays:
-    """All plays of one script; whatever becomes of one, the others are played, and what was accepted is kept."""
+    """All plays of one script. A failed play does not stop the others; accepted drafts are kept."""
 
     play: Play
     script: Script
     first: EpisodeContext
-    """Plays it first; it wrote the script, and that counts among its completions."""
+    """Context of the first play. Its completions include those for the script."""
     models: Mapping[Role, Model]
     accepted: list[Accepted] = field(default_factory=list[Accepted])
-    """In the order in which they were played; grows while they are."""
+    """Accepted drafts in order; grows during the plays."""
     reason: str | None = None
     judged: bool = False
-    """True if one gave nothing for another reason than that its backend failed."""
+    """True if a play failed for another reason than its backend."""
     doubtful: bool = field(default=False, init=False)
-    """True if the settings of a backend may be at fault, see `EpisodeDoubtful`."""
+    """True if the settings of a backend may be the cause, see `EpisodeDoubtful`."""
 
     def __post_init__(self) -> None:
         self.record, self.settings = self.first.record, self.first.settings
 
     async def all(self) -> None:
-        """Play everything that is asked for. Raises InputError: the play gives a draft that was not accepted."""
+        """Play all requested trajectories. Raises InputError: a play returned a draft that its verifier had not
+        accepted.
+        """
         branches, session = self.settings.branches, self.record.session
         written = dict(session.answered_by)
         for first in range(0, self.settings.episodes_per_script * branches, branches):
@@ -72,7 +74,7 @@ class SeveralPlays:
             taught = self.settings.repairer is not None
             start = fork(trunk.draft.turns, seed=session.seed, number=first, at_mistakes=taught)
             for number in range(first + 1, first + branches):
-                # Whoever played the trunk has a part in what goes on from there.
+                # The models of the trunk contributed to its branches.
                 session.answered_by = dict(trunk.answered if start else written)
                 await self._one(number, trunk, start)
 
@@ -115,11 +117,11 @@ class SeveralPlays:
 
 
 def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int, at_mistakes: bool = False) -> Turns:
-    """The part of an accepted draft that its branches share: up to an accepted exchange between a third and two thirds
-    of it, or with `at_mistakes` up to a mistake of the player, if there is any.
+    """Return the prefix of an accepted draft that its branches share.
 
-    Which one follows from the episode's seed and the play's number. Where there is none, the nearest to the middle that
-    leaves something to play; nothing at all where there is none either.
+    The prefix ends after an accepted exchange in the middle third, or with `at_mistakes` after a mistake of the player
+    if there is one. The episode's seed and the play's number determine the choice. Without a candidate, the prefix ends
+    at the accepted exchange nearest to the middle, or is empty.
     """
     ends = [at + 1 for at, turn in enumerate(turns[:-1]) if _went_well(turn)]
     among = [at + 2 for at in flagged_turns(turns) if _by_player(turns[at])] if at_mistakes else []
@@ -134,7 +136,7 @@ def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int, at_mistakes: b
 
 
 def why_none(record: EpisodeRecord, stage: Literal["script", "draft"]) -> str:
-    """Return the reason why the attempts were not enough: the last violation, which was reported and not repaired."""
+    """Return the reason why no script or draft was accepted: the last violation."""
     tried = record.scripts if stage == "script" else record.drafts
     last = record.refused[-1] if record.refused else None
     if last is None or last.stage != stage:
@@ -166,5 +168,5 @@ def _by_player(turn: DraftTurn) -> bool:
 
 
 def _shared(turns: tuple[DraftTurn, ...], others: tuple[DraftTurn, ...]) -> int:
-    """Return the number of turns at the beginning that are the same in both."""
+    """Return the length of the common prefix of two plays, in turns."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(turns, others, strict=False)))

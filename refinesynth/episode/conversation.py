@@ -1,11 +1,11 @@
-"""A play turn by turn: each exchange is verified as soon as it is there.
+"""Turn-by-turn play. Each exchange is verified immediately.
 
-A draft that breaks a rule is refused at once and cut back to its verified prefix, from which the play goes on; the
-roles learn privately what was wrong. A violation that keeps no prefix, such as too few mistakes, starts over.
+A draft that breaks a rule is cut back to its verified prefix, and the play continues from there with private feedback
+to the roles. A violation without a verified prefix, such as too few mistakes, restarts the play.
 
-So does a play that ran out of turns, because it is not known where it lost its way: a world that is imagined may
-contradict itself by then, and a goal may be out of reach for good. What is different the next time is that its
-DungeonMaster is reminded of how it ends from the first turn on, and not only when the play grows long.
+A play that exceeds the turn limit also restarts, because the turn at which it went wrong is unknown: an imagined world
+may contradict itself, or the goal may be out of reach. On the next attempt, the DungeonMaster is reminded of the
+completion conditions from the first turn.
 """
 
 import re
@@ -60,11 +60,10 @@ IN_THE_SCENE: Mapping[tuple[str, str], str] = {
     ("Cycle", "cycle"): "Again and again {action} has led back here. Try something different.",
     ("RulebookAnswers", "rulebook_fault"): "Nothing can come of {action} here. Try something different.",
 }
-"""Rule and code to what the Player reads, in words that a person in the scene knows.
+"""Feedback to the Player by rule and code, in words that fit the scene.
 
-A violation's message is written for the record and for a Narrator that writes both voices: it counts turns and speaks of
-the DungeonMaster. A Player that reads so thinks so, and `NoLeaks` refuses what it thinks.
-"""
+A violation's message is written for the record and for a Narrator: it mentions turn numbers and the DungeonMaster. A
+Player would repeat these words in its thought, and `NoLeaks` refuses such thoughts."""
 
 IN_GENERAL = "That will not do here. Think again, and try something different."
 
@@ -75,17 +74,17 @@ _TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class RetryFeedback:
-    """Reasons why the next scene was taken back before, for each role as far as it can repair it."""
+    """Feedback to each role about the exchange that was taken back."""
 
     dungeon_master: tuple[Violation, ...] = ()
     player: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, draft: Draft, verdict: Verdict) -> "RetryFeedback":
-        """Violations that name a turn, each for that turn's role; those of the whole draft go to no role.
+        """Assign each violation with a turn to the role of that turn. Violations of the whole draft go to no role.
 
-        An action that went through though it is not available is the DungeonMaster's to repair: the player may have been
-        asked for it. A DungeonMaster that hears of too few mistakes finds some or lets things pass.
+        An unavailable action that the DungeonMaster accepted is the DungeonMaster's fault, because the Player may have
+        been asked for a mistake. Feedback about too few mistakes would make a DungeonMaster invent some.
         """
         found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
         masters: list[Violation] = []
@@ -100,10 +99,10 @@ class RetryFeedback:
 
 
 def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn] = ()) -> str:
-    """A violation at a turn of the Player's in the words that it reads, `before` being the turns that came first.
+    """Return the feedback to the Player about a violation at one of its turns; `before` are the earlier turns.
 
-    Of rules that are not the package's own it is their message, without numbers of turns. Whatever it is, a thought
-    that repeats it passes `NoLeaks`.
+    For rules of other packages this is the violation's message without turn numbers. A thought that repeats the
+    feedback passes `NoLeaks`.
     """
     known = IN_THE_SCENE.get((violation.rule, violation.code))
     text = _TURN.sub("your answer", violation.message) if known is None else known
@@ -120,7 +119,7 @@ def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn
 
 
 def _in_scene(answer: DungeonMasterTurn) -> str:
-    """The reason of a flag, as far as a thought that repeats it passes `NoLeaks`."""
+    """Return the reason of a flag in words that pass `NoLeaks` in a thought."""
     return answer.observation if _gives_away(answer.thought) else answer.thought
 
 
@@ -133,7 +132,7 @@ _NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actio
 
 
 _IN_A_CIRCLE = 3
-"""Times that the same action has the same outcome in the same place where a player is stuck."""
+"""Repetitions of an action with the same outcome in the same state after which a player is stuck."""
 
 _STUCK = Violation(
     rule="MaxMistakes",
@@ -145,7 +144,7 @@ _STUCK = Violation(
 
 
 class Unanswerable(Exception):
-    """The play cannot go on after `turns`: they are refused from the turn on that the violation names."""
+    """The play cannot continue after `turns`; the violation names the first refused turn."""
 
     def __init__(self, turns: Turns, violation: Violation) -> None:
         super().__init__(violation.message)
@@ -154,11 +153,11 @@ class Unanswerable(Exception):
 
 
 MOST_CALLS = 16
-"""Most calls that one message may hold."""
+"""Maximum number of calls in one message."""
 
 
 class Agent:
-    """Role that acts in the scene, by native tool calls where they are asked for and its model has them."""
+    """Role that acts in the scene, by native tool calls if requested and supported by its model."""
 
     def __init__(self, context: EpisodeContext, role: Role, script: Script) -> None:
         self._script = script
@@ -167,10 +166,10 @@ class Agent:
         most = MOST_CALLS if self._parallel else 1
         self._by_calls = context.actor(ToolPlayer, role, script=script, most=most) if asks_tools else None
         self.lacks_tools = False
-        """True if tool calls were asked for, and its model turned out to have none."""
+        """True if tool calls were requested and the model does not support them."""
 
     async def act(self, turns: Turns, **private: Any) -> tuple[PlayerTurn, ...]:
-        """The turns of one message after `turns`; `private` as in `Player.act`."""
+        """Return the turns of the next message; `private` as in `Player.act`."""
         if self._by_calls is not None:
             try:
                 view = render_tool_turns(self._script, turns, parallel=self._parallel)
@@ -181,7 +180,7 @@ class Agent:
 
 
 class Conversation(ABC):
-    """One script being played. Who answers the player, and how, is what the kinds of play differ in."""
+    """Play of one script. Subclasses implement the environment's answer."""
 
     def __init__(self, context: EpisodeContext, script: Script) -> None:
         self.player = Agent(context, Role.PLAYER, script)
@@ -194,13 +193,13 @@ class Conversation(ABC):
         )
         self.script = script
         self.number = context.number
-        """Which play of the script this is, from 0."""
+        """Number of this play of the script, from 0."""
         self._ran_out = False
-        """True if an earlier attempt at this play ran out of turns."""
+        """True if an earlier attempt exceeded the turn limit."""
         self._begun = 0
-        """Turns that an earlier play has made, from which this one goes on."""
+        """Number of turns taken over from an earlier play."""
         self._stuck_after: Turns | None = None
-        """Turns after which the player kept to an action that had been refused."""
+        """Turns after which the player repeated a refused action."""
         self._open: list[PlayerTurn] = []
         """Calls of the last message that are not executed yet."""
 
@@ -222,7 +221,7 @@ class Conversation(ABC):
             taken_back = RetryFeedback.of(talk.draft, talk.verdict)
             before, failed = failed, (turns, _failure(talk, len(turns)))
             if before == failed:
-                # Told what was wrong, the roles did the same again: what led there is taken back, too.
+                # The roles failed in the same way despite the feedback, so the turns that led there are taken back too.
                 shorter = before_the_mistake(turns, len(start))
                 if shorter != turns:
                     turns, taken_back = shorter, RetryFeedback()
@@ -230,10 +229,10 @@ class Conversation(ABC):
 
     @abstractmethod
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
-        """Return the player's turn after `turns` and the answer to it."""
+        """Return the player's next turn and the answer to it."""
 
     async def _converse(self, turns: Turns, taken_back: RetryFeedback) -> "_Talk":
-        """Exchanges after `turns` until the goal is reached, a rule is broken, or there are too many turns."""
+        """Add exchanges until the goal is reached, a rule is broken, or the turn limit is reached."""
         start = len(turns)
         self._open.clear()
         while True:
@@ -263,9 +262,9 @@ class Conversation(ABC):
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 
     async def _act(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn:
-        """Return the turn after `turns`: the player's, or after a mistake that of the repairer, if there is one.
+        """Return the next turn: the player's, or the repairer's after a mistake.
 
-        The calls of one message are executed in their order, whatever comes of them.
+        The calls of one message are executed in order, even if one of them fails.
         """
         if self._open:
             return self._as_meant(self._open.pop(0))
@@ -283,7 +282,7 @@ class Conversation(ABC):
         return self._as_meant(act)
 
     def _as_meant(self, act: PlayerTurn) -> PlayerTurn:
-        """Return the turn with the available action that it means, where that is read leniently."""
+        """Return the turn with its action replaced by the available action that it means, if matching is lenient."""
         if self.settings.match == "strict":
             return act
         action = leniently(self.script, act.action)
@@ -304,7 +303,7 @@ class Conversation(ABC):
         return since < self.settings.repair_turns
 
     def _is_stuck(self, turns: Turns) -> bool:
-        """Return whether the player has made too many mistakes, goes round in a circle, or kept to a mistake."""
+        """Return whether the player made too many mistakes, repeats a cycle, or insists on a refused action."""
         if self.settings.max_mistakes is None:
             return False
         if self._stuck_after is not None and turns[: len(self._stuck_after)] == self._stuck_after:
@@ -319,13 +318,13 @@ class Conversation(ABC):
         return mistakes >= self.settings.max_mistakes or max(Counter(own).values(), default=0) >= _IN_A_CIRCLE
 
     def _place(self, turns: Turns) -> bytes | None:  # noqa: ARG002
-        """Return where the play is after `turns`, as far as that is known; what leads elsewhere each time is no circle."""
+        """Return the position in the world as a comparable key; None if it is unknown."""
         return None
 
     def _keeps_to_a_mistake(self, turns: Turns, verdict: Verdict, *, is_told: bool) -> bool:
-        """Return whether the player is stuck after `turns` because it repeats a mistake, which `verdict` refuses.
+        """Return whether the player is stuck because it repeats a mistake that `verdict` refuses.
 
-        It has to be told once (`is_told`), unless this is the last draft.
+        The player must have had feedback once (`is_told`), except in the last draft.
         """
         if self.settings.max_mistakes is None or self._is_stuck(turns):
             return False
@@ -335,7 +334,7 @@ class Conversation(ABC):
         return repeated and (is_told or is_last)
 
     async def _repair(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, ...]:
-        """Return the turns of the repairer's message; none leaves it to the player."""
+        """Return the turns of the repairer's message; empty to let the player act."""
         if self.repairer is None:
             return ()
         flag, (act, answer) = None, known_exchanges(turns)[-1]
@@ -344,7 +343,7 @@ class Conversation(ABC):
         return await self.repairer.act(turns, violations=taken.player, flag=flag)
 
     def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
-        """The mistake to ask the player for after `turns`, or how to repair one, if any; `known` as in `Mistakes.ask`."""
+        """Return the mistake or repair to request from the player, if any; `known` as in `Mistakes.ask`."""
         return self.settings.mistakes.ask(
             turns,
             episode=self.settings.place(self.session.index) + self.number,
@@ -367,7 +366,7 @@ class _Talk:
     draft: Draft
     verdict: Verdict
     out_of_turns: bool = False
-    """True if the play itself ended it; a rule of the user's may have a code of that name."""
+    """True if the play exceeded the turn limit; rules of other packages may use the same code."""
 
 
 def _out_of_turns(turns: int) -> Violation:
@@ -382,19 +381,19 @@ def _refused(violation: Violation, *, keeping: int) -> Verdict:
 
 
 def _failure(talk: _Talk, start: int) -> object:
-    """Faults of an attempt and its actions from `start` on; equal for attempts that failed alike."""
+    """Return the violations of an attempt and its actions from `start`; equal for attempts that failed in the same way."""
     found = [(one.rule, one.code, one.turn) for one in talk.verdict.violations if rejects(one)]
     return found, [turn.action for turn in talk.draft.turns[start:] if isinstance(turn, PlayerTurn)]
 
 
 def before_the_mistake(turns: Turns, least: int) -> Turns:
-    """The turns before the player's last mistake, or before its last action if there is none; `least` at least."""
+    """Return the turns before the player's last mistake, or without a mistake before its last action; at least `least`."""
     acts = [at for at, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
     return turns[: max(least, [0, *acts, *flagged_turns(turns)][-1])]
 
 
 def up_to_an_observation(draft: Draft, verified: int) -> Turns:
-    """The verified prefix without a player's turn at its end, so that the Player is next."""
+    """Return the verified prefix up to the last observation, so the Player acts next."""
     kept = [turn for turn in draft.turns[:verified] if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
     while kept and not isinstance(kept[-1], DungeonMasterTurn):
         kept.pop()

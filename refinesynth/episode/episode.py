@@ -1,4 +1,4 @@
-"""One episode from its persona to its outcome."""
+"""One episode, from persona to outcome."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -23,13 +23,13 @@ from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Scri
 
 
 def episode_id(persona: Persona, *, index: int, settings: PlaySettings) -> str:
-    """The persona's position in the whole and eight hexadecimal digits of its text and the run's seed."""
+    """Return the persona's global position and eight hexadecimal digits of a hash of its text and the run's seed."""
     digest = blake2b(f"{settings.seed}\n{persona.text}".encode(), digest_size=4).hexdigest()
     return f"{settings.place(index):06d}-{digest}"
 
 
 def episode_seed(*, index: int, settings: PlaySettings) -> int:
-    """The episode's own seed, from 0 to 2**31 - 1, which every provider accepts."""
+    """Return the episode's own seed, from 0 to 2**31 - 1, a range that every provider accepts."""
     digest = blake2b(f"{settings.seed}/{settings.place(index)}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") & 0x7FFF_FFFF
 
@@ -43,16 +43,16 @@ async def play_episode(
     memory: CompletionCache | None = None,
     tracker: EpisodeTracker | None = None,
 ) -> EpisodeOutcome:
-    """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
+    """Play one episode: return one or several trajectories for a persona, or the reason why there is none.
 
-    With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are
-    no clocks and no random identifiers in it, unless it is over its deadline. What `memory` holds is not asked for
-    again, so an episode that was interrupted goes on where it was; what is asked for is paid from `tracker`.
+    The outcome is deterministic for the same persona, index, settings and model answers, except after a deadline; it
+    contains no timestamps and no random identifiers. Completions in `memory` are reused, so an interrupted episode
+    continues where it stopped. New completions are charged to `tracker`.
 
     Raises:
-        RunStopped: No episode can go on.
-        ConfigurationError: `models` lacks a role that the play asks.
-        InputError: There is no such play.
+        RunStopped: No episode can continue.
+        ConfigurationError: `models` lacks a role of the play.
+        InputError: The play is unknown.
     """
     name = episode_id(persona, index=index, settings=settings)
     with span("episode", root=True, episode=name, index=index) as current:
@@ -158,7 +158,7 @@ def _trajectory(accepted: Accepted, *, spent: Cost, record: EpisodeRecord, setti
 def _difficulty(script: Script) -> Difficulty | None:
     if not script.grounded:
         return None
-    # Imported here: it brings the expression language with it.
+    # Imported here because it imports the expression language.
     from refinesynth.world import check_solvability
 
     return check_solvability(script).difficulty

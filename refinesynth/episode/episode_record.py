@@ -1,4 +1,4 @@
-"""Record of an episode besides its trajectory: refused scripts and drafts, cost and attempts."""
+"""Record of an episode besides its trajectories: refused scripts and drafts, costs and attempts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from refinesynth.trajectory import Draft, Persona, Script
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Turns that one attempt made, from `start` up to `end`, and what that took."""
+    """Turns `start` to `end` of one attempt and their cost."""
 
     start: int
     end: int
@@ -22,38 +22,38 @@ class _Stretch:
 
 @dataclass
 class EpisodeRecord:
-    """Filled while an episode is played.
+    """Record that grows while an episode is played.
 
-    What a refused draft has wasted is known when the next one begins, and from where: the cost of the turns that were
-    taken back. Turns that are kept may yet be taken back by a later refusal, which then has wasted them. A draft from
-    that is not continued has wasted all that was kept.
+    The cost of a refused draft is known when the next one begins: the cost of the turns that were taken back. A later
+    refusal may take back more turns and is charged with them. A refused draft without a successor is charged with all
+    remaining turns.
     """
 
     session: Session
     persona: Persona
     scripts: int = 0
     drafts: int = 0
-    """Drafts tried so far, of the current play."""
+    """Drafts of the current play so far."""
     in_text: bool = False
-    """True if the current play's player, asked for tool calls, turned out to have none and plays in text."""
+    """True if the player was asked for tool calls, does not support them, and plays in text."""
     _drafts_before: int = 0
     """Drafts of earlier plays of the episode."""
     _refused: list[Refused] = field(default_factory=list[Refused])
     _kept: list[_Stretch] = field(default_factory=list[_Stretch])
     _before: Cost = field(default_factory=Cost)
     _after: int = 0
-    """Number of turns that the current draft took over from earlier ones."""
+    """Number of turns that the current draft took over."""
     _open: bool = False
-    """True if the last refused draft may still be gone on from."""
+    """True if the last refused draft may still be continued."""
 
     @property
     def refused(self) -> list[Refused]:
-        """Everything that was refused, in its order; to be asked for when nothing more is tried."""
+        """Everything that was refused, in order. Read it after the last attempt only."""
         self._take_back(to=0)
         return self._refused
 
     def begin_play(self) -> None:
-        """The script is played anew, from the beginning or from turns that an accepted draft has paid for."""
+        """Begin a new play of the script, from the beginning or from a prefix whose cost is accounted for."""
         self._take_back(to=0)
         self._kept.clear()
         self._drafts_before += self.drafts
@@ -65,7 +65,7 @@ class EpisodeRecord:
         self._begin()
 
     def begin_draft(self, *, after: int = 0) -> None:
-        """Another draft is tried; it begins with so many turns of the last one."""
+        """Begin a draft that keeps the first `after` turns of the last one."""
         self._take_back(to=after)
         self.drafts += 1
         self._after = after
@@ -74,12 +74,12 @@ class EpisodeRecord:
     def refuse_script(
         self, script: Script | None, violations: Sequence[Violation] = (), *, text: str | None = None
     ) -> None:
-        """Keep a script, or the fault of an answer that was none."""
+        """Record a refused script, or the error of an answer without a script."""
         spent = self.session.spent - self._before
         self._refuse("script", self.scripts, violations, script=script, text=text, **dict(spent))
 
     def refuse_draft(self, draft: Draft, violations: Sequence[Violation] = (), *, text: str | None = None) -> None:
-        """Keep a draft as far as it came."""
+        """Record a refused draft."""
         self._kept.append(_Stretch(self._after, len(draft.turns), self.session.spent - self._before))
         self._open = True
         self._refuse("draft", self._drafts_before + self.drafts, violations, draft=draft, text=text)
@@ -95,7 +95,7 @@ class EpisodeRecord:
         self._before = self.session.spent
 
     def _take_back(self, *, to: int) -> None:
-        """Charge the last refused draft with what is now thrown away: all turns but the first `to`."""
+        """Charge the last refused draft with the cost of all turns after the first `to`."""
         if not self._open:
             return
         self._open = False

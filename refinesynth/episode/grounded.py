@@ -1,8 +1,8 @@
-"""Grounded play: the Player acts, the world is executed, and a DungeonMaster only puts the ruling into words.
+"""Grounded play: the Player acts, the program executes the world, and a DungeonMaster only words the ruling.
 
-Flags, progress, transient failures and the end are the world's: no model has a say in them. Words that contradict the
-ruling are refused once, with the reason; then the world's own plain words stand in, so that a weak DungeonMaster cannot
-spoil a play.
+Flags, progress, transient failures and the end are computed, not judged by an LLM. If the words contradict the ruling,
+the DungeonMaster is asked once more with the reason; then the rulebook's own text is used, so a weak DungeonMaster
+cannot spoil a play.
 """
 
 from dataclasses import replace
@@ -39,22 +39,22 @@ from refinesynth.world.planner import actions_left, mistakes_possible
 TEMPLATES = frozenset(
     {"rulebook_language", "rulebook_features", "rulebook_variety", "rulebook_writer", "grounded_master"}
 )
-"""Templates that are read in grounded play alone."""
+"""Templates of grounded play only."""
 
 USUAL = (6, 12)
-"""Fewest and most actions of a shortest solution where nothing else is wanted."""
+"""Default range of the shortest solution's length, in actions."""
 
 _WORDINGS = 2
 
 
 class GroundedPlay(Play):
-    """As live, in a world that is executed by the rulebook that the script comes with."""
+    """Turn-by-turn play in a world that is executed by the script's rulebook."""
 
     name = "grounded"
     executed = True
 
     def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
-        """The world itself answers in its rulebook's words where that is asked for."""
+        """Roles of a play. With `terse`, the rulebook's own text is the answer and no DungeonMaster is asked."""
         return (Role.PLAYER,) if settings.grounding.terse else super().voices(settings)
 
     def rules(self) -> Rule:
@@ -70,7 +70,7 @@ class GroundedPlay(Play):
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
 
     async def write(self, context: EpisodeContext, /) -> Script | None:
-        """First script that the script rules accept and whose world can be executed, if there is one."""
+        """Return the first script that the script rules accept and whose world can be executed, if any."""
         settings, session = context.settings, context.session
         place = settings.place(session.index)
         wanted: dict[str, JsonValue] = {
@@ -78,7 +78,7 @@ class GroundedPlay(Play):
             "actions": list(settings.grounding.difficulty or USUAL),
         }
         for name, section, root in (("twist", "twists", 11), ("surface", "surfaces", 13), ("device", "devices", 17)):
-            # None of an empty block.
+            # An empty block has no line to draw.
             if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
                 wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
         writer = context.actor(
@@ -94,18 +94,18 @@ GROUNDED = GroundedPlay()
 
 
 class Grounded(Conversation):
-    """One grounded script being played. Raises RulebookError, on construction: its world cannot be executed."""
+    """Grounded play of one script. Raises RulebookError on construction: the world cannot be executed."""
 
     def __init__(self, context: EpisodeContext, script: Script) -> None:
         super().__init__(context, script)
         self.world: World = world_of(script)
         self._known: tuple[Turns, JsonValue] = (), script.environment
-        """The last turns whose state was asked for, and that state."""
+        """Latest turns whose state was computed, and that state."""
         self._planned: tuple[str, ...] = ()
         self._other: str | None = None
         has_words = Role.DUNGEON_MASTER in context.models
         self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
-        """Role that words the rulings; None keeps the world's own words, without any completion."""
+        """Role that words the rulings; None to use the rulebook's text without a completion."""
 
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         state = self._state_after(turns)
@@ -113,7 +113,7 @@ class Grounded(Conversation):
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
             raise Unanswerable((*turns, act), _fault(len(turns), act.action, ruling.problem))
-        # With a bound of mistakes, a player that goes round is stuck, which has an option of its own.
+        # With a limit of mistakes, a player that repeats itself is stuck; `settings.stuck` decides then.
         unbounded = self.settings.max_mistakes is None
         if ruling.kind is None and unbounded and self._goes_round(turns, act.action, state):
             message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
@@ -130,7 +130,7 @@ class Grounded(Conversation):
         return act, await self._worded(act, ruled, turns, taken)
 
     def _with_nearest(self, action: str, ruling: Ruling, state: JsonValue) -> Ruling:
-        """A refusal that names the nearest available action, unless that names what the player cannot know of."""
+        """Return the refusal with the nearest available action, unless its name would reveal something hidden."""
         if (near := nearest(self.script, action)) is None:
             return ruling
         text = f"{ruling.text} Did you mean {quoted(near)}?"
@@ -138,7 +138,7 @@ class Grounded(Conversation):
         return ruling if told else replace(ruling, text=text)
 
     def _goes_round(self, turns: Turns, action: str, state: JsonValue) -> bool:
-        """Return whether the action was taken in this state twice since the last mistake or transient failure."""
+        """Return whether the action was taken twice in this state since the last mistake or transient failure."""
         same: list[int] = []
         for at, (act, answer) in enumerate(zip(turns[::2], turns[1::2], strict=True)):
             if isinstance(answer, DungeonMasterTurn) and (answer.flagged or answer.transient):
@@ -148,7 +148,7 @@ class Grounded(Conversation):
         return len(same) > 1 and sum(self._state_after(turns[:at]) == state for at in same) > 1
 
     async def play(self, start: Turns = ()) -> Draft | None:
-        """As every conversation; but a branch at a mistake is not played if the planner has no other action for it."""
+        """Play the script. A branch at a mistake is skipped if the planner has no further first action for it."""
         branch = self.number % self.settings.branches
         if branch and self.settings.repairer == PLANNER and self._is_repaired(start):
             firsts = await to_thread.run_sync(first_actions, self.world, start, self._state_after(start))
@@ -158,9 +158,9 @@ class Grounded(Conversation):
         return await super().play(start)
 
     async def _repair(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, ...]:
-        """As in every conversation, or by a plan; the player goes on without one, or if a planned turn was taken back.
+        """Return the planner's or the repairer's turns; none if there is no plan or a planned turn was taken back.
 
-        Raises Unanswerable: no plan is found any more after a mistake that changed the world.
+        Raises Unanswerable: the mistake changed the world, and no plan reaches the goal any more.
         """
         if self.settings.repairer != PLANNER or taken.player:
             return await super()._repair(turns, taken)
@@ -175,7 +175,7 @@ class Grounded(Conversation):
                     raise goal_lost(turns[: tried + 2])
                 return ()
             action, self._planned = way[0], way
-        # Of a play and its branches, each repairs in the same words.
+        # A play and its branches repair in the same words.
         draw = Random(f"{self.session.seed}/{self.number // self.settings.branches}/{len(turns)}")
         return (worded(self.world, act.action, before, action, draw),)
 
@@ -183,7 +183,7 @@ class Grounded(Conversation):
         return json_bytes(self._state_after(turns), sort=True)
 
     def _state_after(self, turns: Turns) -> JsonValue:
-        """The world's state, from the actions alone."""
+        """Return the world's state after the turns, computed from the actions only."""
         known, state = self._known
         if turns[: len(known)] != known:
             known, state = (), self.script.environment
@@ -194,10 +194,10 @@ class Grounded(Conversation):
         return state
 
     def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
-        """As in every conversation, with what the world tells: the actions left to the goal, and the possible mistakes.
+        """Extend the request for a mistake with the world's facts: remaining actions, and possible kinds of mistakes.
 
-        Nothing right after a transient failure, which is to be answered in good faith and counts neither as a mistake
-        nor as its repair.
+        No mistake is requested right after a transient failure. Such a failure counts neither as a mistake nor as a
+        repair.
         """
         if turns and isinstance(turns[-1], DungeonMasterTurn) and turns[-1].transient:
             return None
@@ -219,12 +219,12 @@ class Grounded(Conversation):
         return super()._asked(tuple(settled), **known)
 
     def _kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
-        """The kinds of mistakes that can be made now, with things that the player can know of."""
+        """Return the kinds of mistakes that are possible now with things that the player can know."""
         said = [self.script.introduction, self.script.goal]
         said += (turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn))
         names = names_of(self.world)
         known = {*self.world.visible(state), *(name for text in said for name in names.mentioned(text).values())}
-        # What names no particular thing, such as on, north or 2, is known to everybody.
+        # Names that stand for no particular thing, such as on, north or 2, are known to everybody.
         known |= {name for name in self.world.names if not names.known_from(name)}
         refused = {
             meaning(self.script, act.action)
@@ -235,7 +235,9 @@ class Grounded(Conversation):
         return mistakes_possible(self.world, state, known, refused, solution)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
-        """Excuse if chance lets this action fail for a moment; never twice in a row, never what changes nothing."""
+        """Return the excuse of a transient failure if one is drawn; never twice in a row, and never for an action
+        without effect.
+        """
         if ruling.kind is not None or ruling.state is state or tried_before(turns, action):
             return None
         seed = self.session.seed
@@ -246,7 +248,7 @@ class Grounded(Conversation):
         return excuse(seed=seed, replica=self.number, before=before)
 
     async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, taken: RetryFeedback) -> DungeonMasterTurn:
-        """The ruling in the DungeonMaster's words if they will do, else in the world's own."""
+        """Return the ruling in the DungeonMaster's words if they are acceptable, else in the rulebook's."""
         plain = ruled.turn(ruled.thought, ruled.text)
         if self.dungeon_master is None:
             return plain
@@ -266,7 +268,7 @@ class Grounded(Conversation):
         return plain.model_copy(update={"plain": True})
 
     def _contradicts(self, ruled: Ruled, observation: str) -> list[str]:
-        """Return the objections to an observation as the words for a ruling."""
+        """Return the objections to an observation as wording of a ruling."""
         if len(observation) > MAX_OBSERVATION:
             return [
                 f"It has {len(observation):,} characters; write at most {MAX_OBSERVATION:,}, better one to four sentences."
@@ -276,13 +278,13 @@ class Grounded(Conversation):
         )
 
     def _breaks(self, turns: Turns) -> list[str]:
-        """Return the objections of the run's rules to the last turn, which is the DungeonMaster's."""
+        """Return the objections of the run's rules to the last turn, the DungeonMaster's."""
         draft, last = self._draft(turns), len(turns) - 1
         found = verify(draft, self.verifier.rules).violations
         return [one.message for one in found if rejects(one) and one.turn == last and one.keeps_prefix]
 
 
 def _fault(turn: int, action: str, problem: str) -> Violation:
-    """The rulebook has no answer: no player's mistake, and not to be recorded as one."""
+    """Violation for an action on which the rulebook has no ruling; it is no mistake of the player."""
     message = f"The world has no answer to {quoted(action)}: {problem}. Take a different action."
     return Violation(rule="RulebookAnswers", turn=turn, code="rulebook_fault", message=message)

@@ -1,4 +1,4 @@
-"""Live play: DungeonMaster and Player converse turn by turn, and the DungeonMaster imagines the world."""
+"""Live play: DungeonMaster and Player talk turn by turn, and the DungeonMaster imagines the world."""
 
 from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, RetryFeedback
@@ -8,13 +8,13 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 
 class LivePlay(Play):
-    """DungeonMaster and Player converse turn by turn."""
+    """Turn-by-turn play in an imagined world."""
 
     name = "live"
 
     async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
         if context.settings.server is not None:
-            # Imported here: most plays have no server.
+            # Imported here because most plays have no server.
             from refinesynth.episode.mcp_play import McpConversation
 
             return await McpConversation(context, script).play(start)
@@ -31,7 +31,7 @@ class Live(Conversation):
 
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         act = await self._act(turns, taken)
-        # The player is not asked to end: it knows of no turns, and its chat is what training sees.
+        # The player gets no reminder to finish: it does not know about turns, and training sees its chat.
         limit = self.settings.max_turns if self._is_long(turns) else None
         answer = await self.dungeon_master.narrate(
             self.script, turns, act.action, violations=taken.dungeon_master, limit=limit

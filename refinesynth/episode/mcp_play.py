@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from mcp.client import Client
 
 START_S = 60.0
-"""Time in which a server must have started and answered."""
+"""Seconds in which a server must start and answer."""
 CALL_S = 60.0
-"""Time of a call: clients of MCP wait about as long, and an agent would not wait longer."""
+"""Seconds for a call, about the default of MCP clients."""
 ROLE = "tools"
 """Key of the server's results in the journal and in `Provenance.models`."""
 
@@ -53,24 +53,24 @@ _ARGUMENTS = re.compile(
     r"|is a required property|is not of type",
     re.IGNORECASE,
 )
-"""An error that is about a call's arguments."""
+"""Pattern of error messages about a call's arguments."""
 
 
 @asynccontextmanager
 async def connected(
     server: str, *, seconds: float = START_S
 ) -> AsyncGenerator[tuple["Client", anyio.CancelScope], None]:
-    """Session with the MCP server behind a command or a URL, and the scope of its time; its process has ended
-    afterwards.
+    """Open a session with the MCP server behind a command or a URL; yield the client and its timeout scope. At the end
+    the server process has stopped.
 
-    It gets no environment variables but HOME, PATH and a few like them. Raises ValueError: it cannot be started, or does
-    not answer in time or as such a server does; with its last words.
+    The process inherits only HOME, PATH and a few similar variables. Raises ValueError: the server cannot be started,
+    does not answer in time, or is no MCP server; the message quotes its last output.
     """
     check_installed("mcp", "mcp")
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    # What a server prints beside its messages is in the error, if it comes to one.
+    # The error quotes the server's output on stderr.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         try:
@@ -97,9 +97,10 @@ class Result:
     """Result of a call."""
 
     text: str
-    """Never blank, without control characters, at most `MAX_OBSERVATION` characters; never reports success."""
+    """Result text: not blank, without control characters, at most `MAX_OBSERVATION` characters, never a success
+    message."""
     kind: MistakeKind | None = None
-    """Kind of the mistake, of an error."""
+    """Kind of the mistake if the call failed."""
 
     @classmethod
     def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
@@ -110,10 +111,10 @@ class Result:
 
 
 class McpConversation(Conversation):
-    """One script being played on the user's MCP server.
+    """Play of one script on the user's MCP server.
 
-    A session executes the calls of one sequence of turns. Where turns were taken back or recorded by an earlier process,
-    a new one executes the calls of the turns that stand, whose results must be the same.
+    A session executes the calls of one sequence of turns. After turns were taken back, or in a resumed run, a new
+    session repeats the calls of the remaining turns; their results must be the same.
     """
 
     def __init__(self, context: EpisodeContext, script: Script) -> None:
@@ -123,7 +124,7 @@ class McpConversation(Conversation):
         self._connection: tuple[Client, anyio.CancelScope] | None = None
         self._closed = anyio.Event()
         self._executed: tuple[str, ...] = ()
-        """Actions that the session has executed."""
+        """Actions executed in the session."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         async with background_tasks() as self._tasks:
@@ -132,7 +133,7 @@ class McpConversation(Conversation):
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         act = await self._act(turns, taken)
         if match_in(self.script, act.action) is None:
-            # It is not sent: calls of other tools were not allowed, and invalid values have no effect.
+            # Not sent: calls of other tools are not allowed, and invalid values have no effect.
             message = explain_mismatch(self.script.actions, act.action).message
             result = Result.of(message, failed=True, of_arguments=True)
         else:
@@ -143,13 +144,13 @@ class McpConversation(Conversation):
         return act, _answer(thought, result, done=done)
 
     def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
-        """As in every conversation, with mistakes that are not executed: the server might carry out any other."""
+        """Request only mistakes that are not executed, because the server might carry out any other."""
         asked = super()._asked(turns, **known)
         made = asked is not None and asked.way in {"late", "give_up"}
         return asked if asked is None or made else asked._replace(kind=MistakeKind.PARAMETER)
 
     async def _recorded(self, turns: Turns, act: PlayerTurn) -> Result:
-        """The result of a call, committed to the journal before it is used."""
+        """Return the result of a call. It is committed to the journal before it is used."""
         told = [(turn.action if isinstance(turn, PlayerTurn) else turn.observation) for turn in (*turns, act)]
         digest = blake2b(write_json([self.number, self.record.drafts, *told]), digest_size=16).digest()
         account = RequestContext(self.session, ROLE, digest)
@@ -168,7 +169,9 @@ class McpConversation(Conversation):
         return result
 
     async def _execute(self, turns: Turns, action: str) -> Result:
-        """Result of `action` after the calls of `turns`. Raises _NoResult, and EpisodeAbandoned: no server can be started."""
+        """Return the result of `action` after the calls of `turns`. Raises _NoResult, and EpisodeAbandoned: the server
+        does not start.
+        """
         before = [
             (act.action, answer, at)
             for at, (act, answer) in enumerate(zip(turns[::2], turns[1::2], strict=True))
@@ -211,7 +214,7 @@ class McpConversation(Conversation):
         return Result.of("\n".join(texts), failed=found.is_error)
 
     async def _hold(self, *, task_status: TaskStatus[tuple["Client", anyio.CancelScope]]) -> None:
-        """Keep a session open until its scope is cancelled, in one task, as anyio demands."""
+        """Keep a session open until its scope is cancelled. anyio requires that one task opens and closes it."""
         begun, self._closed, self._executed = False, anyio.Event(), ()
         try:
             async with connected(self._server) as (client, limit):
@@ -232,7 +235,7 @@ class McpConversation(Conversation):
 
 
 class _NoResult(Exception):
-    """A call has no result that a play could go on with: the problem, and the first turn to be taken back."""
+    """Failure without a usable result: the problem, and the first turn to take back."""
 
 
 def _answer(thought: str, result: Result, *, done: bool = False) -> DungeonMasterTurn:

@@ -1,7 +1,7 @@
 """Narrated play: the loop around Algorithm 1 of the paper.
 
-One answer writes the whole trajectory. On a violation the next answer continues from the verified prefix and is given
-what was wrong; a violation that keeps no prefix, such as too few mistakes, starts over.
+One answer contains the whole trajectory. After a violation, the next answer continues from the verified prefix with
+feedback. A violation without a verified prefix, such as too few mistakes, restarts the trajectory.
 """
 
 from itertools import takewhile
@@ -15,7 +15,7 @@ from refinesynth.trajectory import Draft, DraftTurn, MalformedTurn, Script
 
 
 class NarratedPlay(Play):
-    """One call writes both voices, as the paper does."""
+    """Play in which one completion writes both voices, as in the paper."""
 
     name = "narrated"
 
@@ -44,7 +44,7 @@ NARRATED = NarratedPlay()
 
 
 def narrator_of(context: EpisodeContext) -> Narrator:
-    """One that is never asked for fewer mistakes than its rules want."""
+    """Return the narrator; its minimum of mistakes is at least that of the rules."""
     wanted = context.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
     episode = context.settings.place(context.session.index) + context.number
     drawn = context.settings.mistakes.count(episode=episode, seed=context.session.seed)
@@ -53,6 +53,6 @@ def narrator_of(context: EpisodeContext) -> Narrator:
 
 
 def _well_formed(turns: tuple[DraftTurn, ...]) -> Turns:
-    """The turns before the first malformed one: rules of the user's may let one pass, a prefix may not hold it."""
+    """Return the turns before the first malformed one, which a prefix must not contain even if the rules accept it."""
     kept = takewhile(lambda turn: not isinstance(turn, MalformedTurn), turns)
     return tuple(turn for turn in kept if not isinstance(turn, MalformedTurn))

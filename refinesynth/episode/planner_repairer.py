@@ -1,4 +1,4 @@
-"""The planner as the repairer in an executed world: the next action of a plan to the goal, and a thought in varied words."""
+"""Planner as the repairer in an executed world: the next action of a plan, with a thought in varied words."""
 
 from collections.abc import Sequence
 from random import Random
@@ -16,23 +16,23 @@ from refinesynth.world.ground_actions import MAX_GROUND_ACTIONS, some_ground_act
 from refinesynth.world.planner import carried_out
 
 _STATES = 300
-"""States of a search at most, where no known way leads to the goal."""
+"""Maximum number of states in a search, if no known solution leads to the goal."""
 _TRIED = 16
-"""Most other first actions of which a way to the goal is looked for."""
+"""Maximum number of other first actions for which a plan is searched."""
 
 
 def way_to_goal(world: World, turns: Turns, state: JsonValue, planned: tuple[str, ...] = ()) -> tuple[str, ...] | None:
-    """Return actions that lead from `state`, which is the one after `turns`, to the goal; None if none are found.
+    """Return actions from `state`, the state after `turns`, to the goal; None if none are found.
 
-    What is left of a way that is known is taken first: of `planned`, of the author's solution and of the shortest one
-    that was found when the script was checked. A search comes last.
+    The rest of a known plan is preferred: of `planned`, of the author's solution, or of the shortest solution from the
+    script check. A search is the last resort.
     """
     return _way(world, state, (planned, *_known(world, turns)), most=_STATES)
 
 
 def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
-    """Return the actions with which a shortest way can begin, that of `way_to_goal` first, or after which what was
-    tried last is possible; they are looked for among those that change something, known ways first.
+    """Return alternative first actions: that of `way_to_goal`, then other actions with an equally short plan or after
+    which the refused action is possible. Candidates are actions that change something, known plans first.
     """
     way, known = way_to_goal(world, turns, state), _known(world, turns)
     if not way:
@@ -52,8 +52,8 @@ def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
 
 
 def worded(world: World, tried: str, before: JsonValue, action: str, draw: Random) -> PlayerTurn:
-    """Return a planned turn: what was wrong with the action `tried`, taken in `before`, and the next action."""
-    # Imported here: it brings the families of the rehearsal's worlds with it.
+    """Return a planned turn: its thought explains the mistake `tried` in the state `before` and the next action."""
+    # Imported here because it imports the rehearsal's families of worlds.
     from refinesynth.rehearsal.phrasing import say
 
     ruling = world.step(before, tried)
@@ -63,7 +63,7 @@ def worded(world: World, tried: str, before: JsonValue, action: str, draw: Rando
 
 
 def goal_lost(turns: Turns) -> Unanswerable:
-    """Return the refusal of the last action, after which no way to the goal is found."""
+    """Return the violation for an action after which no plan reaches the goal."""
     message = f"After {quoted(_tried(turns))} no way to the goal is found. Take a different action before that."
     return Unanswerable(turns, Violation(rule="Planner", turn=len(turns) - 2, code="goal_lost", message=message))
 
@@ -74,7 +74,7 @@ def _tried(turns: Turns) -> str:
 
 
 def _known(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
-    """Known ways from the beginning, and what of the author's is not done after `turns`, in any order."""
+    """Return the author's solution, its actions that are not done after `turns`, and the shortest known solution."""
     rulebook = world.script.rulebook
     solution = () if rulebook is None else rulebook.solution
     done = [
@@ -96,12 +96,12 @@ def _way(world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, mo
     left = [found for way in dict.fromkeys(known) if (found := _rest(world, state, way)) is not None]
     if left:
         return min(left, key=len)
-    # A known way mostly has all actions that are needed, and few others.
+    # A known plan usually has all required actions and few others.
     candidates = dict.fromkeys(text for way in known for text in way)
     return plan(world, state, candidates=candidates, most=most) or plan(world, state, most=most)
 
 
 def _rest(world: World, state: JsonValue, way: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the fewest last actions of a way that lead from here to the goal, without those that do nothing here."""
+    """Return the shortest suffix of a plan that reaches the goal from here, without actions that have no effect."""
     rests = (carried_out(world, state, way[at:]) for at in range(len(way), -1, -1))
     return next((rest for rest in rests if rest is not None), None)

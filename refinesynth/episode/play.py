@@ -1,7 +1,6 @@
-"""A kind of play as one object: the roles that it asks, its default rules, its prompts, how a script is written and how
-it is played.
+"""Interface of a play: roles, default rules, prompts, and how a script is written and played.
 
-`plays` is the table of those that there are.
+`plays` is the table of all plays.
 """
 
 from abc import ABC, abstractmethod
@@ -43,35 +42,35 @@ class EpisodeSettings(PlaySettings):
     """Rules for a script, which is checked as a draft without turns."""
     prompts: Annotated[Prompts, SkipValidation]
     bounded: frozenset[Role] = frozenset()
-    """Roles whose answers have their default `max_tokens` where the backend states none."""
+    """Roles with their default `max_tokens`, because the backend sets none."""
     tools: tuple[ActionSpec, ...] = ()
-    """Actions that the user gave; scripts have these, and no others."""
+    """Actions from the user; scripts have exactly these."""
     server: str | None = None
-    """MCP server that executes the actions in live play; None where the DungeonMaster imagines their results."""
+    """MCP server that executes the actions in live play; None if the DungeonMaster imagines the results."""
     real_state: str | None = None
-    """State of the server as a play begins, in words for the ScriptWriter, perhaps none; None without a server."""
+    """Initial state of the server for the ScriptWriter, may be empty; None without a server."""
     scripted: bool = False
-    """True if personas come with their scripts, so that no ScriptWriter is asked."""
+    """True if personas come with scripts, so no ScriptWriter is needed."""
 
 
 MOST_TOOLS = 40
-"""Most of a user's tools in one world, as in the rule `ActionCount`; of more, each episode draws so many."""
+"""Maximum number of a user's tools in one world, as in the rule `ActionCount`; each episode draws from a larger set."""
 
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
-"""Well-formed turns, the Player's first."""
+"""Well-formed turns; the Player begins."""
 
 _Actor = TypeVar("_Actor", bound=Actor)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeContext:
-    """Context of an episode: its settings, its record and its models, and one bound on completions for all of them."""
+    """Context of an episode: settings, record, models, and a shared limit on completions."""
 
     settings: EpisodeSettings
     record: EpisodeRecord
     models: Mapping[Role, Model]
     number: int = 0
-    """Which play of the episode's script this is, from 0."""
+    """Number of this play of the episode's script, from 0."""
     calls: CallLimit = field(default_factory=CallLimit)
 
     @classmethod
@@ -84,9 +83,9 @@ class EpisodeContext:
         models: Mapping[Role, Model],
         number: int = 0,
     ) -> "EpisodeContext":
-        """Take the models whose turn it is in their role: plays and episodes take one each.
+        """Create a context with the model of each role whose turn it is in a round-robin.
 
-        Raises ConfigurationError: `models` lacks a role that the play asks.
+        Raises ConfigurationError: `models` lacks a role of the play.
         """
         session, roles = record.session, play.roles(settings)
         if missing := [role for role in roles if role not in models]:
@@ -101,14 +100,14 @@ class EpisodeContext:
         )
 
     def actor(self, kind: type[_Actor], role: Role, **more: Any) -> _Actor:
-        """One of `refinesynth.roles` in this role, with the episode's prompts and bounds."""
+        """Create one of `refinesynth.roles` with the episode's prompts and limits."""
         answers = self.settings.attempts.answers
         shared = {"calls": self.calls, "salvaged": self.session.salvaged}
         return kind(self.models[role], self.settings.prompts, answers=answers, **shared, **more)
 
     @cached_property
     def verifier(self) -> Verifier:
-        """The run's rules, and its judge if it has one; what a judge is asked is not counted."""
+        """Verifier with the run's rules and judge; the judge's requests do not count against the limit."""
         settings = self.settings
         if not settings.judge:
             return Verifier(settings.rules)
@@ -117,7 +116,7 @@ class EpisodeContext:
 
     @property
     def tools(self) -> tuple[ActionSpec, ...]:
-        """The user's actions, or if they are many, those that are drawn for this episode."""
+        """The user's actions, or those drawn for this episode if there are many."""
         given = self.settings.tools
         chosen = Random(self.session.seed).sample(range(len(given)), min(len(given), MOST_TOOLS))
         return tuple(given[at] for at in sorted(chosen))
@@ -134,25 +133,24 @@ class EpisodeContext:
 
 
 class Play(ABC):
-    """A kind of play. What most have in common is here; each adds how it is played.
+    """Base class of plays.
 
-    An object of it holds no state: it plays many episodes at once. With models that answer alike, the same context gives
-    the same draft, byte for byte.
+    A play has no state and runs many episodes at once. The draft is deterministic for the same context and model
+    answers.
     """
 
     name: str
-    """As it is asked for, and as records keep it: a lower-case letter, then letters, digits, `_` and `-`, 64 characters
-    at most."""
+    """Name in options and records: a lower-case letter, then letters, digits, `_` and `-`, at most 64 characters."""
     executed: bool = False
-    """True if a script's rulebook is executed: settings of `Grounding` are for such plays alone."""
+    """True if the script's rulebook is executed; `Grounding` settings apply to such plays only."""
 
     def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
-        """The roles that play a script."""
+        """Return the roles that play a script."""
         del settings
         return Role.DUNGEON_MASTER, Role.PLAYER
 
     def roles(self, settings: EpisodeSettings) -> tuple[Role, ...]:
-        """All roles that an episode asks models for."""
+        """Return all roles of an episode."""
         writer = () if settings.scripted else (Role.SCRIPT_WRITER,)
         repairer = (Role.REPAIRER,) if settings.repairer == "model" else ()
         return (*writer, *self.voices(settings), *repairer, *((Role.JUDGE,) if settings.judge else ()))
@@ -165,17 +163,17 @@ class Play(ABC):
         return chains.script()
 
     def needs(self) -> Rule:
-        """Requirements on a script that hold whatever the script rules are: without them it cannot be played."""
+        """Return the requirements of this play on a script, independent of the script rules."""
         return all_of()
 
     def digest(self, prompts: Prompts) -> str:
-        """Digest of everything that its models may be asked with; a run is continued where it is the same."""
+        """Return the digest of all prompts of this play. A run can only be resumed with the same digest."""
         return prompts.digest
 
     async def write(self, context: EpisodeContext, /) -> Script | None:
-        """First script that the script rules accept; None if the attempts are used up.
+        """Write a script that the script rules accept; None after the last attempt.
 
-        Raises `EpisodeAbandoned`, and `RunStopped` if no episode can go on.
+        Raises `EpisodeAbandoned`, and `RunStopped` if no episode can continue.
         """
         more = {"seed": context.session.seed, "tools": context.tools, "state": context.settings.real_state}
         writer = context.actor(ScriptWriter, Role.SCRIPT_WRITER, **more)
@@ -183,15 +181,15 @@ class Play(ABC):
 
     @abstractmethod
     async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
-        """First draft that `context.verifier` accepts; None if the attempts are used up.
+        """Play a draft that `context.verifier` accepts; None after the last attempt.
 
-        It begins with `start`, which was verified and is not taken back. Attempts are announced to `context.record`,
-        and drafts that are not accepted are left there. Raises as `write` does.
+        It begins with `start`, a verified prefix that is never taken back. The play reports attempts and refused drafts
+        to `context.record`. Raises as `write` does.
         """
 
 
 def given_script(play: Play, context: EpisodeContext, script: Script) -> Script | None:
-    """A script that was there before, if it is accepted now: rules and play may be others than those of its run."""
+    """Return a given script if the current rules accept it, else None. Its run may have had other rules."""
     verdict = judged(script, context.settings.script_rules, play.needs())
     if verdict.accepted:
         return script
@@ -200,11 +198,10 @@ def given_script(play: Play, context: EpisodeContext, script: Script) -> Script 
 
 
 async def write_script(writer: ScriptWriter, context: EpisodeContext, *, needs: Rule) -> Script | None:
-    """The first script that the script rules accept, or None when the attempts are used up (paper, section 3.1).
+    """Return the first script that the script rules accept, or None after the last attempt (paper, section 3.1).
 
-    Each refused script goes back to the writer with what is wrong with it. What `needs` refuses is never accepted,
-    whatever the script rules are. A pattern that does not fit its action is replaced, unless the run's rules take
-    answers to the letter.
+    Each refused script goes back to the writer with its violations. `needs` applies in addition to the script rules. A
+    pattern that does not fit its action is replaced, unless the run's rules demand literal answers.
     """
     record, settings = context.record, context.settings
     to_the_letter = ToTheLetter.__name__ in numbers(settings.rules)
@@ -243,5 +240,5 @@ def judged(script: Script, rules: Rule, needs: Rule) -> Verdict:
 
 
 def invalid_answer(turn: int, error: InvalidAnswer) -> Violation:
-    """An answer that stayed invalid, as a violation at the turn where it was wanted; counted as rule `Answer`."""
+    """Return the violation for an answer that stayed invalid; it counts as rule `Answer`."""
     return Violation(rule="Answer", turn=turn, code="invalid_answer", message=str(error))

@@ -1,4 +1,4 @@
-"""The table of plays. A play is loaded when it is asked for; its name alone costs nothing."""
+"""Table of plays. A play is imported when it is used, not when its name is listed."""
 
 import re
 from functools import cache
@@ -24,11 +24,11 @@ def known() -> tuple[str, ...]:
 
 @cache
 def find(name: str) -> "Play":
-    """The play of that name. Raises InputError: no such play, or the one of an installed package cannot be used."""
+    """Return the play of that name. Raises InputError: it is unknown, or its package cannot be used."""
     entry = checked(name)
 
     def fits(found: object) -> bool:
-        # Imported here: it brings pydantic-ai with it.
+        # Imported here because it imports pydantic-ai.
         from refinesynth.episode.play import Play
 
         return isinstance(found, Play) and found.name == name
@@ -43,5 +43,5 @@ def find(name: str) -> "Play":
 
 
 def checked(name: str) -> EntryPoint:
-    """The entry of the play of that name, not loaded; raises InputError for an unknown one."""
+    """Return the entry point of a play without importing it; raises InputError for an unknown name."""
     return PLAYS.entry(name)

@@ -1,6 +1,4 @@
-"""Preview of the requests of each role in an episode, word for word. The rehearsal plays it, whichever models it is
-meant for.
-"""
+"""Preview of all requests of an episode, by role. The rehearsal plays the episode; no model is called."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,12 +19,12 @@ from refinesynth.trajectory import Persona
 
 _PERFECT = Rehearsal(Faults.none())
 _AMPLE = 32_768
-"""Context that holds every prompt of ours with its answer."""
+"""Context size that holds every shipped prompt with its answer, in tokens."""
 
 
 @dataclass
 class _Recorder:
-    """Completion function that keeps its requests, in order."""
+    """Completion function that records its requests."""
 
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
@@ -37,7 +35,7 @@ class _Recorder:
 
 
 def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> EpisodeSettings:
-    """Settings of an episode outside a run: this play's usual rules, and `more` by name."""
+    """Return settings for an episode outside a run: the play's default rules, and `more` by field name."""
     chosen = find(play)
     drafts, scripts = chosen.rules(), chosen.script_rules(Grounding())
     return EpisodeSettings(
@@ -52,10 +50,10 @@ def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> Episo
 async def preview(
     persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend], index: int = 0
 ) -> dict[Role, list[dict[str, Any]]]:
-    """The requests of an episode by role: messages, and tools or a response format where an answer is held to a schema.
+    """Return the requests of an episode by role: messages, and tools or response format.
 
-    They are in the form that `backends` are asked in, but nothing is sent: the rehearsal answers, so that everything
-    after the ScriptWriter's first request is about a script of its own, and nothing goes wrong by itself.
+    They have the form in which `backends` would get them, but nothing is sent. The rehearsal answers without faults, so
+    all requests after the ScriptWriter's first are about its script.
     """
     recorders = {role: _Recorder() for role in find(settings.play).roles(settings)}
     models = {role: open_model(backends[role].each[0], call=recorder) for role, recorder in recorders.items()}
@@ -64,7 +62,7 @@ async def preview(
 
 
 async def misfits(persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]) -> list[str]:
-    """Return a warning for each role whose longest prompt and answer do not fit its model's context, as far as known."""
+    """Return a warning for each role whose longest prompt and answer exceed the known context of its model."""
     asked_by = {role: backend.each[0] for role, backend in backends.items()}
     servers = {(one.model, one.base_url): one for one in asked_by.values()}
     known = {server: (await facts_of(one)).context or _AMPLE for server, one in servers.items()}
@@ -81,6 +79,6 @@ async def misfits(persona: Persona, *, settings: EpisodeSettings, backends: Mapp
 
 
 def prompt_tokens(request: Mapping[str, Any]) -> int:
-    """Return the tokens of a request's messages and tools by the tokenizer of GPT-4; a schema is no part of a prompt."""
+    """Return the tokens of a request's messages and tools with GPT-4's tokenizer; a schema is not part of a prompt."""
     texts = [str(message["content"] or message.get("tool_calls")) for message in request["messages"]]
     return sum(map(count_tokens, [*texts, *map(str, request.get("tools", ()))]))

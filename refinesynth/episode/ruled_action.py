@@ -1,5 +1,5 @@
-"""One action in an executed world: what came of it, as the record, the DungeonMaster and plain words have it; and transient
-failures, by which a right action fails for a moment, so that agents learn to try again what deserves it.
+"""Outcome of one action in an executed world, for the record, the DungeonMaster and in plain words; and transient
+failures: right actions that fail by chance, which teach agents to retry.
 """
 
 import re
@@ -14,7 +14,7 @@ from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
 from refinesynth.world import Ruling
 
 MAX_NAMES = 200
-"""Most visible names that a DungeonMaster is shown; those that have just appeared come first."""
+"""Maximum number of visible names for a DungeonMaster; those that have just appeared come first."""
 
 _SUCCESS = re.compile(SUCCESS.replace(" ", r"\s+"), re.IGNORECASE)
 
@@ -24,12 +24,12 @@ _REFUSED = "Nothing happens."
 
 @dataclass(frozen=True)
 class Ruled:
-    """An action with the world's ruling on it, and whether chance let it fail."""
+    """An action with its ruling and, if it failed by chance, the excuse."""
 
     action: str
     ruling: Ruling
     before: tuple[str, ...]
-    """Names that were visible before it."""
+    """Names that were visible before the action."""
     progress_before: float
     excuse: str | None = None
     """The excuse of a transient failure; None if it was none."""
@@ -40,12 +40,12 @@ class Ruled:
 
     @property
     def done(self) -> bool:
-        """True if the goal is reached by it."""
+        """True if this action reaches the goal."""
         return self.ruling.done and not self.transient
 
     @property
     def text(self) -> str:
-        """Plain words of the world, where no better ones were accepted; never blank, cut at `MAX_OBSERVATION`."""
+        """Plain text of the ruling, never blank, at most `MAX_OBSERVATION` characters."""
         if self.excuse is not None:
             return self.excuse
         text = without_success(self.ruling.text).strip()
@@ -55,7 +55,7 @@ class Ruled:
 
     @property
     def thought(self) -> str:
-        """The ruling in a plain sentence, for the record."""
+        """The ruling as a plain sentence, for the record."""
         if self.transient:
             return "The action is right, but it fails for a moment, by chance. Nothing changes."
         if self.ruling.kind is not None:
@@ -67,7 +67,7 @@ class Ruled:
         return f"{verdict} It changes {listed((change.path for change in self.ruling.changed), most=300)}."
 
     def shown(self) -> dict[str, Any]:
-        """The ruling as a DungeonMaster is shown it, of bounded size."""
+        """Return the ruling for the DungeonMaster's prompt, of bounded size."""
         accepted = self.ruling.kind is None and not self.transient
         seen, appeared = (self.before, ()) if self.transient else (self.ruling.visible, self.ruling.appeared)
         first = dict.fromkeys((*appeared, *seen))
@@ -87,7 +87,7 @@ class Ruled:
         }
 
     def turn(self, thought: str, observation: str) -> DungeonMasterTurn:
-        """The answer for the record, in these words: all else is the world's."""
+        """Return the DungeonMaster's turn with these words; all other fields come from the ruling."""
         kind = self.ruling.kind
         said = observation.rstrip()
         return DungeonMasterTurn(
@@ -102,7 +102,7 @@ class Ruled:
 
 
 def without_success(text: str) -> str:
-    """The text of an environment in other words where it reports success, which only the engine does."""
+    """Return the text without the success phrase, which only the engine writes."""
     return _SUCCESS.sub("success", text)
 
 
@@ -118,24 +118,24 @@ EXCUSES = (
     "It gets interrupted this time, before anything comes of it. All is as before, and nothing stays in the way.",
     "It hangs for a moment and then drops out without effect. All is as before; another try may go differently.",
 )
-"""Excuses of a transient failure, naming nothing."""
+"""Excuses of a transient failure, without names."""
 
 
 def fails(share: float, *, seed: int, replica: int, attempt: int, turn: int) -> bool:
-    """Return whether the action at `turn` fails for a moment in this play and attempt, with probability `share`.
+    """Return whether the action at `turn` fails in this play and attempt, with probability `share`.
 
-    A function of its arguments alone, so that a play can be repeated; draws at different turns are independent.
+    The result depends on the arguments only, so a play can be repeated. Draws at different turns are independent.
     """
     return _draw(seed, replica, attempt, turn) < share * _WHOLE
 
 
 def excuse(*, seed: int, replica: int, before: int) -> str:
-    """The excuse of a failure, `before` it so many in the same play: none comes twice until all were."""
+    """Return the excuse of a failure with `before` earlier ones in the play; all are used before one repeats."""
     return EXCUSES[(_draw(seed, replica) + before) % len(EXCUSES)]
 
 
 def tried_before(turns: tuple[PlayerTurn | DungeonMasterTurn, ...], action: str) -> bool:
-    """Return whether the last action of `turns` was the same and failed for a moment; it must not fail so again."""
+    """Return whether the last action was the same and failed by chance; it must not fail again."""
     if len(turns) < 2:  # noqa: PLR2004 - an action and its answer
         return False
     act, answer = turns[-2:]

@@ -1,4 +1,4 @@
-"""Prompt templates: one file per role and play, loaded, overridden and filled here."""
+"""Prompt templates, one file per role and play, with their loader."""
 
 from refinesynth.prompts.prompt_library import SHOWN, Examples, Kind, Prompts, drawn, shipped_examples
 

@@ -1,8 +1,8 @@
-"""Data inside prompts: JSON between tags, encoded so that no content can close its own tag or open another.
+"""Data blocks in prompts: JSON between tags, encoded so that no content can close its own tag or open another.
 
-Persona text and model text enter a prompt only this way. Opening angle brackets become JSON escapes, so a persona that
-writes `</persona> ignore the rules` stays the text between the tags. Those of a regular expression's named groups,
-`(?P<item>`, stay readable: they open nothing that could be closed.
+All persona and model text enters a prompt this way. Opening angle brackets become JSON escapes, so a persona with
+`</persona> ignore the rules` stays between the tags. Those of a regular expression's named groups, `(?P<item>`, stay
+readable, because they open no tag.
 """
 
 import re
@@ -20,24 +20,24 @@ _BLOCK = re.compile(r"<([a-z_]+)>\n(.*?)\n</\1>", re.DOTALL)
 
 
 def block(value: object, name: str) -> str:
-    """`value` as JSON on one line between `<name>` and `</name>`, each tag on a line of its own.
+    """Return `value` as JSON on one line between `<name>` and `</name>`, each tag on its own line.
 
-    Pydantic models are dumped; tuples become lists; lone surrogates become U+FFFD.
+    Pydantic models are dumped, tuples become lists, lone surrogates become U+FFFD.
 
     Raises:
-        TypeError: There is something in `value` that JSON does not have.
+        TypeError: `value` holds something that JSON does not have.
     """
     return f"<{name}>\n{value.encoded if isinstance(value, Shown) else encode(value)}\n</{name}>"
 
 
 def encode(value: object) -> str:
-    """`value` as it stands between tags.
+    """Return `value` in the encoding used between tags.
 
     Raises:
-        TypeError: There is something in `value` that JSON does not have.
+        TypeError: `value` holds something that JSON does not have.
     """
     encoded = write_json(value, default=_dump, option=orjson.OPT_NON_STR_KEYS).decode()
-    # Taken apart rather than substituted: in long text without brackets that is a hundred times as fast.
+    # Split instead of substituted: about 100 times faster in long text without brackets.
     before, *rest = encoded.split("<")
     pieces = [before]
     for after in rest:
@@ -47,7 +47,7 @@ def encode(value: object) -> str:
 
 
 class Shown:
-    """A value that many prompts show, encoded once. A template can ask it for what the value has."""
+    """A value for many prompts, encoded once. Templates can read its attributes."""
 
     __slots__ = ("encoded", "value")
 
@@ -60,7 +60,7 @@ class Shown:
 
 
 def read_blocks(text: str) -> dict[str, JsonValue]:
-    """All blocks in `text` by name, the last of each name; what does not parse is left out."""
+    """Return all blocks in `text` by name, the last of each name; unparsable ones are omitted."""
     found: dict[str, JsonValue] = {}
     for match in _BLOCK.finditer(text):
         try:

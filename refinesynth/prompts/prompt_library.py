@@ -1,5 +1,5 @@
-"""Load the templates, let a folder of the user's override them, check them before anything is paid for, and fill
-them.
+"""Loader of the prompt templates: the shipped ones, overridden by a user's folder, validated before the first paid
+request.
 """
 
 import math
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 SHOWN = 3
-"""Scripts that a prompt shows at a time, with rulebooks or without, as far as there are so many."""
+"""Number of example scripts in a prompt."""
 
 _Item = TypeVar("_Item")
 
 
 class Kind(StrEnum):
-    """Which examples are drawn from. Draws of one kind say nothing about those of another."""
+    """Kinds of examples. Draws of different kinds are independent."""
 
     SCRIPTS = "scripts"
     TRAJECTORIES = "trajectories"
@@ -46,23 +46,22 @@ class Kind(StrEnum):
 
 
 class Examples(BaseModel):
-    """Examples that a model is shown before it writes."""
+    """Examples in a model's prompt."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scripts: tuple[Script, ...]
-    """Shown to the ScriptWriter, `SHOWN` at a time."""
+    """For the ScriptWriter, `SHOWN` at a time."""
     trajectories: tuple[Draft, ...] = Field(min_length=1)
-    """Shown to the Narrator with their scripts, one at a time."""
+    """For the Narrator, with their scripts, one at a time."""
     grounded: tuple[Script, ...] = ()
-    """Shown to the ScriptWriter in grounded play, `SHOWN` at a time: scripts with their rulebooks."""
+    """For the ScriptWriter in grounded play, `SHOWN` at a time: scripts with rulebooks."""
 
 
 def drawn(items: Sequence[_Item], kind: Kind, seed: int, *, most: int = SHOWN) -> tuple[_Item, ...]:
-    """`most` of the items that follow one another, or as many as there are, drawn by a seed: the same everywhere and
-    always.
+    """Return up to `most` consecutive items, drawn by a seed, the same on every machine.
 
-    They are one of few sets, so that a provider has the beginning of a request in its cache.
+    There are few different results, so a provider can cache the beginning of a request.
     """
     if len(items) <= most:
         return tuple(items)
@@ -73,7 +72,7 @@ def drawn(items: Sequence[_Item], kind: Kind, seed: int, *, most: int = SHOWN) -
 
 @cache
 def shipped_examples() -> Examples:
-    """The examples in the package's folder `prompts/examples`."""
+    """Read the examples in the package's folder `prompts/examples`."""
     folder = files("refinesynth.prompts") / "examples"
     scripts = {name: Script.from_json(text) for name, text in _texts(folder / "scripts")}
     return Examples(
@@ -89,14 +88,14 @@ def _played(script: Script, text: bytes) -> Draft:
 
 
 def _texts(folder: Traversable) -> list[tuple[str, bytes]]:
-    """Names and contents of the files in a folder, by their names."""
+    """Return the files in a folder, name to content, sorted by name."""
     found = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
     return [(entry.name, entry.read_bytes()) for entry in sorted(found, key=lambda entry: entry.name)]
 
 
 SUFFIX = ".md.j2"
 SMALL = "@small"
-"""Name in the place of a folder: the shipped short templates, for models below about 8 billion parameters."""
+"""Name of the shipped short templates, for models below about 8 billion parameters; in the place of a folder."""
 
 SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "script_writer": {
@@ -134,10 +133,10 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "request": frozenset({"script", "history", "action", "ruling", "violations"}),
     },
 }
-"""Template name to its sections to the data that each is filled with."""
+"""Template name to its sections, and each section to the data that fills it."""
 
 SHARED = frozenset({"script_writer", "dungeon_master", "player_mistake", "player_retake", "narrator", "judge"})
-"""Templates that are in the digest of every play. Each of the others is read in some plays alone, which say so."""
+"""Templates in the digest of every play. Plays name their other templates themselves."""
 
 _READERS: Mapping[str, Mapping[str, int]] = {
     "Pattern": {"characters": MAX_PATTERN_CHARACTERS},
@@ -145,24 +144,23 @@ _READERS: Mapping[str, Mapping[str, int]] = {
     "Rulebook": {"parts": MAX_PARTS, "text": MAX_TEXT, "condition": MAX_CEL, "solution": MAX_SOLUTION},
     "Observation": {"characters": MAX_OBSERVATION},
 }
-"""Requirements that no rule states: what breaks them is refused before rules run."""
+"""Requirements that no rule checks, because the reader refuses violations earlier."""
 
 _GAP = re.compile(r"\n\n\n+")
 
 
 class Prompts:
-    """The templates of all roles: those shipped, each replaced by the file of the same name in `folder` (or in the set
-    `SMALL`) if there is one.
+    """Templates of all roles: the shipped ones, each replaced by the file of the same name in `folder` (or in the set
+    `SMALL`).
 
-    A template is a Jinja2 file `<name>.md.j2` with the blocks that `SECTIONS` lists. It runs sandboxed, an unknown
-    variable is an error, and data is printed through the filter `block` alone (`{{ persona | block("persona") }}`), so
-    that no text of a persona or a model can become part of the prompt itself; whole numbers may be printed as they are.
-    Every block can use `limits`, so that a prompt names the sizes that `rules` refuse: `{{ limits.TurnLimit.most }}` is
-    that rule's setting `most`.
+    A template is a Jinja2 file `<name>.md.j2` with the blocks in `SECTIONS`. It runs sandboxed; an unknown variable is
+    an error. Data is printed only through the filter `block` (`{{ persona | block("persona") }}`), so text of a persona
+    or a model cannot become part of the prompt itself; whole numbers may be printed directly. Every block can use
+    `limits` for the limits of `rules`: `{{ limits.TurnLimit.most }}` is that rule's setting `most`.
 
     Raises:
         ConfigurationError: `folder` is no folder, holds a template of an unknown name, or one that cannot be read,
-            compiled or filled. All templates are tried out here, so that filling them later cannot fail.
+            compiled or filled. All templates are tried at construction, so filling them later cannot fail.
     """
 
     def __init__(
@@ -170,13 +168,13 @@ class Prompts:
     ) -> None:
         self.folder = None if folder is None else Path(folder)
         self.required = numbers(*rules)
-        """Rule name to setting to its number, of `rules` alone."""
+        """Rule name to setting to its number, for `rules`."""
         limits = {**usual_numbers(), **self.required, **_READERS}
-        # As attributes: of a mapping, `values` would be something else.
+        # As attributes: `values` of a mapping would be its method.
         self.limits = {name: SimpleNamespace(**figures) for name, figures in limits.items()}
         self.examples = shipped_examples() if examples is None else examples
         self._sources = {**_shipped_sources(), **_own_sources(self.folder)}
-        # Imported here: only a run fills prompts, and Jinja takes its time.
+        # Imported here because only a run fills prompts, and Jinja's import is slow.
         from refinesynth.prompts.template_language import environment_of
 
         environment = environment_of(frozenset(self._sources.items()))
@@ -187,23 +185,21 @@ class Prompts:
         return f"Prompts({'' if self.folder is None else repr(str(self.folder))})"
 
     def __reduce__(self) -> tuple[type["Prompts"], tuple[Path | None], dict[str, object]]:
-        # Compiled templates cannot go to another process; it reads the folder again.
+        # Compiled templates cannot be pickled; the other process reads the folder again.
         return Prompts, (self.folder,), {"examples": self.examples, "limits": self.limits, "required": self.required}
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 in hexadecimal over the `SHARED` templates and their examples: what a run's settings record about its
-        prompts.
-        """
+        """SHA-256 in hexadecimal over the `SHARED` templates and their examples; recorded in a run's settings."""
         return sha256(self._shared()).hexdigest()
 
     def digest_with(self, templates: Collection[str], *examples: Kind) -> str:
-        """The same of a play that reads `templates` too, and shows these examples."""
+        """Return the digest for a play with further `templates` and these examples."""
         shown = "".join(block(getattr(self.examples, kind), kind) for kind in examples)
         return sha256(self._shared() + self._written(templates) + shown.encode()).hexdigest()
 
     def digest_beside(self, digest: str, template: str) -> str:
-        """The `digest` of a play that reads one more template, as for a repairer or for given tools."""
+        """Return the `digest` for a play with one more template, for a repairer or given tools."""
         return sha256(digest.encode() + self._written({template})).hexdigest()
 
     def _shared(self) -> bytes:
@@ -215,11 +211,11 @@ class Prompts:
         return "".join(f"{name}\n{len(source)}\n{source}\n" for name, source in sources.items()).encode()
 
     def fill(self, name: str, section: str, **data: object) -> str:
-        """One section of a template with `data` filled in, without blank space around it.
+        """Return a section of a template filled with `data`, trimmed.
 
         Raises:
-            ConfigurationError: The template asks for data that is not there, prints data past the filter `block`, or
-                gives more than a prompt can be.
+            ConfigurationError: The template uses unknown data, prints data without the filter `block`, or exceeds the
+                size of a prompt.
         """
         from jinja2 import TemplateError
 
@@ -228,7 +224,7 @@ class Prompts:
         template = self._templates[name]
         try:
             parts = template.blocks[section](template.new_context({"limits": self.limits, **data}))
-            # Data has no line breaks of its own in it, so this closes only the gaps that conditions leave.
+            # Data contains no line breaks, so this removes only gaps left by conditions.
             return _GAP.sub("\n\n", joined(parts)).strip()
         except ConfigurationError as error:
             raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from None
@@ -342,4 +338,4 @@ _SAMPLES: tuple[dict[str, object], ...] = (
     {**_FULL, "previous": None, "mistake": "place", "way": "late"},
     {**_FULL, "way": "give_up"},
 )
-"""Data for trying templates out: between them they take every branch that a shipped template has."""
+"""Sample data for validation; together it takes every branch of the shipped templates."""

@@ -1,7 +1,7 @@
-"""Language of templates: blocks, conditions, loops over data, other templates, and data through the filter `block`.
+"""Language of the templates: blocks, conditions, loops over data, other templates, and data through the filter `block`.
 
-No template calls, assigns or multiplies anything, and what a filled one may hold is bounded: a template of anybody's
-can be wrong, and cannot use up the machine.
+Templates cannot call, assign or multiply, and the size of a filled one is bounded, so a user's template can be wrong
+but cannot exhaust the machine.
 """
 
 import re
@@ -16,20 +16,20 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.data_blocks import block
 
 MAX_CHARACTERS = 10_000_000
-"""Of one filled section, far above any model's context."""
+"""Longest filled section in characters, far above any model's context."""
 _MAX_PIECES = 1_000_000
-"""Pieces of it; each turn of a loop is one at least."""
+"""Maximum number of pieces in a section; each iteration of a loop is at least one."""
 _MAX_LOOPS = 3
-"""Loops inside each other."""
+"""Maximum nesting of loops."""
 
 _STATEMENTS = (nodes.Output, nodes.Block, nodes.If, nodes.For, nodes.Include)
 _EXPRESSIONS = (nodes.Call, nodes.Mul, nodes.Pow, nodes.Mod)
-"""Those that a template does without."""
+"""Syntax that templates may not use."""
 _TAG = re.compile(r"[a-z_]+")
 
 
 class Inserted(str):
-    """Text that came through the filter `block`: the only text that an expression in a template may print."""
+    """Text from the filter `block`, the only text that an expression in a template may print."""
 
     __slots__ = ()
 
@@ -50,13 +50,13 @@ def _bound_loops(node: nodes.Node, name: str | None, depth: int) -> None:
         if isinstance(child, nodes.For):
             if depth == _MAX_LOOPS or child.recursive:
                 raise TemplateSyntaxError(f"more than {_MAX_LOOPS} loops inside each other", child.lineno, name)
-            # So that each turn is seen by `joined`, one that says nothing too.
+            # `joined` must see each iteration, even an empty one.
             child.body.insert(0, nodes.Output([nodes.TemplateData("")], lineno=child.lineno))
         _bound_loops(child, name, depth + isinstance(child, nodes.For))
 
 
 def joined(pieces: Iterable[str]) -> str:
-    """A section of a filled template.
+    """Return a section of a filled template.
 
     Raises:
         ConfigurationError: It is longer than any prompt.
@@ -74,7 +74,7 @@ def joined(pieces: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4)
 def environment_of(sources: frozenset[tuple[str, str]]) -> Environment:
-    """Of the same templates always the same one, which keeps what it has compiled."""
+    """Return the environment of these templates, cached with its compiled templates."""
     environment = _Language(
         loader=DictLoader(dict(sources)),
         undefined=StrictUndefined,

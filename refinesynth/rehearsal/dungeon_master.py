@@ -1,6 +1,7 @@
-"""The DungeonMaster: replays the history, lets the executor rule on the newest action, and words the ruling.
+"""DungeonMaster of the rehearsal: replays the history, rules on the newest action with the executor, and words the
+ruling.
 
-In grounded play the ruling is given, and nothing is replayed.
+In grounded play the ruling is given and nothing is replayed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from refinesynth.world import Ruling
 
 
 def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue) -> DungeonMasterTurn:
-    """Answer to an action after this history, for any script."""
+    """Return the answer to an action after this history, for any script."""
     text = action if isinstance(action, str) else ""
     exchanges = tuple(_exchanges(history))
     position = world_of(script)
@@ -31,7 +32,7 @@ def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue
 
 
 def world_of(script: JsonValue) -> Position | None:
-    """Opening of the scene that a script names, if its actions are that scene's."""
+    """Return the initial position of a script's scene, if its actions are that scene's."""
     label, actions = label_of(script), script.get("actions") if isinstance(script, dict) else None
     if label is None or not isinstance(actions, list):
         return None
@@ -41,7 +42,7 @@ def world_of(script: JsonValue) -> Position | None:
 
 
 def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
-    """Answer to an action in a known scene. The flags are the executor's ruling, unless a fault strikes."""
+    """Return the answer to an action in a known scene. The flags are the executor's ruling, unless a fault is injected."""
     ruling = past.position.ruling(action)
     rng = luck.rng("answer")
     if ruling.kind is None:
@@ -54,7 +55,7 @@ def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
 
 
 def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
-    """An unknown action, passed off as right; nothing changes."""
+    """Return an answer that accepts an unknown action; nothing changes."""
     rng = luck.rng("waved")
     thought = say(rng, "waved", action=shown(action))
     return _turn(thought, _fresh(rng, past, f"You {shown(action)}."), None)
@@ -89,7 +90,7 @@ def _refusal(rng: Random, past: Past, why: str) -> str:
 
 
 def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
-    """The text in a form that was not used before, if there is one."""
+    """Return the text in an unused wording, if there is one."""
     more = rng.sample(WORDINGS["nothing_more"], len(WORDINGS["nothing_more"]))
     ways = (f"{said}{ending}" for said in (text, *(f"{text} {thought}" for thought in more)))
     return next(
@@ -116,13 +117,13 @@ def _exchanges(history: JsonValue) -> Iterator[Exchange]:
 
 
 _TRIES = 4
-"""Tries to find another wording."""
+"""Number of attempts to find an unused wording."""
 
 
 def word(
     luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue, ruling: Mapping[str, JsonValue]
 ) -> dict[str, Any]:
-    """Thought and observation for a given ruling, in any script."""
+    """Return thought and observation for a given ruling, in any script."""
     said = shown(action if isinstance(action, str) else "")
     label = label_of(script)
     said_before = frozenset(_said_before(history))
@@ -166,7 +167,7 @@ def _thought(rng: Random, said: str, ruling: Mapping[str, JsonValue]) -> str:
 
 
 def _unseen(luck: Luck, label: str | None, script: JsonValue, said: str, ruling: Mapping[str, JsonValue]) -> str | None:
-    """Something of the scene's world that the player has neither seen nor heard of."""
+    """Return the name of something in the scene that the player has neither seen nor heard of."""
     if label is None or not isinstance(script, dict):
         return None
     visible = ruling.get("visible")

@@ -1,4 +1,4 @@
-"""Plausible mistakes of a wanted kind. Each proposal is checked by the executor first."""
+"""Plausible mistakes of a requested kind, each checked by the executor."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
@@ -15,14 +15,14 @@ from refinesynth.world import mentions
 from refinesynth.world.hidden_places import hidden_names
 
 _TIMELY = (MistakeKind.PLACE, MistakeKind.LOGIC)
-"""Kinds of mistake of an available action."""
+"""Kinds of mistakes with an available action."""
 
 _SHORTEST = 4
-"""Shortest word that is misspelt."""
+"""Shortest word that may be misspelt."""
 
 
 class Slip(NamedTuple):
-    """A mistake, ready to be made."""
+    """A mistake with its meaning."""
 
     action: str
     kind: MistakeKind
@@ -31,9 +31,9 @@ class Slip(NamedTuple):
 
 
 def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
-    """A mistake of the wanted kind, else of another kind; None if none was found. No mistake is made twice.
+    """Return a mistake of the requested kind, else of another kind; None if none was found. No mistake is repeated.
 
-    Mistakes of place and logic are, if possible, ones that the next steps answer.
+    Mistakes of place and logic are preferably ones that the next steps answer.
     """
     first = wanted is MistakeKind.PARAMETER
     timely = [kind for kind in (wanted, *rng.sample(_TIMELY, 2)) if kind in _TIMELY]
@@ -47,7 +47,7 @@ def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
 
 
 def wrong_value(rng: Random, past: Past) -> Slip | None:
-    """An action of the right form with an unavailable value."""
+    """Return an action of the right form with an unavailable value."""
     return _first(past, MistakeKind.PARAMETER, _wrong_values(rng, past.position, _next(rng, past)))
 
 
@@ -60,7 +60,7 @@ def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) 
 
 
 def _foreknown(past: Past, action: str) -> bool:
-    """True if an action names something hidden with its place, which was neither seen nor mentioned."""
+    """Return whether an action names something hidden and its place, neither seen nor mentioned before."""
     scene = past.position.scene
     hidden = hidden_names(scene.world).where
     read = scene.world.read(action) if hidden else None
@@ -79,7 +79,7 @@ def _next(rng: Random, past: Past) -> str:
 
 
 def _miswording(rng: Random, past: Past) -> Slip | None:
-    """The next action of the plan with a wrong value, in another form or cut short."""
+    """Return the plan's next action with a wrong value, in another form, or cut short."""
     action = _next(rng, past)
     ways = rng.sample(_WAYS, len(_WAYS))
     likely = (proposal for way in ways for proposal in way(rng, past.position, action))
@@ -126,9 +126,10 @@ def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple
 
 
 def _untimely(rng: Random, past: Past, kind: MistakeKind, *, answered: bool) -> Slip | None:
-    """An available action that does not fit now: a later step of the plan, a useful or repeated action, else any.
+    """Return an available action that does not fit now: a later step of the plan, a useful or repeated action, else
+    any.
 
-    With `answered`, only one whose refusal the next steps resolve. Moving to the present place comes last.
+    With `answered`, only one whose refusal the next steps resolve. Movement to the present place comes last.
     """
     position, plan = past.position, plan_of(past)
     done = [exchange.action for exchange in reversed(past.exchanges) if not exchange.refused]
@@ -143,14 +144,14 @@ def _untimely(rng: Random, past: Past, kind: MistakeKind, *, answered: bool) -> 
 
 
 def can_wait(past: Past, mistake: str) -> bool:
-    """True if the next steps answer a mistake in time, even after another action."""
+    """Return whether the next steps answer a mistake in time, even after another action."""
     if past.position.judged(mistake) not in _TIMELY:
         return True
     return _comes_about(past.position, _soon(past, WITHIN - 1), mistake)
 
 
 def is_due(past: Past) -> bool:
-    """True if an earlier mistake still lacks its answer, which another mistake would delay too long.
+    """Return whether an earlier mistake still needs its answer, which another mistake would delay too long.
 
     In imagined worlds any next action is an answer.
     """
@@ -172,7 +173,7 @@ def _soon(past: Past, steps: int) -> tuple[Position, ...]:
 
 
 def _comes_about(position: Position, soon: Sequence[Position], action: str) -> bool:
-    """True if the refused condition of the action holds in one of these positions."""
+    """Return whether the unmet condition of the action holds in one of these positions."""
     read = position.scene.world.read(action)
     unmet = read and read[0].unmet(position.state, read[1])
     if not read or not unmet:
@@ -181,7 +182,7 @@ def _comes_about(position: Position, soon: Sequence[Position], action: str) -> b
 
 
 def _distant(rng: Random, scene: Scene, late: str) -> Iterator[tuple[str, str]]:
-    """Everything that can be written, ordered by relation to the goal; last what begins with `late`."""
+    """Yield all possible action texts by relation to the goal; those that begin with `late` come last."""
     goal = set(scene.plot.goal.split())
 
     def distance(action: str) -> tuple[bool, int]:
@@ -193,7 +194,7 @@ def _distant(rng: Random, scene: Scene, late: str) -> Iterator[tuple[str, str]]:
 
 
 _WAYS = (_wrong_values, _wrong_values, _other_forms, _other_forms, _short_forms)
-"""Repeated by frequency."""
+"""Ways of miswording, repeated by frequency."""
 
 
 def _filled(position: Position, template: str, values: Mapping[str, str], wording: str = "") -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The smallest JSON value that a simple JSON schema allows, for requests of unknown roles."""
+"""Minimal JSON values for JSON schemas, for requests of unknown roles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from typing import Any, cast
 from refinesynth.rehearsal.openai_wire import items, mapping
 
 _DEEPEST = 24
-"""Levels of schemas within schemas that are followed."""
+"""Maximum depth of nested schemas."""
 
 _MOST_VALUES = 2_000
-"""Values made for one schema, which may refer to itself."""
+"""Maximum number of values for one schema, which may be recursive."""
 
 _LONGEST = 1_000
 
 _MOST_ITEMS = 100
 
 _GREATEST = 2**53
-"""Greatest number of a schema that is respected."""
+"""Largest number in a schema that is respected."""
 
 _TEXT = "rehearsal"
 
 
 def instance(schema: object) -> Any:
-    """A value for this schema; patterns, formats and conditions are ignored. Never raises."""
+    """Return a value for this schema; patterns, formats and conditions are ignored. Never raises."""
     return _Maker(schema).value(schema, 0)
 
 

@@ -1,4 +1,4 @@
-"""The Narrator: both voices of a whole trajectory, from the end of the verified turns."""
+"""Narrator of the rehearsal: both voices of a trajectory, continued after the verified turns."""
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle, pairwise
@@ -19,7 +19,7 @@ _MOST_MISTAKES = 12
 _MOST_EXCHANGES = 60
 
 _STRANGE_EXCHANGES = 6
-"""Actions in one answer for an unknown script."""
+"""Number of actions in one answer for an unknown script."""
 
 _KINDS = tuple(MistakeKind)
 
@@ -27,7 +27,7 @@ Spoken = PlayerTurn | DungeonMasterTurn
 
 
 def tell(luck: Luck, script: JsonValue, verified: JsonValue, minimum: JsonValue) -> list[Spoken]:
-    """Turns after `verified` to the end, with at least `minimum` mistakes in all."""
+    """Return the turns after `verified`, with at least `minimum` mistakes in all."""
     before = [read_turn(item) for item in verified] if isinstance(verified, list) else []
     exchanges = tuple(_exchanges(before))
     position = dungeon_master.world_of(script)
@@ -76,7 +76,7 @@ def _told(luck: Luck, past: Past, unanswered: str | None, missing: int) -> Itera
 
 
 def _due(luck: Luck, past: Past, missing: int) -> list[int]:
-    """Number of steps before each mistake, spread over the rest of the plan without the very first turn."""
+    """Return the number of steps before each mistake, spread over the rest of the plan except for the first turn."""
     steps = range(len(past.position.plan))
     if not past.exchanges and len(steps) > 1:
         steps = steps[1:]

@@ -1,4 +1,4 @@
-"""Requests and completions in OpenAI's form."""
+"""Requests and completions in OpenAI's format."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,41 +17,41 @@ from refinesynth.rehearsal.injected_faults import Faults, Luck
 from refinesynth.text.json_reader import scrub
 
 _CHARACTERS_PER_TOKEN = 4
-"""Estimate for English, by which usage is counted."""
+"""Estimate for English, for usage counts."""
 
 _SEED_BITS = 64
 
 
 @dataclass(frozen=True)
 class Form:
-    """Form of an answer: text, JSON, or the call of a tool."""
+    """Form of an answer: text, JSON, or a tool call."""
 
     kind: Literal["text", "json", "tool"]
     schema: object = None
     """JSON schema of the answer or of the tool's arguments."""
     tool: str = ""
     insisted: bool = False
-    """True if the tool must be called."""
+    """True if the tool call is required."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Parts of a request that decide the answer. Model settings, headers and keys do not."""
+    """Parts of a request that determine the answer; model settings, headers and keys do not."""
 
     messages: tuple[tuple[str, str], ...]
     """Role and text of each message."""
     form: Form
     seed: int | str | None
     most_tokens: int | None
-    """Most tokens of the answer; None for no limit."""
+    """Maximum number of tokens in the answer; None for no limit."""
     model: str
     calls: tuple[tuple[int, str, str], ...]
-    """Tool calls in the messages: the message's number, the function's name, its arguments as JSON text."""
+    """Tool calls in the messages: index of the message, function name, and arguments as JSON text."""
     tools: tuple[Mapping[str, object], ...] = ()
 
     @classmethod
     def read(cls, model: object, messages: object, options: Mapping[str, object]) -> "Request":
-        """Read the arguments of a completion, which may be anything."""
+        """Read the arguments of a completion request; accepts any values."""
         given = [item for item in map(mapping, items(messages)) if item]
         return cls(
             messages=tuple((str(item.get("role"))[:20], _text_of(item.get("content"))) for item in given),
@@ -70,7 +70,7 @@ class Request:
 
     @cached_property
     def blocks(self) -> dict[str, JsonValue]:
-        """All data of messages except the assistant's, by name; the last of each name."""
+        """All data blocks of messages except the assistant's, by name; the last of each name."""
         found: dict[str, JsonValue] = {}
         for role, text in self.messages:
             if role != "assistant":
@@ -83,7 +83,7 @@ class Request:
 
 
 def drawn(faults: Faults, *parts: int | str | None) -> Luck:
-    """Draws that depend on these parts only."""
+    """Return draws that depend on these parts only."""
     digest = blake2b(digest_size=16)
     for part in parts:
         text = f"{type(part).__name__} {part}".encode("utf-8", "surrogatepass")
@@ -93,7 +93,7 @@ def drawn(faults: Faults, *parts: int | str | None) -> Luck:
 
 
 def completion(request: Request, content: str, luck: Luck, calls: Sequence[Call] = ()) -> dict[str, Any]:
-    """A chat completion: `content` as the message, perhaps with calls, or as a tool's arguments."""
+    """Return a chat completion with `content` as message or tool arguments, perhaps with calls."""
     content = scrub(content)
     whole = request.form.kind == "tool" and not request.plays_by_calls
     reason = "tool_calls" if whole or calls else "stop"

@@ -1,4 +1,4 @@
-"""Sentences of Player and DungeonMaster; recognition of refusals; meanings of actions and reasons of mistakes."""
+"""Wordings of Player and DungeonMaster, recognition of refusals, and reasons of mistakes."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from refinesynth.world import Ruling
 WORDINGS: Mapping[str, tuple[str, ...]] = TypeAdapter(dict[str, tuple[str, ...]]).validate_json(
     (files("refinesynth.rehearsal") / "wordings.json").read_bytes()
 )
-"""Templates by key. `ruled_...` are the DungeonMaster's about given rulings, and name only the action."""
+"""Templates by key. `ruled_...` word given rulings and name the action only."""
 
 
 _BEGINNINGS = tuple(beginning for family in FAMILIES.values() for beginning in family.refusals)
@@ -26,7 +26,7 @@ _STRANGE = re.compile(r"\s*(?:error\b|invalid\b|nothing happens\b|you (?:can't|c
 
 
 def say(rng: Random, key: str, **values: object) -> str:
-    """One of the wordings with this key, filled."""
+    """Return a random wording with this key, filled."""
     return rng.choice(WORDINGS[key]).format(**values)
 
 
@@ -35,7 +35,7 @@ def refusal(rng: Random, family: Family, why: str) -> str:
 
 
 def sounds_refused(observation: str) -> bool:
-    """True for an observation of a mistake, in particular for all of `refusal`."""
+    """Return whether an observation reports a mistake; true for every result of `refusal`."""
     return observation.startswith(_BEGINNINGS) or _STRANGE.match(observation) is not None
 
 
@@ -48,7 +48,7 @@ def shown(text: str) -> str:
 
 
 def meaning(position: Position, action: str) -> str:
-    """The act as an infinitive; the text itself for an unknown action."""
+    """Return the meaning of an action as an infinitive; the text itself for an unknown one."""
     ruling = position.ruling(action)
     if ruling.action is None:
         return f'do "{shown(action)}"'
@@ -57,7 +57,7 @@ def meaning(position: Position, action: str) -> str:
 
 
 def reason(position: Position, action: str, ruling: Ruling) -> str:
-    """Reason for the mistake in one sentence; empty if it is none."""
+    """Return the reason of a mistake in one sentence; empty for a right action."""
     if ruling.kind is None:
         return ""
     if ruling.kind is not MistakeKind.PARAMETER:
@@ -69,7 +69,7 @@ def reason(position: Position, action: str, ruling: Ruling) -> str:
 
 
 def remedy(position: Position, wrong: str, right: str) -> str:
-    """Difference of the right action from the wrong wording; empty if they have nothing in common."""
+    """Return the correction of a wrong wording; empty if it is unrelated to the right action."""
     meant = position.ruling(right)
     if meant.action is None:
         return ""

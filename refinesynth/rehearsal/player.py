@@ -1,7 +1,7 @@
-"""The Player: reconstructs the world from its task, interprets the answers, plans, and words its thoughts.
+"""Player of the rehearsal: reconstructs the world from its task, interprets the answers, plans, and words its thoughts.
 
-A chat of function calls is read as the same chat in text. In an executed world, mistakes are known from the rules; words
-are needed only to tell what was carried out from what failed for a moment.
+A chat of function calls is read like the same chat in text. In an executed world, mistakes follow from the rules; the
+words only distinguish success from a transient failure.
 """
 
 import re
@@ -28,12 +28,12 @@ _MISTAKES = tuple(MistakeKind)
 
 
 def is_task(text: str) -> bool:
-    """True for a first message of `chat.render_task`."""
+    """Return whether a text is a first message of `chat.render_task`."""
     return "\n\nGoal: " in text and "\n\nAvailable actions:\n" in text
 
 
 def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeRequest | None) -> PlayerTurn:
-    """The next turn, after a task of `chat.render_task` and the messages (role and text) since."""
+    """Return the next turn after a task of `chat.render_task` and the later messages (role and text)."""
     exchanges = tuple(_exchanges(chat))
     position = _world_of(task)
     if position is None:
@@ -44,10 +44,10 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeR
 
 
 def decide(luck: Luck, past: Past, wanted: MistakeRequest | None = None) -> PlayerTurn:
-    """The next turn in a known scene; a mistake if one is wanted, or happens by itself.
+    """Return the next turn in a known scene; a mistake if one is requested or occurs naturally.
 
-    Nothing goes wrong by itself right after a momentary failure, which is tried again, nor, unless the player is weak,
-    right after a mistake, which is repaired. While the answer to a mistake is put off, no other mistake is made.
+    No natural mistake occurs right after a transient failure, which is retried, or right after a mistake, unless the
+    player is weak. While an answer is delayed, no other mistake is made.
     """
     if wanted is None and not past.failed:
         wanted = _natural(luck, past)
@@ -67,7 +67,7 @@ _FURTHER = (0, 0, 1, 2)
 
 
 def further(luck: Luck, seen: "Seen", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
-    """The next actions of the plan, to be called in the same message; behind a mistake the plan is what it was."""
+    """Return the plan's next actions, for calls in the same message; after a mistake the plan is unchanged."""
     position = _world_of(seen.task)
     if position is None or (wanted is not None and wanted.way != "fresh"):
         return ()
@@ -79,14 +79,14 @@ def further(luck: Luck, seen: "Seen", turn: PlayerTurn, wanted: MistakeRequest |
 
 
 _TEMPTED, _PLAIN = 1.15, 0.65
-"""Rates of a weak player's mistakes where a later step tempts it, and elsewhere, relative to its mean."""
+"""Rates of a weak player's mistakes relative to the mean: with a tempting later step, and without."""
 
 
 def _natural(luck: Luck, past: Past) -> MistakeRequest | None:
-    """A mistake that happens by itself, if any.
+    """Return a natural mistake, if one occurs.
 
-    A weak player is tempted to take the step after next before its time, and errs then as that step does; without such
-    a step it gets the form wrong.
+    A weak player tends to take the step after next too early, with the kind of mistake of that step; without such a
+    step its action has a wrong form.
     """
     skill = luck.faults.skill
     if skill is None:
@@ -99,7 +99,7 @@ def _natural(luck: Luck, past: Past) -> MistakeRequest | None:
 
 
 def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
-    """A turn that is this mistake in good faith: its thought has the form of a right turn's."""
+    """Return a turn with this mistake; its thought has the form of a right turn's."""
     thought = _looking_ahead(luck, past, _next(past), made.doing)
     return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
 
@@ -113,7 +113,7 @@ def _world_of(task: str) -> Position | None:
 
 
 def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
-    """Actions with their answers; answers without an action are left out."""
+    """Yield actions with their answers; answers without an action are omitted."""
     action: str | None = None
     for role, text in chat:
         if role == "assistant":
@@ -127,7 +127,7 @@ def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
 
 
 def _next(past: Past) -> str:
-    """The plan's next action; a look around if there is no plan or that was just refused."""
+    """Return the plan's next action; a look around without a plan or after its refusal."""
     position, plan = past.position, plan_of(past)
     if plan and plan[0] not in past.wrong:
         return plan[0]
@@ -167,7 +167,7 @@ def _misunderstood(past: Past) -> str | None:
 
 
 def _looking_ahead(luck: Luck, past: Past, action: str, doing: str) -> str:
-    """Reason for this action, which is taken to be `doing`."""
+    """Return the reason for this action, whose meaning is `doing`."""
     rng, position = luck.rng("looking ahead"), past.position
     plan = tuple(step for step in plan_of(past) if step == action or meaning(position, step) != doing)
     thing = sought(past)
@@ -197,14 +197,14 @@ _PASSING = re.compile(
     r"|glitch\w*|hiccup\w*|busy|interrupt\w*)\b",
     re.IGNORECASE,
 )
-"""Expressions for a failure that may pass."""
+"""Expressions of a failure that may pass."""
 
 _FARTHEST = 4
-"""Positions back in which the player may really be."""
+"""Number of earlier positions at which the player may really be."""
 
 
 def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
-    """Everything up to now in the world that begins at `start`, from the words of the exchanges alone."""
+    """Return the history of a world from `start`, inferred from the words of the exchanges."""
     past = Past.of(start, ())
     for action, answer, *_ in exchanges:
         here = _standing(past, action, answer)
@@ -220,7 +220,7 @@ def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
 
 
 def _standing(past: Past, action: str, answer: str) -> Position:
-    """The player's real position, if the answer names a reason that holds there and not at the assumed one."""
+    """Return the player's real position if the answer names a reason that holds there and not at the assumed one."""
     if past.position.ruling(action).kind is not None:
         return past.position
     for other in _elsewhere(past):
@@ -231,7 +231,7 @@ def _standing(past: Past, action: str, answer: str) -> Position:
 
 
 def _elsewhere(past: Past) -> Iterator[Position]:
-    """Positions if an apparent failure was carried out, or an apparent success failed."""
+    """Yield alternative positions: an apparent failure was carried out, or an apparent success failed."""
     if past.failed:
         yield past.position.after(past.exchanges[-1].action)
     at = past.position
@@ -247,16 +247,16 @@ _TASK = re.compile(r"(?s)(?P<introduction>.*)\n\nGoal: (?P<goal>.*)")
 
 class Seen(NamedTuple):
     script: Script
-    """Script of the functions; for unknown ones, as far as the functions define it."""
+    """Script of the functions; for unknown ones, as far as their definitions tell."""
     task: str
     chat: list[tuple[str, str]]
-    """Role and text of each message since the task; a call is followed by its answer."""
+    """Role and text of each message after the task; a call is followed by its answer."""
     several: bool = False
     """True if a message may hold several calls."""
 
 
 def read_calls(request: Request) -> Seen:
-    """The chat of a request for which `plays_by_calls` holds."""
+    """Read the chat of a request for which `plays_by_calls` is true."""
     told = ((at, text, tool_instructions_in(text)) for at, (_, text) in enumerate(request.messages))
     at, task, instructions = next(one for one in told if one[2])
     before, _, after = task.partition(instructions)

@@ -1,4 +1,4 @@
-"""The embedded default backend: a completion function that plays all roles, offline and deterministic."""
+"""The rehearsal backend: a completion function that plays all roles offline, deterministically."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,17 +20,17 @@ GREETING = (
     "This is the rehearsal of refinesynth: a small offline player of text worlds, and no language model. It answers the "
     "requests of refinesynth's roles; of anything else it understands only the form."
 )
-"""Answer to a request of no known role."""
+"""Answer to a request of an unknown role."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Completion function of `litellm.acompletion`'s shape that plays all roles.
+    """Completion function with `litellm.acompletion`'s signature that plays all roles.
 
-    An answer depends only on the messages, the request's `seed` and form (schema, tools, `max_tokens`) and these settings, so it
-    is the same in any order and process, and over HTTP. No request raises; answers are never streamed.
+    An answer depends only on the messages, the request's `seed` and form (schema, tools, `max_tokens`) and these
+    settings, so it is the same in any order and process, and over HTTP. It never raises and never streams.
 
-    Worlds are executed by `refinesynth.world`, which decides rulings and plans.
+    Worlds are executed by `refinesynth.world`, which determines rulings and plans.
     """
 
     faults: Faults = field(default_factory=Faults)
@@ -53,7 +53,7 @@ class Rehearsal:
             and request.messages
             and request.messages[-1][0] == "tool"
         ):
-            # Whoever brings a tool's result waits for words, not for the same call again.
+            # After a tool's result, the client expects text, not the same call again.
             request = replace(request, form=Form("text"))
         return completion(request, _greeting(request.form), luck)
 
@@ -130,7 +130,7 @@ class Rehearsal:
 
 
 def _rated(blocks: Mapping[str, JsonValue], luck: Luck) -> tuple[str, dict[str, Any]] | None:
-    """Verdict about one turn: an action is right if it is listed."""
+    """Return the verdict on one turn: an action is right if it is listed."""
     if "task" not in blocks or not isinstance(turn := blocks.get("turn"), dict):
         return None
     seen = unknown_scripts.judge_plainly(luck, blocks["task"], (), str(turn.get("action")))
@@ -138,12 +138,12 @@ def _rated(blocks: Mapping[str, JsonValue], luck: Luck) -> tuple[str, dict[str, 
 
 
 def _tools_in(blocks: Mapping[str, JsonValue]) -> list[ActionSpec]:
-    """Tools that a ScriptWriter is given."""
+    """Return the tools for a ScriptWriter."""
     return list(filter(None, (action_of({"function": tool}) for tool in items(blocks.get("tools")))))
 
 
 def _asked_in(request: Request) -> MistakeRequest | None:
-    """Request of the Player's private note, if it is a known one."""
+    """Return the request in the Player's private note, if it is known."""
     private = request.blocks.get("private")
     if not isinstance(private, dict):
         return None
@@ -173,11 +173,11 @@ _REQUIRED = {
     "judgement": ("accepted",),
     "completion": ("thought", "done"),
 }
-"""Required keys by kind of answer; those of a trajectory are in its turns."""
+"""Required keys by kind of answer; those of a trajectory belong to its turns."""
 
 
 def without_a_key(luck: Luck, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    """The answer without one of its required keys."""
+    """Return the answer without one of its required keys."""
     rng = luck.rng("missing")
     if kind == "turns":
         turns = cast("list[dict[str, Any]]", data["turns"])
@@ -188,14 +188,14 @@ def without_a_key(luck: Luck, kind: str, data: dict[str, Any]) -> dict[str, Any]
 
 
 def unreadable(luck: Luck, kind: str, text: str) -> str:
-    """Prose instead of JSON, or JSON cut off before its required keys."""
+    """Return prose instead of JSON, or JSON cut off before its required keys."""
     rng = luck.rng("unreadable")
     if rng.random() < 0.5:  # noqa: PLR2004 - either as often as the other
         return rng.choice(_PROSE)
     if kind == "turns":
-        # Without its brackets alone it could be read all the same.
+        # Without the closing brackets only, it could still be repaired.
         return text[: min(rng.randrange(len(text) // 4, len(text)), text.rfind(',"observation":'))]
-    # An answer's first value is a text, and its required keys come after.
+    # An answer's first value is a text, and its required keys follow.
     return text[: rng.randrange(12, 24)]
 
 

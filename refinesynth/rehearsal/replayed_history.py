@@ -1,6 +1,6 @@
-"""The past of a scene, replayed through the executor.
+"""History of a scene, replayed through the executor.
 
-Caching changes no answer. If the episode of a request is known, its scenes are kept as long as the episode lasts.
+Caching does not affect answers. Scenes of a known episode are cached for its lifetime.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -16,30 +16,30 @@ from refinesynth.trajectory import MistakeKind
 from refinesynth.world import Ruling, plan
 
 CACHED_SCENES = 1_024
-"""Scenes kept for requests of unknown episodes, each with its positions."""
+"""Number of cached scenes for requests of unknown episodes, each with its positions."""
 
 _EPISODES_SCENES = 16
-"""Scenes kept of one episode, which has one more for each refused script."""
+"""Number of cached scenes of one episode, which has another one for each refused script."""
 
 _MOST_POSITIONS = 256
 
 _MOST_RULINGS = 32
 
 _LONGEST_REMEMBERED = 200
-"""Longest action whose ruling is cached, in characters."""
+"""Longest action with a cached ruling, in characters."""
 
 _MOST_SEARCHED = 300
-"""States of the second search, over all actions."""
+"""Number of states of the second search, over all actions."""
 
 
 class Position:
-    """A state of a scene's world, reached by actions that changed it, and the plan from there on."""
+    """A state of a scene's world, the actions that led there, and the plan from there."""
 
     def __init__(self, scene: Scene, state: Any, *, before: "tuple[Position, str] | None", kept: "_Kept") -> None:
         self.scene = scene
         self.state = state
         self.before = before
-        # A position holds the one before it; if that held this one too, neither would go when its scene is let go of.
+        # A position refers to the one before; a reference back would keep both alive beyond their scene.
         self._kept = ref(kept)
         self.planned: tuple[str, ...] | None = None
         self._rulings: dict[str, Ruling] = {}
@@ -53,11 +53,11 @@ class Position:
         return known
 
     def judged(self, action: str) -> MistakeKind | None:
-        """Kind of mistake that an action would be here; not cached."""
+        """Return the kind of mistake that an action would be here; not cached."""
         return self.scene.world.step(self.state, action).kind
 
     def after(self, action: str) -> "Position":
-        """The position after an action; this one after an action without effect, as most mistakes are."""
+        """Return the position after an action; this one if the action has no effect."""
         kept = self._kept() or _Kept()
         known = kept.reached.get((self, action))
         if known is not None:
@@ -72,9 +72,10 @@ class Position:
 
     @property
     def plan(self) -> tuple[str, ...]:
-        """Actions from here to the goal; empty if it is reached or no way is found.
+        """Actions from here to the goal; empty if it is reached or no plan is found.
 
-        A player that follows the plan keeps it; one that leaves it gets a new one. It depends only on the actions from the start.
+        A player that follows the plan keeps it; otherwise a new one is searched. It depends only on the actions from
+        the start.
         """
         unplanned: list[Position] = []
         at: Position | None = self
@@ -87,7 +88,7 @@ class Position:
 
 
 def _planned(position: Position) -> tuple[str, ...]:
-    """The rest of the earlier plan, if its next action or an equivalent one was taken; else a new plan."""
+    """Return the rest of the earlier plan if its next action or an equivalent one was taken; else a new plan."""
     world, state = position.scene.world, position.state
     rulebook = position.scene.executed.rulebook
     if position.before is None and rulebook is not None and rulebook.solution:
@@ -118,7 +119,7 @@ def forget() -> None:
 
 
 Scenes: TypeAlias = Callable[[str], tuple[Position, _Kept]]
-"""Openings of scenes by label, with their caches."""
+"""Initial positions of scenes by label, with their caches."""
 
 
 def scenes(most: int = _EPISODES_SCENES) -> Scenes:
@@ -136,7 +137,7 @@ _scenes: ContextVar[Scenes | None] = ContextVar("scenes", default=None)
 
 @contextmanager
 def among(own: Scenes) -> Generator[None]:
-    """Within the block, use this cache of scenes."""
+    """Context with this cache of scenes."""
     token = _scenes.set(own)
     try:
         yield
@@ -148,19 +149,19 @@ class Exchange(NamedTuple):
     action: str
     observation: str
     refused: bool
-    """True if it was called a mistake, so it was not carried out."""
+    """True if it was flagged as a mistake and not carried out."""
     failed: bool = False
-    """True if it was right and failed for a moment."""
+    """True if it was right and failed by chance."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """Everything up to now."""
+    """All exchanges so far, with the position that they lead to."""
 
     position: Position
     exchanges: tuple[Exchange, ...] = ()
     wrong: frozenset[str] = frozenset()
-    """Actions called a mistake since the last accepted one."""
+    """Actions flagged since the last accepted one."""
     observed: frozenset[str] = field(default=frozenset(), repr=False)
 
     @classmethod
@@ -185,14 +186,14 @@ class Past:
 
     @property
     def stumbled(self) -> Ruling | None:
-        """Ruling on the newest action, if that was called a mistake."""
+        """Ruling on the last action if it was flagged; else None."""
         if not self.exchanges or not self.exchanges[-1].refused:
             return None
         return self.position.ruling(self.exchanges[-1].action)
 
     @property
     def failed(self) -> bool:
-        """True if the newest action was right and failed for a moment."""
+        """True if the last action was right and failed by chance."""
         return bool(self.exchanges) and self.exchanges[-1].failed
 
     @property

@@ -1,7 +1,7 @@
-"""One world of a family, drawn from its label: script, rulebook and words.
+"""Scenes: worlds of a family drawn from a label, with script, rulebook and words.
 
-A scene is a function of its label (`household-48213`), which stands in the script's introduction, so every role can
-reconstruct it. The label `household-48213g` is the same world with a rulebook; its introduction may hide where things are.
+A scene is a function of its label (`household-48213`), which is part of the script's introduction, so every role can
+reconstruct it. The label `household-48213g` is the same world with a rulebook; its introduction may hide places.
 """
 
 import re
@@ -20,7 +20,7 @@ from refinesynth.trajectory import ActionSpec, Rulebook, Script
 from refinesynth.world import World, plan
 
 SCENES = 100_000_000
-"""Scenes of a family, numbered from 0."""
+"""Number of scenes per family, from 0."""
 
 GROUNDED = "g"
 """Suffix of the label of a scene with a rulebook."""
@@ -37,7 +37,7 @@ _PATTERNS = (
     (r"(?i)^\s*{}\s*$", r"\s+", "(?P<{}>.+?)"),
     (r"(?i){}", r"\s+", "(.+?)"),
 )
-"""Styles of a scene's patterns: whole, white space, group."""
+"""Styles of patterns: whole, white space, group."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,27 +59,27 @@ class Scene:
 
     @property
     def hidden(self) -> bool:
-        """True if no text says where things are."""
+        """True if no text names the places."""
         return _hidden(self.label)
 
     @cached_property
     def seeking(self) -> tuple[str, ...]:
-        """Action texts by which the player sees other places."""
+        """Action texts that show the player other places."""
         return tuple(self._every(action for action in self.script.actions if self.verbs[action.name].seeks))
 
     @cached_property
     def likely(self) -> tuple[str, ...]:
-        """Action texts in which a plan is searched."""
+        """Action texts among which a plan is searched."""
         return (*self.useful, *(self.seeking if self.hidden else ()))
 
     @cached_property
     def grounded(self) -> Script:
-        """Script for grounded play, under its own label."""
+        """Script for grounded play, with its own label."""
         return self.executed if is_grounded(self.label) else draw_scene(f"{self.label}{GROUNDED}").executed
 
     @property
     def moving(self) -> str:
-        """Beginning of the actions by which the player moves: those of the family's first verb."""
+        """Beginning of the actions that move the player, from the family's first verb."""
         return next(iter(self.verbs)).partition("{")[0]
 
     def everything(self) -> Iterator[str]:
@@ -92,13 +92,13 @@ class Scene:
 
 
 def label_in(text: str) -> str | None:
-    """The first scene label in a text."""
+    """Return the first scene label in a text, if any."""
     found = _LABEL.search(text)
     return f"{found[1]}-{found[2]}" if found else None
 
 
 def label_of(script: JsonValue) -> str | None:
-    """The scene label of a script, or a part of one, as JSON."""
+    """Return the scene label of a script as JSON, or a part of one."""
     introduction = script.get("introduction") if isinstance(script, dict) else None
     return label_in(introduction) if isinstance(introduction, str) else None
 
@@ -129,7 +129,7 @@ def draw_scene(label: str) -> Scene:
             invariants=family.invariants if is_grounded(label) else (),
         ),
     )
-    # In the family's order, in which plans are looked for.
+    # In the family's order, which determines the order of the search.
     world = World(script.model_copy(update={"actions": actions}))
     useful = tuple(written(actions, verbs, act) for act in plot.useful)
     where = f"{_UNSAID} {_at_the_start(world)}" if _hidden(label) else plot.whereabouts
@@ -147,16 +147,16 @@ def draw_scene(label: str) -> Scene:
 
 
 class Outline(NamedTuple):
-    """Facts of a scene that need no full drawing."""
+    """Facts about a scene without a full drawing."""
 
     features: frozenset[str]
-    """Features of a grounded script that it has."""
+    """Features of a grounded script that the scene has."""
     steps: int
     """Approximate length of its solution."""
 
 
 def outline(label: str) -> Outline:
-    """Outline of the scene with this label.
+    """Return the outline of the scene with this label.
 
     All worlds have distractors. Those of household, laboratory, panel and search cannot be lost: none is irreversible.
     """
@@ -179,7 +179,7 @@ def _drawn(label: str) -> tuple[Family, Plot, Random]:
 
 
 def _hidden(label: str) -> bool:
-    """True for every other grounded scene: no text says where things are."""
+    """Return whether a grounded scene hides places, which is true for every other one."""
     return is_grounded(label) and _generator(f"{label} hidden").random() < 0.5  # noqa: PLR2004 - heads or tails
 
 
@@ -200,7 +200,7 @@ def _solved(script: Script, world: World, useful: tuple[str, ...]) -> Script:
 
 
 def written(actions: tuple[ActionSpec, ...], verbs: Mapping[str, Verb], act: Act) -> str:
-    """Text of an act with these actions."""
+    """Return the text of an act with these actions."""
     key, values = act
     return next(action for action in actions if verbs[action.name].key == key).fill(values)
 

@@ -1,6 +1,6 @@
-"""The ScriptWriter: draws a scene for a persona and writes it down, for grounded play with its rulebook.
+"""ScriptWriter of the rehearsal: draws a scene for a persona and writes its script, for grounded play with a rulebook.
 
-Faults are planted into the JSON of a rulebook, each for one stage of the script's checks.
+Faults are injected into a rulebook's JSON, each for one stage of the script rules.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,13 +15,13 @@ from refinesynth.rehearsal.scene import GROUNDED, Scene, is_grounded, label_of, 
 from refinesynth.trajectory import Script
 
 _MOST_PERSONA = 160
-"""Characters of a persona that are repeated in an introduction."""
+"""Length of a quoted persona in an introduction, in characters."""
 
 
 def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[str, Any]:
-    """A script for a persona as JSON, of the scene that `scene` draws.
+    """Return a script for a persona as JSON, of the scene that `scene` draws.
 
-    A refused script is, every other time, written again without faults; else another scene is drawn.
+    Every other refused script is written again without faults; otherwise another scene is drawn.
     """
     label = label_of(previous) if scene.pick("mend", (True, False)) else None
     script = opening(label or random_label(scene.rng("label"), scene.faults.families)).scene.script
@@ -33,7 +33,7 @@ def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[st
 
 
 def dedicated(script: Script, persona: str) -> str:
-    """The introduction with a sentence about the persona after the scene's label, on one line."""
+    """Return the introduction with a sentence about the persona after the scene's label, on one line."""
     line = " ".join(persona.split())
     if not line:
         return script.introduction
@@ -42,14 +42,14 @@ def dedicated(script: Script, persona: str) -> str:
 
 
 def blur(luck: Luck, script: Script, written: dict[str, Any]) -> None:
-    """Let the pattern of an action with one placeholder match too much."""
+    """Make the pattern of an action with one placeholder too wide."""
     chosen = [at for at, action in enumerate(script.actions) if len(action.placeholders) == 1]
     at = luck.rng("blurred").choice(chosen)
     written["actions"][at]["pattern"] = r"^\s*\S+\s+(.+?)\s*$"
 
 
 _NOWHERE = "nowhere at all"
-"""A value that nothing has."""
+"""A value that does not exist anywhere."""
 
 _UNREADABLE = (
     "{} &&",
@@ -63,14 +63,14 @@ _UNREADABLE = (
 
 
 def plant(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """Plant the faults that strike this request into a grounded script's JSON, in place."""
+    """Inject the faults that affect this request into a grounded script's JSON, in place."""
     for fault, spoil in _PLANTS.items():
         if luck.strikes(fault):
             spoil(luck, scene, written)
 
 
 def _bad_condition(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
-    """A requirement, or a condition of the goal, does not compile."""
+    """Break a requirement or a goal condition, so it does not compile."""
     rng = luck.rng("bad condition")
     requirements = [one for action in written["actions"] for one in action.get("requires", ())]
     goal = written["rulebook"]["goal"]
@@ -84,7 +84,7 @@ def _bad_condition(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
 
 
 def _dangling_pointer(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """An effect of an action of the solution points nowhere."""
+    """Let an effect of the solution point to a path that does not exist."""
     steps = _templates(scene, written["rulebook"]["solution"])
     effects = [
         effect for action in written["actions"] if action["name"] in steps for effect in action.get("effects", ())
@@ -95,20 +95,20 @@ def _dangling_pointer(luck: Luck, scene: Scene, written: dict[str, Any]) -> None
 
 
 def _wrong_solution(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
-    """One action of the solution is missing."""
+    """Remove one action of the solution."""
     solution = written["rulebook"]["solution"]
     del solution[luck.rng("wrong solution").randrange(len(solution))]
 
 
 def _met_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """The goal holds from the start."""
+    """Use a goal that holds from the start."""
     condition, place, value = _fact(scene)
     written["completion_conditions"] = [f"{place} is {value}."]
     written["rulebook"] |= {"goal": [f"{condition} == {dumped(value)}"], "solution": []}
 
 
 def _unreachable_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """The goal needs something that nothing can bring about."""
+    """Add a goal condition that nothing can establish."""
     condition, place = _fact(scene)[:2]
     written["completion_conditions"].append(f"{place} is {_NOWHERE}.")
     written["rulebook"]["goal"].append(f"{condition} == {dumped(_NOWHERE)}")
@@ -116,7 +116,7 @@ def _unreachable_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
 
 
 def _useless_action(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """An action outside the solution has a precondition that never holds."""
+    """Add a requirement that never holds to an action outside the solution."""
     steps = _templates(scene, written["rulebook"]["solution"])
     spare = [action for action in written["actions"] if action["name"] not in steps]
     action = luck.rng("useless action").choice(spare or written["actions"])
@@ -129,7 +129,7 @@ def _useless_action(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
 
 
 def _misaligned_goal(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
-    """The goal has a condition more or less than sentences."""
+    """Remove or add a condition, so goal and sentences do not correspond."""
     if len(written["completion_conditions"]) > 1 and luck.pick("misaligned", (True, False)):
         written["rulebook"]["goal"].pop()
     else:
@@ -166,10 +166,10 @@ def _texts(keys: tuple[str, ...], state: Mapping[str, Any]) -> Iterator[tuple[tu
 
 
 _MOST_LABELS = 200
-"""Scenes whose features are compared."""
+"""Maximum number of scenes whose features are compared."""
 
 _MOST_SCENES = 8
-"""Scenes drawn for the length of their solution."""
+"""Maximum number of scenes drawn to measure their solution."""
 
 _NO_BAND = (1, 1_000)
 
@@ -177,10 +177,10 @@ _NO_BAND = (1, 1_000)
 def write_grounded(
     luck: Luck, scene: Luck, persona: str, wanted: Mapping[str, JsonValue], blocks: Mapping[str, JsonValue]
 ) -> tuple[str, dict[str, Any]]:
-    """Kind of answer and a grounded script as JSON, of the scene that `scene` draws.
+    """Return the kind of answer and a grounded script as JSON, of the scene that `scene` draws.
 
-    A refused script is, every other time, written again without faults. The scene has as many of the wanted features as any
-    that was found.
+    Every other refused script is written again without faults. The scene has as many of the requested features as
+    possible among the drawn ones.
     """
     label = _grounded(label_of(blocks.get("previous"))) if scene.pick("mend", (True, False)) else None
     drawn = opening(label or _label(scene, wanted)).scene
@@ -197,7 +197,7 @@ def _told(luck: Luck, scene: Scene, persona: str) -> dict[str, Any]:
 
 
 def _label(scene: Luck, wanted: Mapping[str, JsonValue]) -> str:
-    """Label of the best match for features and length among several draws."""
+    """Return the label with the best match of features and length among several draws."""
     least, most = _band(wanted.get("actions"))
     given = wanted.get("features")
     asked = frozenset(name for name in given if isinstance(name, str)) if isinstance(given, list) else frozenset[str]()
@@ -206,7 +206,7 @@ def _label(scene: Luck, wanted: Mapping[str, JsonValue]) -> str:
     for _ in range(_MOST_LABELS):
         label = f"{random_label(rng, scene.faults.families)}{GROUNDED}"
         about = outline(label)
-        # How much is missing, then whether it is likely to be too short or too long.
+        # First the number of missing features, then whether the length is likely to be out of range.
         found.append((len(asked - about.features), not least <= about.steps <= most, label))
         if sum(not lacking and not misfit for lacking, misfit, _ in found) == _MOST_SCENES:
             break
@@ -230,5 +230,5 @@ def _length(label: str) -> int:
 
 
 def _grounded(label: str | None) -> str | None:
-    """Label of the grounded sibling of a scene."""
+    """Return the label of the grounded version of a scene."""
     return label if label is None or is_grounded(label) else f"{label}{GROUNDED}"

@@ -1,4 +1,4 @@
-"""The plan of a player that knows only what it was told: it searches hidden things from place to place."""
+"""Plan of a player with partial knowledge: it searches hidden things from place to place."""
 
 from collections import deque
 from hashlib import blake2b
@@ -15,7 +15,7 @@ _FARTHEST = 200
 
 
 def plan_of(past: Past) -> tuple[str, ...]:
-    """The true plan, up to the first hidden thing, as if that were at the next place to look."""
+    """Return the true plan up to the first hidden thing, as if that were at the next place to search."""
     position = past.position
     plan, scene = position.plan, position.scene
     found = _unknown(past)
@@ -31,7 +31,7 @@ def plan_of(past: Past) -> tuple[str, ...]:
 
 
 def sought(past: Past) -> str | None:
-    """The hidden thing that the next step is about, if any."""
+    """Return the hidden thing that the next step is about, if any."""
     scene, found = past.position.scene, _unknown(past)
     return (
         None if found is None or not all(_seeks(scene, step) for step in past.position.plan[: found[0]]) else found[1]
@@ -39,7 +39,7 @@ def sought(past: Past) -> str | None:
 
 
 def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
-    """Number of the plan's first step about a hidden thing that was never seen or mentioned, its name and its places."""
+    """Return the index of the first step about an unknown hidden thing, its name and its places."""
     scene = past.position.scene
     if not scene.hidden:
         return None
@@ -62,9 +62,9 @@ def _seeks(scene: Scene, step: str) -> bool:
 
 
 def _next_place(past: Past, truth: frozenset[str]) -> str | None:
-    """The first unsearched place, in one order per scene, so two searches do not alternate between places for ever."""
+    """Return the first unsearched place, in a fixed order per scene, so that two searches cannot alternate forever."""
     scene = past.position.scene
-    # A place may be a container too: the longest list is that of all places.
+    # A place may be a container too; the longest list is that of all places.
     among = max((values for values in scene.plot.values.values() if truth & set(values)), key=len, default=())
     looked = _looked_into(past.position)
     return min((place for place in among if place not in looked), key=lambda place: _turn(scene, place), default=None)
@@ -83,7 +83,7 @@ def _looked_into(position: Position) -> set[str]:
 
 
 def _looked(position: Position) -> set[str]:
-    """Places whose inside can be seen here: those on the path of a sight."""
+    """Return the places whose content is visible here: those on the path of a sight."""
     world, state = position.scene.world, position.state
     names: set[str] = set()
     for sight in world.visibility.sights:
@@ -94,7 +94,7 @@ def _looked(position: Position) -> set[str]:
 
 
 def _way(position: Position, place: str) -> tuple[str, ...]:
-    """The fewest steps to see into a place; empty if there is no way."""
+    """Return the fewest steps to see into a place; empty if there is no way."""
     steps = sorted(position.scene.seeking, key=lambda step: not mentions(step, place))
     queue, known = deque([(position, tuple[str, ...]())]), {_key(position)}
     while queue and len(known) < _FARTHEST:

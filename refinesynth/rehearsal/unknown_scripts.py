@@ -1,7 +1,7 @@
-"""Play in scripts that the rehearsal has not written, or has written for a user's tools.
+"""Play in scripts that the rehearsal did not write, or wrote for a user's tools.
 
-Their worlds cannot be executed: the DungeonMaster judges only the form of actions; the Player tries the listed actions.
-With a user's tools, the goal is a number of calls; in other scripts no success is reported.
+Their worlds cannot be executed: the DungeonMaster judges only the form of actions, and the Player tries the listed
+actions. With a user's tools, the goal is a number of calls; other scripts never report success.
 """
 
 import re
@@ -26,11 +26,11 @@ _SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.M
 _MOST_ACTIONS = 40
 
 CALLS = re.compile(r"\bScene calls-(?P<count>[0-9]{1,3})\.")
-"""Label of a world of a user's tools, with the calls that reach its goal."""
+"""Label of a world for a user's tools, with the number of calls that reach its goal."""
 
 
 def write_for_tools(tools: Sequence[ActionSpec], count: int, *, grounded: bool) -> dict[str, Any]:
-    """A script in which `count` calls of any of these tools reach the goal, as JSON."""
+    """Return a script as JSON in which `count` calls of any of these tools reach the goal."""
     laws = {"effects": [{"op": "add", "path": "/calls", "value": 1}], "reveals": "Call {state:/calls} has succeeded."}
     values = [
         {name: (*one.choices(name), *one.type_of(name).samples(), "it")[0] for name in one.placeholders}
@@ -52,7 +52,9 @@ def write_for_tools(tools: Sequence[ActionSpec], count: int, *, grounded: bool) 
 
 
 def see_completion(script: JsonValue, history: JsonValue) -> dict[str, Any]:
-    """The judgement on a newest call that succeeded, after these exchanges, in the world of a user's tools."""
+    """Return the judgement on the completion conditions in the world of a user's tools, after these exchanges and a
+    successful call.
+    """
     needed = CALLS.search(str(script.get("introduction"))) if isinstance(script, dict) else None
     told = (cast("dict[str, Any]", one) for one in items(history) if isinstance(one, dict))
     made = sum(one.get("mistake") is None for one in told) + 1
@@ -84,8 +86,8 @@ def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], 
 
 
 def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange], *, slips: bool = False) -> PlayerTurn:
-    """A listed action with listed values, preferably a new one; one that does not exist if it `slips`, and then that
-    which was meant.
+    """Return a listed action with listed values, preferably a new one; with `slips`, first one that does not exist and
+    then the intended one.
     """
     rng = luck.rng("improvised")
     tried = {exchange.action for exchange in exchanges}

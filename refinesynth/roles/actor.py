@@ -1,7 +1,7 @@
-"""Common part of the roles: one question to a model, with bounded retries and calls.
+"""Common base of the roles: a question to a model with bounded retries and completions.
 
-No role calls tools in a loop, so models are asked directly: an Agent of pydantic-ai costs milliseconds of CPU for the same
-request.
+No role calls tools in a loop, so models are called directly. An Agent of pydantic-ai would cost milliseconds of CPU for
+the same request.
 """
 
 from collections import Counter
@@ -35,40 +35,40 @@ _MOST_QUOTED = 80
 
 
 class InvalidAnswer(EpisodeAbandoned):
-    """A model's answer stayed invalid although the request said what is wrong; another attempt may do better."""
+    """A model's answer stayed invalid after feedback; another attempt may succeed."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the answer stayed invalid: {problem}")
         self.problem = problem
-        """Fault of the last answer."""
+        """Error of the last answer."""
 
 
 class CallLimitReached(EpisodeAbandoned):
-    """The completions that the episode may ask for are used up."""
+    """The episode's limit on completions is reached."""
 
 
 @dataclass
 class CallLimit:
-    """Counts of completions that were asked for and answered, and their bound; shared by the roles of one episode."""
+    """Counts of requested and answered completions with their limit; shared by the roles of an episode."""
 
     most: int | None = None
-    """None sets no bound."""
+    """Maximum number of completions; None for no limit."""
     made: int = 0
 
     @property
     def spent(self) -> bool:
-        """Return whether no further completion may be asked for."""
+        """True if the limit is reached."""
         return self.most is not None and self.made >= self.most
 
 
 @dataclass
 class Actor:
-    """A role: a model, and the prompts that it is asked with."""
+    """A role: a model and its prompts."""
 
     model: Model
     prompts: Prompts
     answers: int = field(default=2, kw_only=True)
-    """Number of times that an invalid answer goes back to the model."""
+    """Maximum number of times that an invalid answer goes back to the model."""
     calls: CallLimit = field(default_factory=CallLimit, kw_only=True)
     salvaged: Counter[str] = field(default_factory=Counter[str], kw_only=True)
 
@@ -80,16 +80,16 @@ class Actor:
         instructions: str | None = None,
         history: Sequence[ModelMessage] = (),
     ) -> _Answer:
-        """One answer to `request`; what cannot be used goes back to the model in words, `answers` times at most.
+        """Ask for one answer to `request`. An invalid answer goes back to the model with feedback, at most `answers`
+        times.
 
-        `instructions` are those of this question alone: a form is shared, so what differs between episodes is not in
-        it.
+        `instructions` apply to this question only: a form is shared by all episodes and holds nothing specific to one.
 
         Raises:
-            InvalidAnswer: Every answer was invalid; the message says what was wrong with the last.
-            CallsSpent: Another completion would be one too many.
-            EpisodeAbandoned: The model refuses to answer this, or cannot.
-            RunStopped: The model cannot be used at all.
+            InvalidAnswer: Every answer was invalid; the message describes the last error.
+            CallsSpent: Another completion would exceed the limit.
+            EpisodeAbandoned: The model refuses or fails to answer this request.
+            RunStopped: The model cannot be used.
         """
         asked: list[ModelRequestPart] = [] if instructions is None else [SystemPromptPart(instructions)]
         asked.append(UserPromptPart(request) if isinstance(request, str) else request)
@@ -143,27 +143,26 @@ def _refused(model: Model, why: str) -> EpisodeAbandoned:
 
 
 def _in_words(problem: Exception) -> str:
-    """Return the fault of an answer, addressed to the model that gave it."""
+    """Return the error of an answer as feedback to the model."""
     return explain(problem) if isinstance(problem, ValidationError) else str(problem)
 
 
 def _quoted(response: ModelResponse) -> str:
-    """Return the beginning of an answer of plain words, such as a polite refusal; nothing of one that tried to be JSON."""
+    """Return the beginning of a plain-text answer, such as a polite refusal; empty for attempted JSON."""
     words = " ".join(said(response).split())
     return f"; it said {words[:_MOST_QUOTED]!r}" if words and "{" not in words else ""
 
 
 def _shortened(problem: str) -> str:
-    """The same as one line of a message, fit for any file."""
+    """Return the text on one line, valid as UTF-8."""
     text = scrub(" ".join(problem.split()))
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
 def _feedback(response: ModelResponse, problem: str) -> Sequence[ModelRequestPart]:
-    """Return the feedback in one plain sentence: the result of each tool call there is, else a user's message.
+    """Return the feedback in one plain sentence: as the result of each tool call, or as a user's message.
 
-    pydantic-ai would wrap it in a frame, explain the frame in a system message, and send the whole invalid answer back
-    with it.
+    pydantic-ai would wrap it in a frame, explain the frame in a system message, and repeat the whole invalid answer.
     """
     note = f"This answer cannot be used: {problem}"
     calls = called(response)

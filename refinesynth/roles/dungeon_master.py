@@ -1,5 +1,5 @@
-"""Plays the environment, one turn at a time (paper, section 3.2; live play), or puts into words what an executed world
-rules.
+"""DungeonMaster: simulates the environment turn by turn (paper, section 3.2; live play), or words the rulings of an
+executed world.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Words(NamedTuple):
 
     thought: str
     observation: str
-    """Never blank."""
+    """Observation; never blank."""
 
 
 class _Completion(BaseModel, frozen=True):
@@ -36,10 +36,10 @@ class _Completion(BaseModel, frozen=True):
 
 @dataclass
 class DungeonMaster(Actor):
-    """`narrate` imagines the world and judges; `word` puts into words what an executed world has ruled, and judges
-    nothing; `see_completion` judges whether the goal is reached, of a world that is real.
+    """Role with three verbs: `narrate` simulates and judges, `word` puts a ruling of an executed world into words, and
+    `see_completion` judges whether the goal is reached in a real environment.
 
-    It sees what the player did, not what the player thought: who reads intentions judges too kindly.
+    It sees the player's actions but not its thoughts, because a judge that reads intentions is too lenient.
     """
 
     _shown: Shown | None = field(default=None, init=False, repr=False)
@@ -53,14 +53,15 @@ class DungeonMaster(Actor):
         violations: Sequence[Violation] = (),
         limit: int | None = None,
     ) -> DungeonMasterTurn:
-        """Return the outcome of `action` after `turns`; `violations` say why an earlier play of this scene was taken back.
+        """Return the outcome of `action` after `turns`; `violations` are feedback about an earlier version of this
+        turn.
 
-        With a `limit`, the turns of both voices at which the play is broken off, it is reminded of how the play ends.
+        With a `limit` on the turns of both roles, the request contains a reminder of the play's end.
 
         Raises:
-            InvalidAnswer: No answer was such a turn.
+            InvalidAnswer: No answer was a valid turn.
         """
-        # The script first and what changes last: each request begins like the one before it, for the provider's cache.
+        # The script comes first and the newest data last: requests share a prefix, which the provider can cache.
         request = self.prompts.fill(
             "dungeon_master",
             "request",
@@ -82,12 +83,12 @@ class DungeonMaster(Actor):
         *,
         violations: Sequence[str] = (),
     ) -> Words:
-        """Words for the `ruling` on `action` after `turns`; `violations` say why other words for it were refused.
+        """Return words for the `ruling` on `action` after `turns`; `violations` are feedback about earlier words.
 
-        Of the script it sees what the player sees: what is hidden it cannot give away.
+        The request contains only the player's view of the script, so the words cannot reveal anything hidden.
 
         Raises:
-            InvalidAnswer: No answer was such words.
+            InvalidAnswer: No answer was valid.
         """
         request = self.prompts.fill(
             "grounded_master",
@@ -103,11 +104,11 @@ class DungeonMaster(Actor):
     async def see_completion(
         self, script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], action: str, result: str
     ) -> tuple[str, bool]:
-        """Return the state of the completion conditions in words, and True if all of them hold after the real `result`
-        of `action`.
+        """Return the state of the completion conditions in words, and whether all hold after the real `result` of
+        `action`.
 
         Raises:
-            InvalidAnswer: No answer was such a judgement.
+            InvalidAnswer: No answer was a valid judgement.
         """
         request = self.prompts.fill(
             "tool_server", "request", script=self._show(script), history=history(turns), action=action, result=result
@@ -116,15 +117,15 @@ class DungeonMaster(Actor):
         return found.thought[:MAX_OBSERVATION], found.done
 
     def _show(self, script: Script) -> Shown:
-        # The longest part of every request, and the same in all requests of an episode.
+        # The longest part of every request, identical in all requests of an episode.
         if self._shown is None or self._shown.value is not script:
             self._shown = Shown(script)
         return self._shown
 
 
 def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
-    """The exchanges so far as the DungeonMaster is shown them, its own thoughts included: they keep what no observation
-    says.
+    """Return the exchanges so far with the DungeonMaster's own thoughts, which record facts that no observation
+    mentions.
     """
     return [
         {
@@ -141,13 +142,13 @@ def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, J
 def ending(
     script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], limit: int
 ) -> dict[str, int | tuple[str, ...]]:
-    """Return the reminder of how a play ends: by its completion conditions, or by its limit."""
-    # The action that is answered and its answer are turns, too.
+    """Return the reminder of the play's end: its completion conditions, or its turn limit."""
+    # The pending action and its answer count as turns.
     return {"limit": limit, "left": max(0, limit - len(turns) - 2), "conditions": script.completion_conditions}
 
 
 def told_of(script: Script) -> dict[str, JsonValue]:
-    """Return what the player knows of a script, for a DungeonMaster that only words rulings."""
+    """Return the player's view of a script, for a DungeonMaster that words rulings."""
     return {
         "introduction": script.introduction,
         "goal": script.goal,
@@ -156,15 +157,14 @@ def told_of(script: Script) -> dict[str, JsonValue]:
 
 
 def exchanges_without_thoughts(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
-    """The exchanges so far without the DungeonMaster's thoughts: an executed world forgets nothing."""
+    """Return the exchanges so far without the DungeonMaster's thoughts; an executed world has its own state."""
     return [{name: value for name, value in entry.items() if name != "thought"} for entry in history(turns)]
 
 
 def form(script: Script, action: str) -> dict[str, JsonValue]:
-    """Return whether the text is an available action with allowed values, and if not, why: a program knows this better.
+    """Return the program's check of the action's form and values, with the reason for a refusal.
 
-    Of the turns that the paper's DungeonMaster called wrong, 18 % were right, and of those that it called right, some
-    were not.
+    In the paper, 18 % of the turns that the DungeonMaster flagged were right, and some of the others were not.
     """
     if match_in(script, action) is not None:
         return {"available": True, "problem": None}
@@ -181,7 +181,7 @@ def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
     given = {name: value for name, value in answer.items() if name not in EXECUTED}
     turn = DungeonMasterTurn.model_validate({**given, "role": "DM"}, extra="ignore")
     if not turn.observation.strip():
-        # A blank message teaches nothing, and some servers refuse it.
+        # A blank message carries no information, and some servers refuse it.
         raise ValueError("observation: it is blank; say what the player perceives")
     return turn
 
@@ -199,7 +199,7 @@ def _words_form(prompts: Prompts) -> AnswerForm[Words]:
 
 
 def _words(answer: Mapping[str, Any]) -> Words:
-    """Thought and observation alone, in whichever spelling: flags and whatever else an answer holds are not read."""
+    """Return thought and observation in any accepted spelling; flags and other keys are ignored."""
     unflagged = dict.fromkeys(("parameter_error", "place_error", "logic_error"), False)
     said = {name: value for name, value in answer.items() if name.casefold() in {"thought", "observation"}}
     turn = _ruling({**said, **unflagged})

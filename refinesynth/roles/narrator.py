@@ -1,4 +1,6 @@
-"""Writes a whole trajectory, both voices, in one answer (paper, section 3.2 and Algorithm 1; narrated play)."""
+"""Narrator: writes a whole trajectory with both voices in one answer (paper, section 3.2 and Algorithm 1; narrated
+play).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +16,12 @@ from refinesynth.trajectory import Answer, Draft, DungeonMasterTurn, PlayerTurn,
 
 @dataclass
 class Narrator(Actor):
-    """One verb: `tell`."""
+    """Role with one verb, `tell`."""
 
     minimum: int = 2
-    """Fewest mistakes that a trajectory is to hold."""
+    """Minimum number of mistakes in the trajectory."""
     seed: int = 0
-    """Draws the example that is shown."""
+    """Seed for the choice of the example."""
 
     async def tell(
         self,
@@ -28,10 +30,9 @@ class Narrator(Actor):
         *,
         violations: Sequence[Violation] = (),
     ) -> Draft:
-        """A whole draft that begins with the turns `verified`; `violations` say what was wrong with an earlier one.
+        """Return a whole draft that begins with `verified`; `violations` are feedback about an earlier draft.
 
-        A turn that cannot be read is in the draft as a `MalformedTurn`; an answer that cannot be read at all sets
-        `text_error`. For both there are rules.
+        An unreadable turn becomes a `MalformedTurn`; an unreadable answer sets `text_error`. Rules check both.
         """
         request = self.prompts.fill(
             "narrator",
@@ -42,7 +43,7 @@ class Narrator(Actor):
             violations=[violation.message for violation in violations],
         )
         try:
-            # The rest of a draft is an exchange at least, a whole one has another for each mistake.
+            # The remaining draft has at least one exchange, and a complete one has another per missing mistake.
             form = _form(2 if verified else 2 * self.minimum + 2)
             answer = await self.ask(form, request, instructions=self._instructions())
         except InvalidAnswer as error:

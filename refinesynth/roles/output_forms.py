@@ -1,7 +1,7 @@
-"""In which form a role answers: what goes out with each request to ask for it, and how the answer is read.
+"""Output forms of the roles: how a structured answer is requested and read.
 
-A form is made once for a run and shared by all its episodes. What it asks for is what an Agent of pydantic-ai with the
-same output type would ask for, in whichever way a model does structured output.
+A form is created once and shared by all episodes. It produces the same request as an Agent of pydantic-ai with the same
+output type, in each of a model's output modes.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from refinesynth.text.json_reader import BrokenOff, read_json
 _Answer = TypeVar("_Answer")
 
 _TOOL = "final_result"
-"""Name of the tool that a model is to call where it answers so."""
+"""Name of the output tool."""
 
 CALL_IN_TEXT = "call in text"
 
@@ -39,23 +39,23 @@ _OBJECT = TypeAdapter(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm(Generic[_Answer]):
-    """Form of the answer that a role asks for, with its reader."""
+    """Form of a role's answer, with its reader."""
 
     parameters: ModelRequestParameters
-    """One object for all requests, so that a model may keep what it derives from it."""
+    """Parameters as one object for all requests, so a model may cache values derived from it."""
     load: Callable[[Any], _Answer]
-    """Reads an answer's text, or the arguments of the tool that stands for one: text, an object or None. Raises
-    ValueError, TypeError or RecursionError if it cannot be used."""
+    """Reader of an answer: text, an object, or None. Raises ValueError, TypeError or RecursionError for an unusable
+    answer."""
     instructions: str | None = None
     settings: ModelSettings = field(default_factory=ModelSettings)
-    """Settings of the request beside the model's own."""
+    """Settings of the request in addition to the model's own."""
 
     @property
     def verbatim(self) -> bool:
-        """Return whether a request goes out as it is: a player must see what training sees.
+        """Return whether a request is sent unchanged, because a player must see exactly what training sees.
 
-        pydantic-ai would put notes of its own beside text that looks like one of its frames, and alter text that looks
-        like a chat template's token.
+        pydantic-ai would add notes to text that resembles its own frames, and change text that resembles a chat
+        template's token.
         """
         return self.parameters.output_mode == "text"
 
@@ -63,10 +63,10 @@ class AnswerForm(Generic[_Answer]):
         return ModelRequest(parts=parts, instructions=self.instructions)
 
     def read(self, response: ModelResponse) -> _Answer:
-        """The answer in `response`; of several calls of the tool, the first that can be used.
+        """Return the answer in `response`; with several calls of the tool, the first usable one.
 
         Raises:
-            ValueError, TypeError, RecursionError: It cannot be used. What is wrong goes back to the model.
+            ValueError, TypeError, RecursionError: The answer is unusable. The message is feedback to the model.
         """
         problems: list[Exception] = []
         for call in called(response):
@@ -82,12 +82,12 @@ class AnswerForm(Generic[_Answer]):
         raise ValueError(f"Please return text{or_call}.")
 
     def again(self, response: ModelResponse) -> Self:
-        """Return the form in which an answer is asked for again after this one, which could not be read."""
+        """Return the form for the request after this unusable answer."""
         del response
         return self
 
     def repair(self, response: ModelResponse) -> str | None:
-        """Return the kind of repair that a response needed before it could be read; None for none."""
+        """Return the kind of repair that was needed to read a response, if any."""
         return CALL_IN_TEXT if (response.provider_details or {}).get("call_artefact") == LEFT_IN_TEXT else None
 
     def _from_call(self, call: ToolCallPart) -> _Answer:
@@ -99,12 +99,12 @@ class AnswerForm(Generic[_Answer]):
 
 
 def called(response: ModelResponse) -> Sequence[ToolCallPart]:
-    """The tool calls in a response."""
+    """Return the tool calls in a response."""
     return [part for part in response.parts if isinstance(part, ToolCallPart)]
 
 
 def said(response: ModelResponse) -> str:
-    """The text of a response, without thoughts and tool calls."""
+    """Return the text of a response without reasoning and tool calls."""
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
@@ -116,10 +116,10 @@ def object_form(
     read: Callable[[dict[str, Any]], _Answer],
     listed: str | None = None,
 ) -> AnswerForm[_Answer]:
-    """An answer that is an object of `schema`, which describes it and does not validate: `read` does.
+    """Return the form for an object described by `schema`. The schema does not validate; `read` does.
 
-    A bare list is read as the object's key `listed`, or, where there is no such key, as the one object that is in it.
-    Without `instructions`, each question brings its own, see `asking.ask`.
+    A bare list is read as the object's key `listed`, or without such a key as its only item. Without `instructions`,
+    each question brings its own.
     """
     described = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
     description = described.pop("description", None)

@@ -1,4 +1,4 @@
-"""The agent: thinks and acts, asked for text or with native tool calls."""
+"""Player: the agent that thinks and acts, in text or with native tool calls."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,10 +37,9 @@ from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
 @dataclass
 class Player(Actor):
-    """One verb: `act`.
+    """Role with one verb, `act`.
 
-    Its chat is `chat.render_turns` and nothing else, as in training and evaluation: no system prompt, no tools, no
-    schema.
+    Its chat is exactly `chat.render_turns`, as in training and evaluation: no system prompt, tools or schema.
     """
 
     async def act(
@@ -51,11 +50,11 @@ class Player(Actor):
         violations: Sequence[str] = (),
         flag: "Flag | None" = None,
     ) -> PlayerTurn:
-        """The next turn after `view`, which ends with a user message.
+        """Return the turn after `view`, which ends with a user message.
 
-        A `mistake` to make now, or how to repair one, `violations` for which an earlier answer to this view was taken back, and the
-        `flag` that a repairer answers stand in a private note after the last message; the note is in this one request and
-        nowhere else. A player may think what it reads, so violations are sentences in the scene's own words.
+        A private note after the last message holds a `mistake` to make or repair, the `violations` of an earlier
+        answer, and the `flag` that a repairer answers. The note is in this request only. A player may repeat it in its
+        thought, so violations are worded for the scene.
 
         Raises:
             InvalidAnswer: No answer had a thought and an action.
@@ -65,18 +64,18 @@ class Player(Actor):
 
 
 class Flag(NamedTuple):
-    """The last action, which was flagged as a mistake, as a repairer is told of it."""
+    """The flagged action to repair, as feedback for a repairer."""
 
     action: str
     kind: MistakeKind
     reason: str
-    """The reason that the DungeonMaster had."""
+    """The DungeonMaster's reason."""
 
 
 def with_notes(
     prompts: Prompts, seen: str, mistake: MistakeRequest | None, violations: Sequence[str], flag: Flag | None = None
 ) -> str:
-    """The last message, and what is asked for in private after it."""
+    """Return the last message with a private note after it."""
     notes = [seen]
     if flag is not None:
         notes.append(
@@ -92,13 +91,13 @@ def with_notes(
 def _read(text: str) -> PlayerTurn:
     turn = parse_player(text)
     if not turn.thought:
-        # Whoever trains on it would learn to act without thinking.
+        # A model trained on it would learn to act without thinking.
         raise ValueError('there is no thought; write "Thought: ..." and then "Action: ..."')
     return turn
 
 
 class ReactForm(AnswerForm[PlayerTurn]):
-    """A thought and an action as text; what follows the action is not read."""
+    """Read a thought and an action from text; text after the action is ignored."""
 
     def repair(self, response: ModelResponse) -> str | None:
         return "text after the action" if goes_on(said(response)) else None
@@ -115,14 +114,14 @@ def _as_message(message: Message) -> ModelMessage:
 
 @dataclass
 class ToolPlayer(Actor):
-    """One verb: `act`, in one script.
+    """Role with one verb, `act`, in one script.
 
-    Its chat is `chat.render_tool_turns`, and the script's actions are its tools.
+    Its chat is `chat.render_tool_turns`, with the script's actions as tools.
     """
 
     script: Script = field(kw_only=True)
     most: int = field(default=1, kw_only=True)
-    """Most calls in a message."""
+    """Maximum number of calls in a message."""
 
     @cached_property
     def _form(self) -> "CallForm":
@@ -136,8 +135,8 @@ class ToolPlayer(Actor):
         violations: Sequence[str] = (),
         flag: Flag | None = None,
     ) -> tuple[PlayerTurn, ...]:
-        """The turns of the next message after `view`, one for each call, as `Player.act`; the private note stands at the end
-        of the last message, the answer to a call or the task.
+        """Return the turns of the next message after `view`, one per call, as `Player.act`. The private note is at the
+        end of the last message.
 
         Raises:
             InvalidAnswer: No answer had a thought and one call, or at most `most`.
@@ -149,27 +148,27 @@ class ToolPlayer(Actor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
-    """One call of a function of a script, or several, and a thought: as text or, where there is none, as the model thought
-    it for itself. A call in Python's syntax, or an available action after its label, stands for one.
+    """Form of a thought with one or several function calls. The thought is text, or the model's reasoning if there is
+    no text. A call in Python's syntax, or an available action after its label, counts as a call.
     """
 
     script: Script
     thought: str = ""
-    """Thought of an answer without a call, behind which one is demanded."""
+    """Thought of an answer without a call; the next request demands the call."""
     most: int = 1
-    """Most calls in a message."""
+    """Maximum number of calls in a message."""
 
     @classmethod
     def of(cls, script: Script, most: int = 1) -> Self:
-        """For the functions of this script."""
+        """Return the form for the functions of this script."""
         parameters = offered(one.definition() for one in tools_of(script))
         return cls(parameters=parameters, load=partial(_in_words, script), script=script, most=most)
 
     def read(self, response: ModelResponse) -> tuple[PlayerTurn, ...]:
-        """The turns in a response, one for each call.
+        """Return the turns in a response, one per call.
 
         Raises:
-            ValueError: There is no thought, no call or too many; the message goes back to the model.
+            ValueError: There is no thought, no call, or too many calls; the message is feedback to the model.
         """
         calls = called(response)
         if not calls:
@@ -179,7 +178,7 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
             raise ValueError(f"there are {len(calls)} calls; {asked}")
         thought = said(response).strip() or _thinking(response) or self.thought
         if not thought:
-            # Whoever trains on it would learn to act without thinking.
+            # A model trained on it would learn to act without thinking.
             raise ValueError("there is no thought; write what you think as text beside the call")
         made = enumerate(map(self._action, calls))
         return tuple(PlayerTurn(thought="" if at else thought, action=each, parallel=at > 0) for at, each in made)
@@ -195,7 +194,7 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
 
     def again(self, response: ModelResponse) -> Self:
         thought = "" if called(response) else _prose(said(response))
-        # Where a call is demanded, many servers let a model write nothing beside it.
+        # If a call is required, many servers allow no text beside it.
         return replace(self, thought=thought, settings=ModelSettings(tool_choice="required")) if thought else self
 
     def repair(self, response: ModelResponse) -> str | None:
@@ -203,7 +202,7 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
 
 
 def _misread(script: Script, call: Call, text: str) -> str | None:
-    """Return the argument of a user's function that its text does not give back, if there is one."""
+    """Return the argument that the action's text does not preserve, if any."""
     if not any(one.function for one in script.actions):
         return None
     again = call_of(script, text).arguments
@@ -217,7 +216,7 @@ def _misread(script: Script, call: Call, text: str) -> str | None:
 
 
 def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
-    """Parameters of a request that may be answered by a call of these functions, given as `chat.render_tools` has them."""
+    """Return the parameters of a request that may be answered by calls of these functions (see `chat.render_tools`)."""
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(
@@ -229,8 +228,8 @@ def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
 
 
 def _in_words(script: Script, text: str) -> tuple[PlayerTurn, ...]:
-    """Return the turn of an answer without a call: a call in Python's syntax, or an available action after its
-    label, stands for one.
+    """Return the turn of an answer without a call, from a call in Python's syntax or an available action after its
+    label.
     """
     at = action_label(text)
     thought = "" if at is None else _prose(text[:at])
@@ -244,7 +243,7 @@ def _in_words(script: Script, text: str) -> tuple[PlayerTurn, ...]:
 
 
 def _prose(text: str) -> str:
-    """Return a text without its label; nothing where it holds JSON, code or an action."""
+    """Return a text without its label; empty for JSON, code or an action."""
     words = text.strip().removeprefix("Thought:").strip()
     return "" if re.search(r"[{`]|\w\(", words) or action_label(words) is not None else words
 

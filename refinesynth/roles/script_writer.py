@@ -1,4 +1,6 @@
-"""Writes the script of an episode from its persona (paper, section 3.1), in grounded play with its rulebook."""
+"""ScriptWriter: writes the script of an episode from its persona (paper, section 3.1), in grounded play with a
+rulebook.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +20,15 @@ from refinesynth.trajectory import ActionSpec, Persona, Script
 
 @dataclass
 class ScriptWriter(Actor):
-    """One verb: `write`."""
+    """Role with one verb, `write`."""
 
     seed: int = 0
-    """Draws the examples that are shown."""
+    """Seed for the choice of examples."""
     tools: tuple[ActionSpec, ...] = ()
-    """Actions that are given: those of the script, as they are."""
+    """Given actions, which the script must use unchanged."""
 
     state: str | None = None
-    """State of the program that executes the tools, which may be empty; None where none does."""
+    """State of the program that executes the tools, may be empty; None without such a program."""
 
     _template: ClassVar[str] = "script_writer"
     _kind: ClassVar[Kind] = Kind.SCRIPTS
@@ -34,9 +36,9 @@ class ScriptWriter(Actor):
     async def write(
         self, persona: Persona, *, violations: Sequence[Violation] = (), previous: Script | None = None
     ) -> Script:
-        """A script for `persona`; `violations` say what was wrong with `previous`, or with one that could not be read.
+        """Write a script for `persona`; `violations` are feedback about `previous` or about an unreadable answer.
 
-        Nothing promises that it passes the script rules.
+        The script rules may still refuse the result.
 
         Raises:
             InvalidAnswer: No answer was a script.
@@ -62,9 +64,9 @@ class ScriptWriter(Actor):
         return self._with_tools(await self.ask(form, request, instructions=instructions))
 
     def _with_tools(self, script: Script) -> Script:
-        """The script with the given actions as they are, if there are any, each with the laws that stand under its name.
+        """Return the script with the given actions unchanged, each with the laws written under its name.
 
-        Raises InvalidAnswer: the world is executed, and a given action has no laws.
+        Raises InvalidAnswer: a given action of an executed world has no laws.
         """
         laws = {action.name.partition(" ")[0]: {at: getattr(action, at) for at in _LAWS} for action in script.actions}
         given = {tool.name.partition(" ")[0]: tool for tool in self.tools}
@@ -79,11 +81,10 @@ class ScriptWriter(Actor):
 
 @dataclass
 class RulebookWriter(ScriptWriter):
-    """The ScriptWriter of grounded play: a script comes with its rulebook."""
+    """ScriptWriter of grounded play, whose scripts have rulebooks."""
 
     wanted: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """Requests for a script besides its persona: `features`, and `actions`, the fewest and most of its shortest
-    solution."""
+    """Wishes besides the persona: `features`, and `actions`, the range of the shortest solution's length."""
 
     _template: ClassVar[str] = "rulebook_writer"
     _kind: ClassVar[Kind] = Kind.GROUNDED
@@ -94,7 +95,7 @@ class RulebookWriter(ScriptWriter):
 
 @lru_cache(maxsize=8)
 def _examples(prompts: Prompts, kind: Kind) -> tuple[Shown, ...]:
-    """Each encoded once: every episode shows some of them."""
+    """Examples by index, each encoded once because every episode shows some of them."""
     return tuple(map(Shown, getattr(prompts.examples, kind)))
 
 
@@ -108,7 +109,7 @@ def _form(kind: Kind, least: int, *, given: bool) -> AnswerForm[Script]:
 
 
 def _with_laws_alone(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer of whose actions nothing is read but names and laws."""
+    """Script schema for given actions: only their names and laws are read."""
     actions = map(_object, _listed(answer.get("actions")))
     kept = [{at: one[at] for at in ("name", *_LAWS) if at in one} for one in actions]
     return {**answer, "actions": [{"pattern": ".", **one} for one in kept]}
@@ -121,15 +122,15 @@ _OPS = {
     for op, words in {"add": "append push insert increment", "remove": "delete", "set": "replace put assign"}.items()
     for word in words.split()
 }
-"""Other words for what an effect does."""
+"""Accepted synonyms of effect operations."""
 
 
 def read_grounded(answer: object) -> Script:
-    """A grounded script from a model's answer: unknown keys are dropped, usual slips of form repaired. Its laws are not
-    judged.
+    """Read a grounded script from a model's answer. Unknown keys are dropped and common errors of form repaired; the
+    laws are not checked.
 
     Raises:
-        pydantic.ValidationError: Something required is missing or of the wrong kind.
+        pydantic.ValidationError: A required value is missing or of the wrong kind.
         ValueError: There is no rulebook.
     """
     given = _repaired(answer)
@@ -176,7 +177,7 @@ def _requirement(item: Any) -> Any:
 
 
 def _said(item: Any) -> Any:
-    """An object without what says nothing."""
+    """Return an object without empty values."""
     if not isinstance(item, dict):
         return item
     return {name: value for name, value in cast("dict[str, Any]", item).items() if value not in (None, "")}
@@ -213,14 +214,14 @@ def _rulebook(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(item: Any, key: str) -> Any:
-    """A text that stands where an object with one necessary key is meant, as that object."""
+    """Return a text in the place of an object as that object, with the text under its one required key."""
     if isinstance(item, str):
         return {key: item}
     return _object(cast("object", item)) if isinstance(item, Mapping) else item
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list, or what stands where a list is meant as its only item."""
+    """Return a list; another value becomes its only item."""
     if value is None:
         return []
     return cast("list[Any]", value) if isinstance(value, list) else [value]

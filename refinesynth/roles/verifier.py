@@ -1,4 +1,4 @@
-"""Accepts a draft or sends it back: by rules, and by an LLM's second opinion where one is asked for."""
+"""Verifier: accepts or refuses a draft by rules, and optionally by an LLM judge."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ class _Judgement(BaseModel, frozen=True):
 
 @dataclass
 class Judge(Actor):
-    """A second opinion about what rules cannot see, of a draft (`opine`) or of one turn (`rate`). Off by default,
-    because the method is rule-based.
+    """LLM judge of facts that rules cannot check, for a draft (`opine`) or one turn (`rate`). Off by default, because
+    the method is rule-based.
     """
 
     async def opine(self, draft: Draft) -> Violation | None:
-        """Return the objection to a draft, or None; a judge that gives no judgement does not agree."""
+        """Return the objection to a draft, or None. An invalid judgement counts as an objection."""
         request = self.prompts.fill("judge", "request", script=draft.script, trajectory=draft.turns)
         try:
             judgement = await self.ask(_form(self.prompts), request)
@@ -35,7 +35,7 @@ class Judge(Actor):
         return None if judgement.accepted else _objection("unsound", judgement.reason)
 
     async def rate(self, task: object, history: object, turn: object) -> tuple[bool, str]:
-        """Return True if the turn's action is right, and the reason; raises what `ask` raises."""
+        """Return whether the turn's action is right, and the reason; raises as `ask` does."""
         request = self.prompts.fill("turn_judge", "request", task=task, history=history, turn=turn)
         judgement = await self.ask(_form(self.prompts, "turn_judge"), request)
         return judgement.accepted, judgement.reason
@@ -53,17 +53,17 @@ def _objection(code: str, reason: str) -> Violation:
 
 @dataclass
 class Verifier:
-    """One verb: `verify`."""
+    """Role with one verb, `verify`."""
 
     rules: Rule
     judge: Judge | None = None
     accepted: Draft | None = field(default=None, init=False, repr=False)
-    """The finished draft that was accepted last."""
+    """The finished draft accepted last."""
 
     async def verify(self, draft: Draft) -> Verdict:
-        """The verdict of the rules; of a finished draft that they accept, the judge's too.
+        """Return the verdict of the rules and, for an accepted finished draft, of the judge.
 
-        A finished draft is never accepted that is not made of well-formed turns, whatever the rules are.
+        A finished draft with malformed turns is refused under any rules.
         """
         verdict = await self._verdict(draft)
         if verdict.accepted and draft.finished:
@@ -85,7 +85,7 @@ class Verifier:
 
 @dataclass(frozen=True)
 class _WellFormed(BaseRule):
-    """Requirements on a trajectory that hold under any rules."""
+    """Requirements on every trajectory, independent of the rules."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):

@@ -1,4 +1,4 @@
-"""Composable verifier rules: what a draft must satisfy to be kept."""
+"""Composable verifier rules: the requirements on an accepted draft."""
 
 from refinesynth.actions.matching import Match, Mismatch, explain_mismatch, match_action
 from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions

@@ -1,4 +1,4 @@
-"""Rules about the DungeonMaster's answers: they agree with the script on an action's form, and say something new."""
+"""Rules about the DungeonMaster's answers: flags agree with the script on an action's form, and observations are new."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 
 @dataclass(frozen=True, config=FIELDS)
 class ValidActions(BaseRule, built_in=True):
-    """An action that the DM does not call wrong matches an available action (Algorithm 1, the player's part).
+    """An action without a flag matches an available action (Algorithm 1, the player's part).
 
-    Checked of a player turn whose next turn is an unflagged DM turn, or another player turn, as then it was not flagged
-    either. An action that the DM called wrong may be anything, and of one that was not answered yet nothing is known.
-    Codes: `unknown_action`, `value_not_allowed`, `empty_action`, `action_too_long`.
+    Applies to a player turn followed by an unflagged DungeonMaster turn or by another player turn. A flagged action may
+    be anything, and an unanswered one is not judged yet. Codes: `unknown_action`, `value_not_allowed`, `empty_action`,
+    `action_too_long`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -36,11 +36,12 @@ class ValidActions(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class NoFalseAlarm(BaseRule, built_in=True):
-    """The DM flags no `parameter_error` on an action that matches pattern and parameters; else code `false_alarm`.
+    """The DungeonMaster sets no `parameter_error` on an action that matches pattern and parameters; else code
+    `false_alarm`.
 
-    Of the turns that the paper's DM called wrong, 18 % were right by human judgement; this finds those that a rule can
-    find. An opening DM turn flags nothing at all, or it would count as a mistake without an action; else code
-    `nothing_to_judge`.
+    In the paper, 18 % of the flagged turns were right by human judgement; this rule finds those that a program can
+    find. An opening DungeonMaster turn must not have a flag, because it would count as a mistake without an action;
+    else code `nothing_to_judge`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -63,16 +64,16 @@ class NoFalseAlarm(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class FreshObservations(BaseRule, built_in=True):
-    """The same observation answers only so many accepted actions of one trajectory; else code `observation_repeats`.
+    """An observation answers only a limited number of accepted actions of a trajectory; else code
+    `observation_repeats`.
 
-    Looking twice may well show the same, and so may entering a room and then looking round; a text that comes once more
-    is a DM that no longer says what the action did, or a player who goes in circles. Answers to mistakes and to
-    transient failures are left out: an error may be worded alike each time. Texts are compared without regard to case
-    and white space.
+    Two looks may show the same, and so may entering a room and looking around. A further repetition means that the
+    DungeonMaster no longer describes the action's effect, or that the player goes in circles. Answers to mistakes and
+    transient failures are not counted. Texts are compared without case and white space.
     """
 
     times: Annotated[int, Field(ge=1)] = 2
-    """Most accepted actions that one text may answer."""
+    """Maximum number of accepted actions with the same observation."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         seen: Counter[str] = Counter()

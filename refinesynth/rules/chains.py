@@ -1,6 +1,4 @@
-"""The chains that come with the package: Algorithm 1, what we add to it, the same for grounded play, and the rules for
-scripts.
-"""
+"""Rule chains of the package: Algorithm 1, our extension of it, its version for grounded play, and the script rules."""
 
 from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
@@ -45,10 +43,10 @@ from refinesynth.rules.world_replay import Replays
 
 @built_in
 def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailure:
-    """Algorithm 1 of the paper (section 3.2): its checks, in its order, and of their failures the first.
+    """Algorithm 1 of the paper (section 3.2): its checks in its order, with only the first failure reported.
 
-    Every failure keeps the turns before it, but too few errors, reported last, which starts over from nothing. With
-    `letter`, what our readers let pass is refused as well; see `ToTheLetter`.
+    Every failure keeps the turns before it, except for too few errors, which is reported last and starts over. With
+    `letter`, deviations that our readers accept are refused too, see `ToTheLetter`.
     """
     return first_failure(
         *((ToTheLetter(),) if letter else ()),
@@ -63,14 +61,14 @@ def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailu
 
 @built_in
 def strict(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100, imagined: bool = True) -> All:
-    """`agentrefine` and what the paper does not check; the default of a synthesis.
+    """`agentrefine` and checks beyond the paper; the default of a synthesis.
 
-    A real refinement for each mistake `within` so many player turns, no mistake made again unchanged, no false alarm of
-    the DM, no leak in a thought, observations that do not repeat, no success before the end, alternating turns that say
-    something and can be read back as rendered, at most `max_turns` of them, and not too long. All that is wrong is
-    found, not only the first. A trajectory without mistakes is accepted, unless `min_refinements` says otherwise: some
-    are to be clean. `imagined=False` is for observations that a program gave: `NoFalseAlarm` and `FreshObservations`,
-    which check a DungeonMaster that imagines them, are left out.
+    Further checks: a refinement for each mistake `within` this number of player turns, no unchanged repetition of a
+    mistake, no false alarm, no leak in a thought, no repeated observation, no success before the end, alternating turns
+    that are not blank and can be read back as rendered, at most `max_turns`, and limits of size. All violations are
+    reported, not only the first. A trajectory without mistakes is accepted unless `min_refinements` requires some. With
+    `imagined=False`, for observations from a program, `NoFalseAlarm` and `FreshObservations` are omitted; they check an
+    LLM DungeonMaster.
     """
     return all_of(
         agentrefine(min_refinements),
@@ -90,11 +88,11 @@ def strict(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100, i
 
 @built_in
 def grounded(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100) -> All:
-    """`strict` for grounded play: the world is played again by its rulebook, and every verdict must be the rulebook's.
+    """`strict` for grounded play: the rulebook replays the draft and must confirm every flag.
 
-    No `NoFalseAlarm`, which `Replays` contains, and no `FreshObservations`: a world that answers in its rulebook's own
-    words says the same of the same. Instead the words must agree with the rulings. Mistakes are as many, and as well
-    repaired, as there: they are what is trained on, by either judge.
+    `NoFalseAlarm` is omitted because `Replays` includes it, and `FreshObservations` because a rulebook words the same
+    outcome in the same way. Instead, the words must agree with the rulings. The requirements on mistakes and
+    refinements are those of `strict`.
     """
     return all_of(
         agentrefine(min_refinements),
@@ -114,7 +112,7 @@ def grounded(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100)
 
 @built_in
 def script() -> All:
-    """Return what a script must satisfy before it is played; give it a draft without turns."""
+    """Return the requirements on a script before it is played; apply it to a draft without turns."""
     return all_of(
         ActionCount(),
         UniqueNames(),
@@ -130,14 +128,14 @@ def script() -> All:
 
 @built_in
 def grounded_script(difficulty: tuple[int, int] | None = None) -> All:
-    """Return what a script with a rulebook must satisfy before it is played: `script`, and then stage by stage that its world
-    runs.
+    """Return the requirements on a script with a rulebook before it is played: `script`, then stage by stage an
+    executable and solvable world.
 
-    `difficulty` is the fewest and the most actions of the shortest solution that is found; None keeps all. Of a script
-    that fails at a stage, the later ones say nothing.
+    `difficulty` is the range of the shortest known solution's length in actions; None for no limit. After a failed
+    stage, the later ones report nothing.
 
     Raises:
-        ConfigurationError: The difficulty is no band.
+        ConfigurationError: The difficulty is no range.
     """
     band = () if difficulty is None else (DifficultyBand(*difficulty),)
     return all_of(

@@ -1,6 +1,6 @@
-"""Rules about the end of a trajectory: it ends in success, and not before.
+"""Rules about the end of a trajectory: success at the end, and not earlier.
 
-Algorithm 1 asks the former of the last turn. Of an unfinished draft no ending is asked.
+Algorithm 1 requires success in the last turn. An unfinished draft needs no ending.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
 
 SUCCESS = "Task Succeed"
-"""Text that the last observation contains (paper, section 3.2)."""
+"""Text in the last observation of a successful trajectory (paper, section 3.2)."""
 
 
 @dataclass(frozen=True, config=FIELDS)
 class UnflaggedEnding(BaseRule, built_in=True):
-    """The closing DM turn flags no error; else code `ends_in_error`."""
+    """The closing DungeonMaster turn has no flag; else code `ends_in_error`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         last = draft.turns[-1] if draft.turns else None
@@ -31,12 +31,10 @@ class UnflaggedEnding(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class TaskSucceed(BaseRule, built_in=True):
-    """The last turn is an observation that contains `phrase`; else code `no_success`, or `no_turns` of an empty
-    draft.
-    """
+    """The last turn is an observation with `phrase`; else code `no_success`, or `no_turns` for an empty draft."""
 
     phrase: Annotated[str, Field(min_length=1)] = SUCCESS
-    """Compared exactly, case included, as the paper does."""
+    """Compared exactly, including case, as in the paper."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if not is_complete(draft):
@@ -55,15 +53,15 @@ class TaskSucceed(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class SucceedsOnce(BaseRule, built_in=True):
-    """No observation before the last contains `phrase`, and none that answers a mistake; else code `success_too_early`.
+    """Only the last observation contains `phrase`, and it does not answer a mistake; else code `success_too_early`.
 
-    A player that reads it has finished, with any flag: what it would learn from the turns after is that success is no
-    reason to stop. Where a text could not be read to its end, its last turn is not the last: otherwise the verified
-    prefix would hold the success, and could not be gone on with.
+    A player that reads the phrase has finished; with further turns it would learn that success is no reason to stop. If
+    the text is unreadable after some turn, that turn is not the last, because the verified prefix would contain the
+    success and could not be continued.
     """
 
     phrase: Annotated[str, Field(min_length=1)] = SUCCESS
-    """Compared exactly, as `TaskSucceed` does."""
+    """Compared exactly, as in `TaskSucceed`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         last = len(draft.turns) - 1 if draft.text_error is None else len(draft.turns)

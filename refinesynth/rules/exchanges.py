@@ -1,4 +1,4 @@
-"""A draft read as exchanges: what the player did, and how the DungeonMaster answered."""
+"""A draft as exchanges of a player turn and its answer."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Exchange(NamedTuple):
     """Index of the player turn."""
     player: PlayerTurn
     after: PlayerTurn | DungeonMasterTurn | MalformedTurn | None
-    """The turn that follows; None if the draft ends here."""
+    """The turn that follows; None at the end of the draft."""
 
     @property
     def answer(self) -> DungeonMasterTurn | None:
@@ -22,22 +22,22 @@ class Exchange(NamedTuple):
 
     @property
     def flagged(self) -> bool:
-        """Return whether the DungeonMaster called the action wrong."""
+        """True if the DungeonMaster flagged the action."""
         return isinstance(self.after, DungeonMasterTurn) and self.after.flagged
 
     @property
     def accepted(self) -> bool:
-        """Return whether the DungeonMaster answered and called nothing wrong."""
+        """True if the DungeonMaster answered without a flag."""
         return isinstance(self.after, DungeonMasterTurn) and not self.after.flagged
 
     @property
     def transient(self) -> bool:
-        """Return whether the action was right and failed for a moment; the DungeonMaster calls nothing wrong then."""
+        """True if the action was right and failed by chance; such an answer has no flag."""
         return isinstance(self.after, DungeonMasterTurn) and self.after.transient and not self.after.flagged
 
 
 def exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> Iterator[Exchange]:
-    """One exchange for each player turn, in order."""
+    """Yield one exchange per player turn, in order."""
     last = len(turns) - 1
     for at, turn in enumerate(turns):
         if turn.role == "Player":  # a model's `isinstance` is slow to say no
@@ -45,5 +45,5 @@ def exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -
 
 
 def is_complete(draft: Draft) -> bool:
-    """Return whether the draft claims to be whole, so that one may ask for an ending and a minimum."""
+    """Return whether the draft is complete, so an ending and a minimum can be required."""
     return draft.finished and draft.text_error is None

@@ -1,4 +1,4 @@
-"""Knowledge that a player cannot have: where something is that was never visible and never mentioned."""
+"""Rule against information leaks: a player must not know the place of something that it never saw or heard of."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,38 +18,37 @@ from refinesynth.world import World
 from refinesynth.world.hidden_places import HiddenNames, hidden_names
 
 _PAIRED = 16
-"""Maximum of names in one text that count as named together; with more, each counts as known."""
+"""Maximum number of names in a text that count as named together; in a longer list each counts as known."""
 
 _COMPARED = 64
-"""Most other places for which an action is tried."""
+"""Maximum number of other places that are tried for an action."""
 
 _EXPLORES = re.compile(
     r"(?:look|search|examine|inspect|check|find|seek|explore|scan|peek|peer|feel|investigate|browse|survey|open|go|walk|move|enter)\b",
     re.IGNORECASE,
 )
-"""Beginnings of templates of actions that look for something; such an action may be lucky."""
+"""First words of actions that search; a search may succeed by luck."""
 
 
 @dataclass(frozen=True, config=FIELDS)
 class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
-    """No action of a grounded draft reaches for something hidden at its place before the player could know it; else
+    """No action of a grounded draft reaches for a hidden thing at its place before the player could know it; else code
     `knows_hidden`.
 
-    A listed value does not reveal its place. An action knows too much if all of these hold:
+    A listed value does not reveal its place. An action is refused if all of these hold:
 
-    - it names a thing and a place, and by the sights of the rulebook the thing is hidden there from the beginning on;
-    - the thing was never visible, and no introduction, opening or accepted answer before has named it. The goal, the
-      actions' descriptions and refusals count where they name thing and place together;
-    - no action before has named the place: a player that went there, or tried to open it, may try to take from it what
-      it could hold;
-    - it matters to the rulebook: a part of a requirement that asks for both holds there, and not for the same thing at
-      some other place that no action has named either. So it was no last choice, and a text that fits everywhere shows
-      no knowledge;
-    - it does not explore: its template does not begin with a word such as `search`, `open` or `go`, and if it was
-      carried out, it changed something.
+    - it names a thing and a place, and by the rulebook's sights the thing is hidden there at the beginning;
+    - the thing was never visible, and no introduction, opening or accepted answer named it. The goal, the actions'
+      descriptions and refusals count if they name thing and place together;
+    - no earlier action named the place: a player that was there may try to take things from it;
+    - it matters to the rulebook: part of a requirement with both names holds there, and does not hold for the same
+      thing at another place that no action has named. This excludes a last remaining choice and conditions that hold
+      everywhere;
+    - it is no search: its template does not begin with a word such as `search`, `open` or `go`, and if it was accepted,
+      it changed something.
 
-    Whether it is carried out or refused does not matter. What is hidden is asked of the world as it is at the
-    beginning; where there are no sights, nothing is. A lucky first try at the right place is no fault.
+    Accepted and refused actions are treated alike. Hidden places are those of the initial state; without sights,
+    nothing is hidden. A lucky first attempt at the right place is accepted.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -70,20 +69,20 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
 
 @plain_dataclass
 class _Known:
-    """Places of things that a player can know, and what it has named."""
+    """Places that a player can know and names that it has used."""
 
     names: Names
     seen: set[str]
     stated: set[str]
-    """Words of the names that were named where nothing was refused."""
+    """Names mentioned in an accepted exchange, as words."""
     paired: set[tuple[str, str]]
-    """Words of names that were named together."""
+    """Names mentioned together, as words."""
     named: set[str] = field(default_factory=set[str])
-    """Values that an action has named."""
+    """Values named by an action."""
 
     @classmethod
     def at_the_beginning(cls, draft: Draft, played: ReplayedDraft) -> "_Known":
-        """Before the first action."""
+        """Return the knowledge before the first action."""
         known = cls(names_of(played.world), set(played.visible), set(), set())
         known.state(draft.script.introduction)
         opening = draft.turns[0] if draft.turns else None
@@ -94,11 +93,11 @@ class _Known:
         return known
 
     def state(self, text: str) -> None:
-        """An account of the world."""
+        """Add a description of the world."""
         self.stated.update(self.names.known_from(text))
 
     def pair(self, text: str) -> None:
-        """A text that may name things without saying where they are."""
+        """Add a text that may name things without their places."""
         found = self.names.known_from(text)
         if len(found) > _PAIRED:
             self.stated.update(found)
@@ -106,15 +105,15 @@ class _Known:
             self.paired.update((one, other) for one in found for other in found)
 
     def add(self, step: Answered) -> None:
-        """One exchange later."""
+        """Add an exchange."""
         self.named.update(step.ruling.values.values())
         self.seen.update(step.visible)
         record = self.pair if step.answer.flagged or step.answer.transient else self.state
         record(step.answer.observation)
 
     def of(self, thing: str, places: frozenset[str]) -> bool:
-        """Return whether the player can know that a thing is at these places. What no text can be searched for counts as
-        known.
+        """Return whether the player can know that a thing is at these places. Names that no text can be searched for
+        count as known.
         """
         words = self.names.known_from(thing)
         if thing in self.seen or not words or not self.stated.isdisjoint(words):
@@ -128,7 +127,7 @@ def _asked(script: Script) -> Iterator[str]:
 
 
 def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> tuple[str, str] | None:
-    """The thing and the place of which an action knows too much."""
+    """Return the thing and the place that an action must not know, if any."""
     ruling = step.ruling
     if ruling.action is None or _EXPLORES.match(ruling.action) or (ruling.kind is None and not step.changes):
         return None
@@ -148,8 +147,8 @@ def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> 
 
 
 def _matters(world: World, action: str, values: Mapping[str, str], pair: tuple[str, str], named: set[str]) -> bool:
-    """Return whether a requirement of an action asks for thing and place, holds for these, and not for the thing at some other
-    place.
+    """Return whether a requirement of an action depends on thing and place: it holds for them, and not for the thing at
+    some other place.
     """
     state: JsonValue = world.script.environment
     taken = next(taken for taken in world.actions if taken.spec.name == action)

@@ -1,4 +1,4 @@
-"""Names of things found in a text: whole words, without regard to case, the longest name first."""
+"""Search for names in a text: whole words, without regard to case, longest name first."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -10,16 +10,16 @@ from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import World
 
 MAX_TEXT = 20_000
-"""Characters of a text that are read; rules refuse longer turns long before."""
+"""Characters of a text that are read; rules refuse longer turns."""
 
 MAX_WORDS = 16
-"""Longest name that is looked for, in words."""
+"""Longest name in the search, in words."""
 
 _REMEMBERED = 1_024
-"""Texts of which each set of names remembers what occurs in them."""
+"""Number of texts with cached results per set of names."""
 
 _SHORT = 500
-"""Longest text that is remembered, in characters."""
+"""Longest text with a cached result, in characters."""
 
 _QUALITIES = (
     "the and all any now here there yes no not none nothing something everything one two three four five on off in out open "
@@ -28,16 +28,16 @@ _QUALITIES = (
     "you your yourself player self hand hands inventory it them"
 )
 QUALITIES = frozenset(_QUALITIES.split())
-"""Words that values of parameters often are and that name no particular thing: `set {lamp} to {state}` with on and off.
-They stand in any sentence, so they are not looked for."""
+"""Parameter values that name no particular thing, such as on and off in `set {lamp} to {state}`. They occur in any
+sentence, so the search ignores them."""
 
 _WORD = re.compile(r"\w+(?:[-./'\u2019@:+=&]+\w+)*")
 _POSSESSIVE = re.compile(r"['\u2019]s?$")
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in lower case. `notes.txt`, `box-7` and `home/ann` are one word each; a genitive loses its
-    ending.
+    """Return the words of a text in lower case. `notes.txt`, `box-7` and `home/ann` are one word each; a genitive loses
+    its ending.
     """
     return [_POSSESSIVE.sub("", word) for word in _WORD.findall(text[:MAX_TEXT].casefold())]
 
@@ -49,11 +49,11 @@ class _Node:
 
 
 class Names:
-    """A set of names, ready to be found in texts; reading a text takes time in proportion to its length.
+    """A set of names, prepared for a search in linear time.
 
-    Left out are names of more than `MAX_WORDS` words, of one word that is a number or has less than three Latin
-    letters, and `QUALITIES`: they would be found where they are not meant. Words are what blanks and punctuation part;
-    where a language writes none between its words, a name is found only where it stands alone.
+    Omitted are names of more than `MAX_WORDS` words, of one word that is a number or has less than three Latin letters,
+    and `QUALITIES`, because they occur with other meanings. Words are separated by blanks and punctuation; in a
+    language without them, only names that stand alone are found.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -69,10 +69,10 @@ class Names:
             node.name = node.name or name
 
     def mentioned(self, text: str) -> Mapping[str, str]:
-        """The names that occur in a text, as their words, to how they are written; in the order of the text.
+        """Return the names in a text, in order: words to original spelling.
 
-        Of names that begin at one word the longest counts, and its words name nothing else: `blue mug` mentions no
-        `mug`.
+        Of names with the same first word, the longest is used, and its words count for no other name: `blue mug` does
+        not mention `mug`.
         """
         found: dict[str, str] = {}
         words = words_of(text)
@@ -88,7 +88,7 @@ class Names:
         return found
 
     def known_from(self, text: str) -> Collection[str]:
-        """The words of the names that occur in a text; remembered, as the same things are seen again and again."""
+        """Return the names in a text as words; cached, because the same texts recur."""
         known = self._known.get(text)
         if known is None:
             known = frozenset(self.mentioned(text))
@@ -99,7 +99,7 @@ class Names:
         return known
 
     def _longest(self, words: list[str], at: int) -> tuple[str | None, int]:
-        """The longest name that begins at a word and how many words it has; none has one."""
+        """Return the longest name at a word and its number of words; none if there is none."""
         node, name, length = self._root, None, 1
         for count, word in enumerate(words[at : at + MAX_WORDS], start=1):
             following = node.after.get(word)
@@ -112,16 +112,16 @@ class Names:
 
 
 _STEM = 4
-"""Letters at the beginning of a word by which its forms are known: `close` and `closed`."""
+"""Length of the common prefix that identifies forms of a word: `close` and `closed`."""
 _COMMON = "with from that this have been into onto their there where which when least than more"
 _OF_NO_THING = QUALITIES | frozenset(_COMMON.split())
 
 
 def out_of_reach(script: Script) -> tuple[str, ...]:
-    """Return the completion conditions of an imagined world that share no word with any action: its name, description or
-    values. They can hardly be met. None where an action takes any text, or a condition has no long words.
+    """Return the completion conditions of an imagined world that share no word with any action (its name, description
+    or values) and can hardly be met. Empty if an action accepts any text or a condition has no long words.
 
-    Of 108 conditions of sound scripts, 2 are among them; of 456 that belong to other scripts, 335.
+    Of 108 conditions of valid scripts, 2 are reported; of 456 from other scripts, 335.
     """
     if any(not action.choices(name) for action in script.actions for name in action.placeholders):
         return ()
@@ -138,7 +138,7 @@ def _stems(text: str) -> set[str]:
 
 @weakly_cached
 def names_of(world: World) -> Names:
-    """Every name that an action of a world can be given."""
+    """Return every name in the values of a world's actions."""
     return Names(world.names)
 
 

@@ -1,8 +1,8 @@
-"""Agreement of an observation with the ruling: no name that is not visible, no success or failure that did not
-happen.
+"""Agreement of an observation with the ruling: no invisible name, and no reported success or failure that did not
+occur.
 
-What it cannot find: a wrong statement about visible things, and a contradiction in other words than the lexicon's. It
-is there to keep a DungeonMaster from contradicting the world, not to prove it right.
+It does not find a wrong statement about visible things, or a contradiction in words outside the lexicon. It keeps a
+DungeonMaster from contradicting the world; it does not prove an observation right.
 """
 
 import re
@@ -38,7 +38,7 @@ _KINDS = (
     "attach connect plug fasten mount install",
     "activate start enable ignite launch",
 )
-"""Verbs by what they bring about: who says that one of them happened says so of the others in its line."""
+"""Groups of verbs with the same effect: a report of one implies the others in its group."""
 
 _PAST = {
     "take": "took|taken", "go": "went|gone", "put": "put", "set": "set", "lay": "laid", "leave": "left", "drive": "drove|driven",
@@ -48,36 +48,15 @@ _PAST = {
 
 _OF_KIND = {verb: kind.split() for kind in _KINDS for verb in kind.split()}
 
-_NO_VERBS = frozenset(
-    [
-        "from",
-        "to",
-        "in",
-        "on",
-        "at",
-        "with",
-        "into",
-        "of",
-        "the",
-        "a",
-        "an",
-        "and",
-        "for",
-        "my",
-        "your",
-        "all",
-        "look",
-        "around",
-        "please",
-        "l",
-        "ls",
-    ]
-)
-"""Words an action may begin with that say nothing of what it brings about."""
+_NO_VERBS = frozenset((
+    "from", "to", "in", "on", "at", "with", "into", "of", "the", "a", "an", "and", "for", "my", "your", "all", "look",
+    "around", "please", "l", "ls",
+))  # fmt: skip
+"""First words of actions that say nothing about their effect."""
 
 
 def _any_of(*phrases: str) -> re.Pattern[str]:
-    """Any of these phrases, as whole words; a slash stands between words of which one will do."""
+    """Return a pattern for any of these phrases, as whole words; a slash separates alternatives."""
     words = (
         [f"(?:{word.replace('/', '|')})" if "/" in word else word for word in phrase.split()] for phrase in phrases
     )
@@ -91,7 +70,7 @@ _OPEN_ENDED = _any_of(
     "remain/remains/stay/stays/refuse/refuses",
     "have/has/had/about to",
 )
-"""Words of a clause that announces no success."""
+"""Words of a clause that does not report success."""
 
 _SUCCESS = _any_of(
     "success/successful/successfully/succeed/succeeds/succeeded",
@@ -104,7 +83,7 @@ _NOW = re.compile(
     r"(?<!\bright )(?<!\bfor )(?<!\bby )(?:\bnow (?:is|are|has|have|rests?|lies?|sits?|stands?|holds?)\b|(?<!\bjust )\bnow[.!]*$)"
     r"|\b(?:is|are|you|you have) now\b(?! and then)|^(?:done|ok|okay|all right|very well|well done|completed?)[.!]*$"
 )
-"""That something is so now, or that it is done."""
+"""Words that report a present state or a completed action."""
 
 _FAILURE = _any_of(
     "nothing happens/changes",
@@ -129,7 +108,7 @@ _HINDRANCE = _any_of(
     "attempt/attempts/try/tries/wait/waits/moment/moments/grip",
     "slip/slips/slipped/stay/stays/remain/remains/stuck/stalls/hangs/lags/drops/refuses",
 )
-"""Words of a text in which something failed."""
+"""Words of a text that reports a failure."""
 
 _AIM = "task/goal/mission/quest/objective/job"
 _GOAL = _any_of(
@@ -146,14 +125,13 @@ _QUOTED = re.compile(r"\"[^\"\n]{0,2000}\"|\u201c[^\u201c\u201d\n]{0,2000}\u201d
 
 _COMMON = frozenset(["the", "you", "your", "and", "with", "from", "is", "are"])
 _ENGLISH = 0.05
-"""Share of the commonest words from which on a text is taken for English: English has several times as many, other
-languages next to none."""
+"""Minimum share of common words in an English text; English has several times as many, other languages almost none."""
 
 
 @weakly_cached
 def is_english(script: Script) -> bool:
-    """Return whether a script is written in English, as far as its commonest words say so; one that says hardly anything
-    is.
+    """Return whether a script is in English, judged by its share of common words; a script with few words counts as
+    English.
     """
     text = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
     words = re.findall(r"\w+", text.casefold())
@@ -161,17 +139,17 @@ def is_english(script: Script) -> bool:
 
 
 def normalized(text: str) -> str:
-    """A text in lower case on one line, with one kind of apostrophe."""
+    """Return a text in lower case on one line, with one kind of apostrophe."""
     return " ".join(text.casefold().replace("\u2019", "'").split())
 
 
 def sentences(text: str) -> list[str]:
-    """Its sentences in lower case, without what stands in quotes; lines end sentences too."""
+    """Return its sentences in lower case, without quotations; a line break ends a sentence too."""
     return [said for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (said := normalized(part))]
 
 
 def verbs_of(action: str) -> frozenset[str]:
-    """Return what an action, or the template of one, would bring about: its verb and those that mean about the same."""
+    """Return the verbs for the effect of an action or template: its own and its synonyms."""
     words = re.findall(r"[^\W\d_]+", re.sub(r"\{[^{}]*\}", " ", action.casefold()[:500]))
     found = [verb for word in words for verb in _OF_KIND.get(word, ())]
     first = [word for word in words[:1] if word not in _NO_VERBS]
@@ -179,7 +157,7 @@ def verbs_of(action: str) -> frozenset[str]:
 
 
 def tells_success(sentence: str, verbs: Iterable[str]) -> bool:
-    """Return whether it says that one of the verbs, or something in general, was done."""
+    """Return whether the text reports one of the verbs, or anything, as done."""
     done = _done(frozenset(verbs))
     return any(
         not _OPEN_ENDED.search(clause)
@@ -189,7 +167,7 @@ def tells_success(sentence: str, verbs: Iterable[str]) -> bool:
 
 
 def tells_failure(sentence: str, verbs: Iterable[str]) -> bool:
-    """Return whether it says that one of the verbs, or something in general, could not be done."""
+    """Return whether the text reports one of the verbs, or anything, as not possible."""
     undone = _undone(frozenset(verbs))
     return any(
         not _NO_FAILURE.search(clause) and (_FAILURE.search(clause) or undone.search(clause))
@@ -198,31 +176,31 @@ def tells_failure(sentence: str, verbs: Iterable[str]) -> bool:
 
 
 def tells_hindrance(text: str) -> bool:
-    """Return whether anything in it sounds as if something did not go as it should; easily satisfied."""
+    """Return whether anything in the text suggests a failure; a lenient test."""
     return any(
         _FAILURE.search(clause) or _HINDRANCE.search(clause) for said in sentences(text) for clause in _clauses(said)
     )
 
 
 def tells_goal(sentence: str) -> bool:
-    """Return whether it says that the goal is reached."""
+    """Return whether the text says that the goal is reached."""
     return any(_GOAL.search(clause) and not _OPEN_ENDED.search(clause) for clause in _clauses(sentence))
 
 
 def tells_no_goal(sentence: str) -> bool:
-    """Return whether it says that the goal is not reached yet."""
+    """Return whether the text says that the goal is not reached yet."""
     return any(map(_GOAL_MISSED.search, _clauses(sentence)))
 
 
 def _clauses(sentence: str) -> list[str]:
-    """Its clauses, with `not` written as a word of its own."""
+    """Return its clauses, with `not` as a separate word."""
     written = sentence.replace("cannot", "can not").replace("can't", "can not").replace("won't", "will not")
     return [clause.strip() for clause in _CLAUSES.split(written.replace("n't", " not")) if clause.strip()]
 
 
 @lru_cache(maxsize=1_024)
 def _done(verbs: frozenset[str]) -> re.Pattern[str] | None:
-    """That one of these was done, as a pattern; None for none."""
+    """Return a pattern for a report that one of these was done; None without verbs."""
     if not verbs:
         return None
     now, past = "|".join(sorted(verbs)), "|".join(sorted({_past(verb) for verb in verbs}))
@@ -236,7 +214,7 @@ def _done(verbs: frozenset[str]) -> re.Pattern[str] | None:
 
 @lru_cache(maxsize=1_024)
 def _undone(verbs: frozenset[str]) -> re.Pattern[str]:
-    """That one of these, or it, could not be done, as a pattern."""
+    """Return a pattern for a report that one of these, or it, could not be done."""
     what = rf"(?:{'|'.join(('do', *sorted(verbs)))})"
     return re.compile(
         rf"\b(?:(?:can|could|may|do|did) not|unable to|not able to|not allowed to) (?:\w+ )?{what}\b|\b(?:can|could) not be \w+"
@@ -257,20 +235,20 @@ class _Found(NamedTuple):
     """Problem of an observation."""
 
     sentence: str
-    """Addressed to the observation's writer."""
+    """Message to the observation's writer."""
     by_lexicon: bool = True
-    """True if the English tables of phrases found it; they do not apply to text in another language."""
+    """True if it comes from the English tables of phrases, which do not apply to other languages."""
 
 
 def judge_words(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool = False
 ) -> list[str]:
-    """Return what is wrong with an observation as the words for a ruling, each a sentence to its writer; empty if it is right.
+    """Return the problems of an observation as wording of a ruling, one sentence each; empty for a correct one.
 
-    `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that
-    it failed for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence
-    of it, as far as the first `MAX_TEXT` go; of the observation no more is read either. Where the script is not in
-    English, what is announced is not judged: only names are, and the words that the program itself adds. Never raises.
+    `before` are the names visible before the action, `action` is the player's text, and `transient` marks a failure by
+    chance of an action that the ruling accepts. The ruling's own text and each of its sentences are always right, up to
+    `MAX_TEXT` characters; the rest of an observation is not read either. If the script is not in English, only names
+    and the program's own phrases are checked. Never raises.
     """
     found = _judge(world, ruling, before, observation, action=action, transient=transient)
     return [one.sentence for one in found if _refuses(world, one)]
@@ -305,7 +283,7 @@ def _judge(
 
 
 def _judge_opening(world: World, visible: Iterable[str], observation: str) -> Iterator[_Found]:
-    """The same of an observation before the first action."""
+    """Yield the problems of an observation before the first action."""
     observation = observation[:MAX_TEXT]
     yield from _unknown_names(world, observation, visible, ())
     yield from map(_Found, _wrong_goal(sentences(observation), done=False))
@@ -313,13 +291,13 @@ def _judge_opening(world: World, visible: Iterable[str], observation: str) -> It
 
 @dataclass(frozen=True, config=FIELDS)
 class WordsAgree(BaseRule, built_in=True):
-    """Observations of a grounded draft agree with the rulings that they are the words for; else code `words_disagree`.
+    """Observations of a grounded draft agree with their rulings; else code `words_disagree`.
 
-    None names what the player can neither see before the action nor after it, and that stands neither in the action, in
-    the ruling, in the introduction nor in the goal. None reports a success where there is a mistake or a transient
-    failure, a failure where the action was carried out, or a goal that is not reached; a transient failure is
-    announced. See `judge_words`. Where the script is not in English, what is wrong by our English tables of phrases is
-    a warning. A script without a rulebook that runs is the responsibility of `Replays`.
+    An observation must not name anything that is invisible before and after the action and occurs in none of the
+    action, the ruling, the introduction and the goal. It must not report a success for a mistake or a transient
+    failure, a failure for an accepted action, or the goal before it is reached; a transient failure must be reported.
+    See `judge_words`. If the script is not in English, problems from the English tables of phrases are warnings. A
+    script without a working rulebook is left to `Replays`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -373,8 +351,8 @@ def _player_briefing(world: World) -> Iterator[str]:
 
 
 def _own_sentences(observation: str, said: str) -> list[str]:
-    """Sentences that the ruling does not say by the same words; one may have been cut off."""
-    # The engine writes no more than this of the phrase where a rulebook says it.
+    """Return the sentences that differ from the ruling's; the last of its sentences may be cut off."""
+    # The engine keeps only this much of the success phrase from a rulebook's text.
     known = " ".join(sentences(said[:MAX_TEXT]))
     known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
     observed = dict.fromkeys(sentences(observation))

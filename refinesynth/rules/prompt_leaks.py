@@ -1,4 +1,4 @@
-"""Thoughts that give away the play behind the scene: the writer's role, its prompt, a mistake made to order."""
+"""Rule against thoughts that reveal the setup: the writer's role, its prompt, or a requested mistake."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -15,7 +15,7 @@ from refinesynth.trajectory import Draft, MalformedTurn
 _MASTER = r"(?:dm|(?:dungeon|game)[ -]?master)"
 _ONE = r"(?:an?|one|two|some|another|the|my|this|at least \w+)"
 _MAKE = r"(?:make|commit|introduce|simulate)"
-# Not "an error message": what follows the word must end the phrase, or go on as a sentence does.
+# Not "an error message": after the word, the phrase must end or continue as a sentence.
 _MISTAKE = (
     r"(?:mistake|error)s?(?:$|[^\w ]| (?:now|here|first|next|so|to|in|on|at|and|that|which|before|with|as|by|for)\b)"
 )
@@ -26,7 +26,7 @@ _FAILS = r"(?:(?:does not|will not|cannot|doesn\Wt|won\Wt|can\Wt) work|fails|is 
 _SAYS = r"(?:says?|said|asks?|asked|tells?|told|wants?|wanted)"
 _ORDERED = r"(?:told|asked|instructed|prompted|supposed|required|expected|meant)"
 
-# An apostrophe is \W: there are two that people write.
+# An apostrophe is \W, because there are two in use.
 LEAKS = (
     # The role: "As the DM, I ...", "I am playing the dungeon master", "the DM told me". Not "I send it as a DM".
     rf"\b(?:as the|as|(?:i am|i\Wm|being|playing|play)(?: the| an?)?) {_MASTER}\b",
@@ -60,28 +60,30 @@ LEAKS = (
     rf"\b(?:{_INTENT}|{_ORDERED} to) (?:take|choose|pick|try) {_WHAT} that {_FAILS}\b",
     r"\b(?:private note|(?:this|that|the) (?:note|instruction))\b[^.]{0,60}\b(?:make|making|for|with) (?:an? )?(?:\w+ ){0,2}(?:mistake|error)s?\b",
 )
-"""RE2 patterns, read without regard to case, of what no player in the scene would think."""
+"""Case-insensitive RE2 patterns of thoughts that no player in the scene would have."""
 
 _MEMORY = 8 * 1024 * 1024
-"""Bytes for the patterns together. They are trusted and read every thought, so they may cache more than a script's."""
+"""Memory limit of all patterns together, in bytes. They are trusted and read every thought, so the limit is higher than
+for a script's patterns."""
 
 
 @dataclass(frozen=True, config=FIELDS)
 class NoLeaks(BaseRule, built_in=True):
-    """No Thought gives away role or prompt; else code `leak`.
+    """No thought reveals role or prompt; else code `leak`.
 
-    The built-in patterns are narrow on purpose: a scene may well have a media player, a command prompt or a DM to send.
+    The built-in patterns are narrow on purpose: a scene may have a media player, a command prompt or a DM to send.
 
     Raises:
-        ConfigurationError: On construction, if RE2 refuses a pattern of `also`.
+        ConfigurationError: On construction, RE2 refuses a pattern of `also`.
     """
 
     also: tuple[str, ...] = ()
-    """Further RE2 patterns, read without regard to case."""
+    """Additional case-insensitive RE2 patterns."""
     builtin: bool = True
-    """True if `LEAKS` applies too."""
+    """True to apply `LEAKS` too."""
     voices: tuple[Literal["Player", "DM"], ...] = ("Player",)
-    """Whose thoughts are read. A DM's are neither shown to a player nor trained on, so by default they are not."""
+    """Roles whose thoughts are checked. A DungeonMaster's thoughts are neither shown nor trained on and not included by
+    default."""
 
     def __post_init__(self) -> None:
         _reader(self.also, self.builtin)
@@ -102,7 +104,7 @@ class NoLeaks(BaseRule, built_in=True):
 
 @lru_cache(maxsize=64)
 def _reader(also: tuple[str, ...], builtin: bool) -> Pattern | None:
-    """All patterns as one, so that a thought is read once; None if there are none."""
+    """All patterns as one automaton, so a thought is read once; None without patterns."""
     for pattern in also:
         _compile(pattern)
     patterns = (*LEAKS, *also) if builtin else also

@@ -1,4 +1,4 @@
-"""Rules by name: the built-in ones, and those of installed packages (entry points of the group `refinesynth.rules`)."""
+"""Rules by name: the built-in ones, and those of installed packages (entry points in the group `refinesynth.rules`)."""
 
 import ast
 import difflib
@@ -33,7 +33,7 @@ INSTALLED = Table("rule", "refinesynth.rules")
 
 
 def available() -> dict[str, str]:
-    """Every name that `parse` knows, with one line about it; other packages' rules are named but not loaded."""
+    """Return every known name with a one-line description; rules of other packages are not loaded."""
     chains_first = sorted(BUILT_IN.items(), key=lambda item: isinstance(item[1], type))
     known = {name: _summary(factory) for name, factory in chains_first}
     for name, entry in INSTALLED.entries().items():
@@ -42,11 +42,11 @@ def available() -> dict[str, str]:
 
 
 def find(name: str) -> Factory:
-    """The factory of that name; an entry point is loaded now.
+    """Return the factory of that name; loads an entry point.
 
     Raises:
-        InputError: No such name, the entry point cannot be loaded, or it takes the name of a built-in rule, so that
-            nobody knows which one is meant.
+        InputError: The name is unknown, the entry point cannot be loaded, or it has the name of a built-in rule and is
+            therefore ambiguous.
     """
     installed = INSTALLED.entries()
     if name in BUILT_IN:
@@ -77,14 +77,14 @@ def _unknown(name: str, names: list[str]) -> str:
 
 
 _AT_LEAST = frozenset({"least", "minimum"})
-"""Settings of which the greater number is the stricter."""
+"""Settings for which a larger number is stricter."""
 
 
 def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
-    """Rule name to setting to its number, of the built-in rules that a draft must satisfy under all of `rules`; the
-    strictest counts.
+    """Rule name to setting to its number, for the built-in rules that every accepted draft satisfies; the strictest
+    number counts.
 
-    Rules that only warn, or are one of two alternatives, do not count.
+    Rules that only warn, and alternatives, are not included.
     """
     found: dict[str, dict[str, int]] = {}
     for rule in _binding(rules):
@@ -96,7 +96,7 @@ def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
 
 
 def usual_numbers() -> Mapping[str, Mapping[str, int]]:
-    """The same of every built-in rule, as it is made where nothing is said."""
+    """Rule name to setting to its default number."""
     return numbers(*(made for made in (factory() for factory in BUILT_IN.values()) if type(made) in BUILT_IN.values()))
 
 
@@ -117,7 +117,7 @@ def _settings(rule: BaseRule) -> Iterator[tuple[str, int]]:
 
 
 MAX_TEXT_CHARACTERS = 20_000
-"""Longest text that is read, in characters."""
+"""Longest expression, in characters."""
 
 MAX_RULE_DEPTH = 200
 """Deepest nesting of operators and calls."""
@@ -126,11 +126,11 @@ _COMPOSERS: Mapping[str, Callable[..., Rule]] = {"first_failure": first_failure,
 
 
 def parse(text: str) -> Rule:
-    """The rule that `text` describes; a name without brackets is called without arguments.
+    """Return the rule for an expression; a name without brackets is called without arguments.
 
     Raises:
-        InputError: The text is too long, too deep or not such an expression; a name is unknown, its arguments do not
-            fit, or it makes no rule. The message says which, and names what comes near.
+        InputError: The text is too long, too deeply nested or no such expression; or a name is unknown, its arguments
+            do not fit, or the result is no rule. The message suggests similar names.
     """
     if len(text) > MAX_TEXT_CHARACTERS:
         raise InputError(f"the rules have {len(text):,} characters; at most {MAX_TEXT_CHARACTERS:,} are read")

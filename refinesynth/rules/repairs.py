@@ -1,21 +1,21 @@
-"""Fates of mistakes: the one definition of a refinement, for rules, counts and readers of a trajectory.
+"""Outcomes of mistakes: the single definition of a refinement, for rules, counts and readers of a trajectory.
 
-A mistake is *answered*, *abandoned* or *unanswered*; answered and abandoned ones are refined.
+A mistake is *answered*, *abandoned* or *unanswered*; answered and abandoned mistakes count as refined.
 
-Where the world is imagined, any different action that the DungeonMaster accepts within a few player turns answers a
-mistake: no program can say more. Where it is executed (the script has a rulebook that runs), what happens decides, and
-no words. A mistake is answered by an accepted action if one of these holds:
+In an imagined world, any different action that the DungeonMaster accepts within a few player turns answers a mistake,
+because a program cannot judge more. In an executed world (the script has a working rulebook), the outcome decides. A
+mistake is answered by an accepted action if one of these holds:
 
-- since it, the requirement that refused the mistake holds, and did not before it. The window is as many player turns
-  as this repair takes, and two more: actions on the way to the key are part of fetching it;
-- it is the refused action itself, which now succeeds, however late;
-- the refused text was no action of the world, and it is what was meant, within a few player turns: an action whose form
-  the text has with another value, one that begins with the same word, or one whose value stands in the text.
+- the requirement that refused the mistake holds since this action and did not hold before. The window is the number of
+  player turns of this repair plus two, because fetching a key includes the way to it;
+- it is the refused action itself, which now succeeds, at any time;
+- the refused text was no action of the world, and this is the intended one, within a few player turns: its form matches
+  the text with another value, it begins with the same word, or its value occurs in the text.
 
-Further calls of the message that made a mistake answer nothing: they were made before it was known.
+Further calls in the message of a mistake answer nothing, because they were made before its result was known.
 
-It is abandoned if the goal is reached without that, and what was refused was not tried again in vain. Else it is
-unanswered.
+A mistake is abandoned if the goal is reached without an answer and without another failed attempt at the same action.
+Otherwise it is unanswered.
 """
 
 from bisect import bisect_left, bisect_right
@@ -45,39 +45,39 @@ from refinesynth.trajectory import (
 from refinesynth.world import World, mentions
 
 WITHIN = 3
-"""Player turns after a mistake in which its answer may come, where it takes one action; the
-default of `RealRefinement`."""
+"""Number of player turns after a mistake within which a one-action repair must come; the default of `RealRefinement`.
+"""
 
 
 class Repair(NamedTuple):
-    """A mistake, and what came after it."""
+    """A mistake and its outcome."""
 
     mistake: Exchange
     answer: int | None
-    """Index of the player turn that answers it; None if none does."""
+    """Index of the player turn that answers it; None without an answer."""
     accepted: int | None
-    """Index of the first player turn after it that was accepted and differs, where the world is imagined as far as the
-    window goes; None if there is none."""
+    """Index of the first different, accepted player turn after it, in an imagined world within the window; None without
+    one."""
     retake: int
     """Index of the player turn right after it; the number of turns if there is none."""
     waits: bool
     """True if an answer can still come."""
     again: bool = False
-    """True if it is a second try: the turn before it was a mistake too."""
+    """True if it is a second attempt: the turn before it was a mistake too."""
     late: bool = False
-    """True if its answer came later than it had to; only where the world is executed."""
+    """True if its answer came later than necessary; executed worlds only."""
     abandoned: bool = False
-    """True if the goal was reached without it; only where the world is executed."""
+    """True if the goal was reached without it; executed worlds only."""
 
 
 def refinements(trajectory: Trajectory) -> Refinements:
-    """Return what became of its mistakes: as it was counted when it was accepted, else counted now."""
+    """Return the counts recorded at a trajectory's acceptance, or count now."""
     known = trajectory.provenance.refinements
     return count_refinements(repairs(trajectory.draft())) if known is None else known
 
 
 def count_refinements(found: Sequence[Repair]) -> Refinements:
-    """Return how many mistakes became what."""
+    """Return the number of mistakes by outcome."""
     abandoned = sum(repair.abandoned for repair in found)
     answered = sum(repair.answer is not None for repair in found)
     return Refinements(
@@ -90,8 +90,8 @@ def count_refinements(found: Sequence[Repair]) -> Refinements:
 
 
 def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
-    """Return what became of each mistake of a draft, in order. Never raises; an action that failed for a moment is passed
-    over. Time linear in the turns.
+    """Return the outcome of each mistake of a draft, in order. Never raises; transient failures are skipped. Linear
+    time in the number of turns.
     """
     steps = [step for step in exchanges(draft.turns) if not step.transient]
     if not any(step.flagged for step in steps):
@@ -115,7 +115,8 @@ def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, e
         waits=not complete and (len(window) < within or window[-1].after is None),
         again=number > 0 and steps[number - 1].flagged and not mistake.player.parallel,
     )
-    # What the rulebook contradicts, or what cannot be replayed, is found by `Replays`, and judged as if imagined.
+    # A flag that the rulebook contradicts, or a draft that cannot be replayed, is left to `Replays`; it counts as
+    # imagined here.
     if executed is None or not executed.refused(mistake):
         return found
     answer = executed.answer(number)
@@ -134,19 +135,19 @@ def _behind(steps: Sequence[Exchange], number: int) -> int:
 
 
 class _Executed:
-    """The exchanges of a draft, numbered, with what the world says of them."""
+    """Exchanges of a draft, numbered, with the world's rulings."""
 
     def __init__(self, script: Script, played: ReplayedDraft, steps: Sequence[Exchange], within: int) -> None:
         self._played, self._steps, self._within = played, steps, within
         self._known = {step.at: step for step in played.answered}
         self._accepted = list(accumulate((step.accepted for step in steps), initial=0))
-        """Number of accepted steps before each one."""
+        """Number of accepted steps before each step."""
         self._met: dict[int, tuple[int, int | None]] = {}
-        """Index of a refused turn to the step since which what it lacked is there, and how many actions that takes."""
+        """Index of a refused turn to the step that established its requirement, and the number of actions for that."""
         self._done = [meaning(script, step.player.action) for step in steps]
         self._succeeded: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         self._refused: dict[tuple[str, ...], int] = {}
-        """The last step at which each was refused."""
+        """Last refused step of each action."""
         for number, step in enumerate(steps):
             known = self._known.get(step.at)
             if known is None:
@@ -158,12 +159,12 @@ class _Executed:
                 self._refused[self._done[number]] = number
 
     def refused(self, mistake: Exchange) -> bool:
-        """Return whether the world refuses what was called wrong."""
+        """Return whether the world refuses the flagged action."""
         known = self._known.get(mistake.at)
         return known is not None and known.ruling.kind is not None
 
     def answer(self, number: int) -> int | None:
-        """The step that answers a refused one."""
+        """Return the step that answers a refused one, if any."""
         refused, behind = self._known[self._steps[number].at], _behind(self._steps, number)
         found: list[int] = []
         met, needed = self._met.get(refused.at, (None, None))
@@ -177,18 +178,18 @@ class _Executed:
         return min(found, default=None)
 
     def late(self, number: int, answer: int) -> bool:
-        """Return whether something was accepted before an answer that it could do without."""
+        """Return whether an action was accepted before an answer and was not needed for it."""
         met, needed = self._met.get(self._steps[number].at, (None, None))
         takes = needed if met == answer and needed is not None else 1
         return self._accepted[answer + 1] - self._accepted[_behind(self._steps, number)] > takes
 
     def abandoned(self, number: int) -> bool:
-        """Return whether the goal is reached, and what was refused was not tried again in vain."""
+        """Return whether the goal is reached without another failed attempt at the refused action."""
         answered = self._played.answered
         return answered[-1].done and self._refused[self._done[number]] == number
 
     def next_accepted(self, number: int) -> int | None:
-        """Index of the first player turn after a step that was accepted and differs."""
+        """Return the index of the first different, accepted player turn after a step, if any."""
         first = self._accepted[_behind(self._steps, number)]
         later = range(bisect_right(self._accepted, first) - 1, len(self._steps))
         return next(
@@ -197,7 +198,7 @@ class _Executed:
         )
 
     def _is_meant(self, text: str, number: int) -> bool:
-        """Return whether an accepted action is what a text was meant to be that is none."""
+        """Return whether an accepted action is the intended one of an unknown text."""
         step = self._known.get(self._steps[number].at)
         return self._steps[number].accepted and step is not None and _is_meant(self._played.world, text, step)
 
@@ -227,30 +228,30 @@ class Refinement:
     """This player turn answers mistakes, see `repairs`."""
 
     of: tuple[int, ...]
-    """Indices of the mistakes' turns."""
+    """Indices of the mistakes."""
 
 
 @dataclass(frozen=True)
 class Abandoned:
-    """This player turn was the first that was accepted after mistakes without which the goal is reached, see `repairs`."""
+    """This player turn was the first accepted one after abandoned mistakes, see `repairs`."""
 
     of: tuple[int, ...]
-    """Indices of the mistakes' turns."""
+    """Indices of the mistakes."""
 
 
 @dataclass(frozen=True)
 class Unanswered:
-    """This player turn was the first that was accepted after mistakes that nothing answers."""
+    """This player turn was the first accepted one after unanswered mistakes."""
 
     of: tuple[int, ...]
-    """Indices of the mistakes' turns."""
+    """Indices of the mistakes."""
 
 
 Mark = Mistake | Refinement | Abandoned | Unanswered
 
 
 def marks(draft: Draft) -> dict[int, Mark]:
-    """Turn index to what the turn is; turns that are none of these are left out."""
+    """Return the labels of turns by index; other turns are not included."""
     found: dict[int, Mark] = {}
     for at in flagged_turns(draft.turns):
         answer = draft.turns[at + 1]
@@ -263,21 +264,21 @@ def marks(draft: Draft) -> dict[int, Mark]:
         at = repair.accepted if repair.answer is None else repair.answer
         if at is not None:
             fates[kind][at].append(repair.mistake.at)
-    # A turn that is several of them is the last named.
+    # The last of several labels counts.
     found.update((at, kind(tuple(of))) for kind, turns in fates.items() for at, of in turns.items())
     return found
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
 class EnoughMistakes(BaseRule, built_in=True):
-    """At least `minimum` DM turns flag an error (Algorithm 1); else code `too_few_errors`.
+    """At least `minimum` DungeonMaster turns have a flag (Algorithm 1); else code `too_few_errors`.
 
-    The one failure of Algorithm 1 that keeps no prefix: generation starts over from nothing. Reported at the last turn,
-    after all other checks. Unfinished drafts pass.
+    The only failure of Algorithm 1 that starts over from nothing. Reported at the last turn, after all other checks.
+    Unfinished drafts pass.
     """
 
     minimum: Annotated[int, Field(ge=0)] = 2
-    """The paper's method says two; its printed pseudo-code compares with one, a slip."""
+    """The paper's text says two; its printed pseudo-code compares with one by mistake."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if not is_complete(draft):
@@ -293,17 +294,17 @@ class EnoughMistakes(BaseRule, built_in=True):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
 class RealRefinement(BaseRule, built_in=True):
-    """Each mistake is refined; else `not_refined`, at the player turn right after it.
+    """Each mistake is refined; else code `not_refined`, at the player turn right after it.
 
-    Where the world is imagined, a different action must be accepted within a few player turns. Where it is executed,
-    the mistake must be answered, or the goal reached without it; `repairs` says what exactly is looked at. Actions are
-    compared by what they do, see `meaning`. While an unfinished draft can still bring the answer, it passes. An action
-    that failed for a moment answers nothing yet and is not counted: it may be tried again.
+    In an imagined world, a different action must be accepted within a few player turns. In an executed world, the
+    mistake must be answered or abandoned, as defined in `repairs`. Actions are compared by their effect, see `meaning`.
+    An unfinished draft passes while an answer can still come. A transient failure answers nothing and is not counted; a
+    retry is allowed.
     """
 
     within: Annotated[int, Field(ge=1)] = WITHIN
-    """Player turns after the mistake within which the answer must come; in an executed world,
-    beyond those that the repair takes."""
+    """Number of player turns after the mistake within which the answer must come; in an executed world, in addition to
+    those of the repair."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for found in repairs(draft, self.within):
@@ -325,11 +326,11 @@ class RealRefinement(BaseRule, built_in=True):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
 class NoRepeatedMistake(BaseRule, built_in=True):
-    """No action is taken again, unchanged, after it was called wrong; else code `mistake_repeated`.
+    """No refused action is repeated unchanged; else code `mistake_repeated`.
 
-    The exception is an action that the DM now accepts, after it accepted another one in between: what failed in the
-    hall may work in the kitchen. While it is not answered, only the latter is asked. Compared by what they do, see
-    `meaning`. What failed for a moment was not called wrong and may be tried again; it changed nothing either.
+    The exception is an action that is now accepted, after another accepted one in between: an action that failed in the
+    hall may work in the kitchen. Before its answer, only the second condition is checked. Actions are compared by their
+    effect, see `meaning`. A transient failure is no refusal and may be retried; it changes nothing either.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -1,7 +1,7 @@
-"""Rules, their findings, and the composition of rules.
+"""Rules, violations, and compositions of rules.
 
-A rule looks at a draft and yields violations; none means that it passes. Rules are sync and pure: no I/O, no
-randomness, and they never raise, for any content of a draft. A composition of rules is itself a rule.
+A rule reads a draft and yields violations; none means that it passes. Rules are synchronous and pure: no I/O and no
+randomness. They never raise, for any content of a draft. A composition of rules is a rule.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Draft, Trajectory
 
 FIELDS = ConfigDict(extra="forbid")
-"""Configuration of the rules that are pydantic dataclasses: their fields are validated, and there are no others."""
+"""Configuration of rules as pydantic dataclasses: fields are validated, unknown ones refused."""
 
 
 class Severity(StrEnum):
@@ -30,28 +30,28 @@ class Severity(StrEnum):
 
 
 class Violation(BaseModel, frozen=True, extra="forbid"):
-    """One thing that a rule found wrong with a draft."""
+    """One problem that a rule found in a draft."""
 
     rule: str
     """Name of the rule's class, the key of its statistics."""
     turn: int = Field(ge=0)
-    """Index of the turn at which the draft stops being right; everything before it stands."""
+    """Index of the first wrong turn; all turns before it are verified."""
     code: str
-    """Machine-readable kind of the fault, in snake_case."""
+    """Machine-readable kind of the problem, in snake_case."""
     message: str
-    """Description of the fault and its repair, addressed to the LLM that must repair it."""
+    """Description of the problem and its repair, addressed to the LLM that must repair it."""
     keeps_prefix: bool = True
-    """True if the turns before `turn` may be kept; if not, generation starts over from nothing."""
+    """True if the turns before `turn` may be kept; False to start over from nothing."""
     severity: Severity = Severity.REJECT
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid"):
-    """The whole answer about a draft."""
+    """Result of a verification."""
 
     accepted: bool
     violations: tuple[Violation, ...]
     verified_turns: int = Field(ge=0)
-    """Length of the verified prefix, in turns: where generation may go on. All turns if accepted."""
+    """Length of the verified prefix in turns, from which generation may continue; all turns of an accepted draft."""
 
     def _repr_html_(self) -> str:
         standing = "accepted" if self.accepted else "refused"
@@ -63,35 +63,35 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
 
 @runtime_checkable
 class Rule(Protocol):
-    """A check of a draft.
+    """Protocol of a rule.
 
-    Any callable of this shape is a rule. Deriving from `BaseRule` gives it the operators and `violation`.
+    Any callable of this shape is a rule. Deriving from `BaseRule` adds the operators and `violation`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]: ...
 
 
 Factory = Callable[..., Rule]
-"""Value of a name: a rule's class, or a function that makes a rule."""
+"""Factory of a rule: its class, or a function that returns a rule."""
 
 BUILT_IN: dict[str, Factory] = {}
-"""Name to factory of what comes with the package, complete when `refinesynth.rules` is imported."""
+"""Name to factory of the built-in rules, complete when `refinesynth.rules` is imported."""
 
 _Made = TypeVar("_Made", bound=Factory)
 
 
 def built_in(factory: _Made) -> _Made:
-    """Make a factory known by its name, see `registry.find`; for what comes with the package."""
+    """Register a built-in factory by name, see `registry.find`."""
     BUILT_IN[factory.__name__] = factory
     return factory
 
 
 class BaseRule:
-    """A rule with operators: `a & b` (all, in order), `a | b` (either), `~a` (not).
+    """Base class of rules with operators: `a & b` (all, in order), `a | b` (either), `~a` (not).
 
-    Subclasses are frozen dataclasses whose fields are the rule's settings, so that `repr` shows them, and define
-    `__call__`. With pydantic's `dataclass(frozen=True, config=FIELDS)` wrong settings are refused when the rule is
-    made. Those that come with the package are known by name: `class MyRule(BaseRule, built_in=True)`.
+    Subclasses are frozen dataclasses with the rule's settings as fields, shown by `repr`, and define `__call__`.
+    Pydantic's `dataclass(frozen=True, config=FIELDS)` refuses wrong settings at construction. Built-in rules are
+    registered by name: `class MyRule(BaseRule, built_in=True)`.
     """
 
     def __init_subclass__(cls, *, built_in: bool = False) -> None:
@@ -99,11 +99,11 @@ class BaseRule:
             BUILT_IN[cls.__name__] = cls
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        """Yield what is wrong with `draft`."""
+        """Yield the violations of `draft`."""
         raise TypeError(f"{type(self).__name__} defines no __call__ to check {type(draft).__name__} with")
 
     def violation(self, turn: int, code: str, message: str, *, keeps_prefix: bool = True) -> Violation:
-        """A violation in this rule's name; the message may quote anything and is made fit for UTF-8."""
+        """Return a violation in this rule's name; the message may quote anything and is made valid UTF-8."""
         name = type(self).__name__
         return Violation(rule=name, turn=turn, code=code, message=scrub(message), keeps_prefix=keeps_prefix)
 
@@ -124,7 +124,7 @@ class BaseRule:
 
 
 def _refuse_others(*given: object) -> None:
-    """Raises: TypeError: One of these is no rule."""
+    """Raises TypeError: one of these is no rule."""
     for one in given:
         if not callable(one) or isinstance(one, type):
             make = {str: f"rules.parse({one!r}) makes one of text", type: "call the class to make one"}
@@ -141,9 +141,9 @@ def rejects(violation: Violation) -> bool:
 
 @dataclass(frozen=True)
 class All(BaseRule):
-    """Every rule in order, with all that each one finds. Written `a & b`.
+    """All rules in order, with all their violations. Written `a & b`.
 
-    Nested ones are taken apart, so that `(a & b) & c` equals `a & (b & c)`.
+    Nested ones are flattened, so `(a & b) & c` equals `a & (b & c)`.
     """
 
     rules: tuple[Rule, ...]
@@ -166,13 +166,13 @@ class All(BaseRule):
 
 
 def all_of(*rules: Rule) -> All:
-    """`All` of these rules, however many; of none, it passes everything."""
+    """Return `All` of these rules; without any, everything passes."""
     return All(rules)
 
 
 @dataclass(frozen=True)
 class Either(BaseRule):
-    """Passes when one of the two passes; otherwise everything that both find. Written `a | b`."""
+    """Passes if one of the two passes; otherwise yields the violations of both. Written `a | b`."""
 
     left: Rule
     right: Rule
@@ -198,9 +198,9 @@ class Either(BaseRule):
 
 @dataclass(frozen=True)
 class Not(BaseRule):
-    """Passes when the rule does not. Written `~a`. What it finds keeps no prefix, since no single turn is at fault.
+    """Passes if the rule does not. Written `~a`. Its violation keeps no prefix, because no single turn is wrong.
 
-    An unfinished draft passes: what is satisfied so far may yet not be.
+    An unfinished draft passes, because its remaining turns may still break the rule.
     """
 
     rule: Rule
@@ -219,9 +219,10 @@ class Not(BaseRule):
 
 @dataclass(frozen=True)
 class FirstFailure(BaseRule):
-    """The rules read turn by turn, as the paper's Algorithm 1 reads them: only the failure that comes first.
+    """Reports only the first failure in turn order, as the paper's Algorithm 1.
 
-    First is the earliest turn; at one turn, the order of the rules. Warnings found before it are passed on.
+    The first failure is the one at the earliest turn, and of several there, that of the earliest rule. Earlier warnings
+    are reported too.
     """
 
     rules: tuple[Rule, ...]
@@ -245,13 +246,13 @@ class FirstFailure(BaseRule):
 
 
 def first_failure(*rules: Rule) -> FirstFailure:
-    """A chain that stops at the first failure in turn order; see `FirstFailure`."""
+    """Return a chain that stops at the first failure in turn order, see `FirstFailure`."""
     return FirstFailure(rules)
 
 
 @dataclass(frozen=True)
 class Warn(BaseRule):
-    """The same rule, of which every violation only warns."""
+    """The same rule with all violations as warnings."""
 
     rule: Rule
 
@@ -267,18 +268,18 @@ class Warn(BaseRule):
 
 
 def warn(rule: Rule) -> Warn:
-    """`rule`, reporting instead of refusing."""
+    """Return `rule` with all violations as warnings."""
     return Warn(rule)
 
 
 def verify(draft: Draft | Trajectory, rule: Rule) -> Verdict:
-    """Run `rule` over a draft, or over a trajectory as if it were one.
+    """Apply `rule` to a draft or a trajectory.
 
-    The verified prefix ends at the earliest turn that a rejecting violation names, and is empty when one of them keeps
-    no prefix. The same draft and rule give the same verdict.
+    The verified prefix ends at the earliest turn with a refusing violation, and is empty if one of them keeps no
+    prefix. The verdict is deterministic.
 
     Raises:
-        RuleFailed: A rule that is not of this package raised.
+        RuleFailed: A rule of another package raised.
         TypeError: `rule` is no rule.
     """
     _refuse_others(rule)

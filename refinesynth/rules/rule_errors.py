@@ -1,4 +1,4 @@
-"""Rules that raise, do not return, or take seconds: which one it is, and where in whose code."""
+"""Diagnosis of rules that raise or are slow: the rule and the place in its code."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ _LOG = logging.getLogger(LOGGER)
 _LOG.addHandler(logging.NullHandler())
 
 SECONDS = 1.0
-"""Time that a rule may take over one draft before it is reported."""
+"""Time for one draft after which a rule is reported, in seconds."""
 
 _Draft_contra = TypeVar("_Draft_contra", contravariant=True)
 _Found_co = TypeVar("_Found_co", covariant=True)
@@ -25,7 +25,7 @@ class _Check(Protocol[_Draft_contra, _Found_co]):
 
 
 def timed(rule: _Check[_Draft_contra, _Found_co], draft: _Draft_contra) -> Iterator[_Found_co]:
-    """Return what `rule` finds; a warning of the logger `refinesynth.rules` if that takes too long."""
+    """Yield the violations of `rule`; logs a warning to `refinesynth.rules` if it is slow."""
     began = perf_counter()
     yield from rule(draft)
     seconds = perf_counter() - began
@@ -43,9 +43,9 @@ _COMPOSING = frozenset({"refinesynth.rules.rule", "refinesynth.rules.rule_errors
 
 
 def blame(error: Exception) -> RuleFailed | None:
-    """The error that names a rule of the user's own; None where `error` is a fault of the package itself.
+    """Return the error that names a user's rule; None if `error` is a bug of this package.
 
-    `error` was raised while rules looked at a draft.
+    `error` was raised during the verification of drafts.
     """
     rule, place = _innermost(walk_tb(error.__traceback__))
     home = str(getattr(rule, "__module__", type(rule).__module__))
@@ -58,23 +58,23 @@ def blame(error: Exception) -> RuleFailed | None:
 
 
 def running(frame: FrameType) -> str | None:
-    """The rule that a thread is at, which is executing this frame, and where; None if it is at none."""
+    """Return the rule that a thread executes, and the place; None if there is none."""
     rule, place = _innermost(reversed(list(walk_stack(frame))))
     return None if rule is None else f"the rule {_name(rule)}{place}"
 
 
 def _innermost(frames: Iterable[tuple[FrameType, int]]) -> tuple[object, str]:
-    """The last rule that these frames, from the outermost on, call, and the place in it if it is not of the package."""
+    """Return the last rule in these frames, from the outermost on, and the place in it if it is not of this package."""
     rule: object = None
     place = before = ""
     for frame, line in frames:
         module = str(frame.f_globals.get("__name__", ""))
         if module in _COMPOSING:
-            # What composes rules calls them by this name.
+            # Compositions call rules by this name.
             held = getattr(frame.f_locals.get("self"), "rule", rule)
             rule = cast("object", frame.f_locals.get("rule", held))
         elif before in _COMPOSING and module.partition(".")[0] != _OURS:
-            # Called by what composes, and not by a rule of the package: it is the rule.
+            # Called by a composition and not by a rule of this package: it is the user's rule.
             place = f" ({frame.f_code.co_filename}:{line})"
         before = module
     return rule, place

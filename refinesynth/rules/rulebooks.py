@@ -1,7 +1,7 @@
-"""Stages of checking a script's world: it can be executed and is worth playing; each says what to fix.
+"""Rules about an executable world, in stages; each message says how to fix the rulebook.
 
-All but the first read what `world.check_solvability` found, which is bounded by a number of states and remembered;
-where a script fails at one stage, the later ones say nothing.
+All but the first use the result of `world.check_solvability`, which is bounded by a number of states and cached. After
+a failed stage, the later ones report nothing.
 """
 
 import re
@@ -20,16 +20,16 @@ from refinesynth.world import check_solvability
 from refinesynth.world.effects import calculated
 
 _TYPED = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}")
-"""A value that needs to stand nowhere in the state: a number, a date or a time."""
+"""A value that need not occur in the state: a number, a date or a time."""
 _LITERAL = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
-"""A text in a CEL expression."""
+"""A text literal in a CEL expression."""
 
 
 def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Action, placeholder and its values, for each placeholder that the world depends on and none of whose values is in
-    it.
+    """Yield action, placeholder and values of each placeholder that the world depends on and whose values all do not
+    exist.
 
-    In the world is what the environment holds as a key, a text or a number, and what the rulebook itself writes out.
+    Existing values are the environment's keys, texts and numbers, and the rulebook's own literals.
     """
     known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
     for action in script.actions:
@@ -40,7 +40,7 @@ def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]
 
 
 def _matters(action: ActionSpec, placeholder: str) -> bool:
-    """Return whether a path or a condition of the action uses it."""
+    """Return whether a path or a condition of the action uses the placeholder."""
     slot, name = f"{{{placeholder}}}", re.compile(rf"\b{re.escape(placeholder)}\b")
     effects = [*action.effects, *(effect for requirement in action.requires for effect in requirement.effects)]
     paths = [path or "" for effect in effects for path in (effect.path, effect.from_path, effect.each)]
@@ -50,7 +50,7 @@ def _matters(action: ActionSpec, placeholder: str) -> bool:
 
 
 def _written(script: Script) -> Iterator[str]:
-    """Texts that conditions compare with, steps of paths, and values that effects write."""
+    """Yield the literals in conditions, steps of paths, and values of effects."""
     expressions = list(script.rulebook.goal) if script.rulebook else []
     effects = list(script.rulebook.each_step) if script.rulebook else []
     if script.rulebook and script.rulebook.knows:
@@ -71,7 +71,7 @@ def _written(script: Script) -> Iterator[str]:
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
-    """Every key, text and number in a value, however deep."""
+    """Yield every key, text and number in a value, at any depth."""
     left = [value]
     while left:
         inner = left.pop()
@@ -87,11 +87,11 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 _MOST = 5
-"""Most faults of a kind that are reported at once."""
+"""Maximum number of reported faults of a kind."""
 
 
 class Stage(ScriptRule):
-    """One of the checks of a rulebook; those before it have passed when `faults` is asked."""
+    """Base class of a stage; `faults` is called if all earlier stages passed."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if _passed_before(type(self), draft.script):
@@ -99,13 +99,13 @@ class Stage(ScriptRule):
                 yield self.fault(code, message)
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        """Code and message of each thing that is wrong at this stage."""
+        """Yield code and message of each fault of this stage."""
         raise TypeError(f"{type(self).__name__} defines no faults to look for in a script with goal {script.goal!r}")
 
 
 @dataclass(frozen=True, config=FIELDS)
 class RulebookCompiles(Stage, built_in=True):
-    """The script has a rulebook, and every condition, path and template in it can be read; else `no_rulebook`,
+    """The script has a rulebook, and every condition, path and template in it can be read; else code `no_rulebook` or
     `does_not_compile`.
     """
 
@@ -132,11 +132,10 @@ class GoalFitsConditions(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class ValuesExist(Stage, built_in=True):
-    """Of the values that an action's placeholder can take, one at least exists in the world; else code
-    `values_unknown`.
+    """At least one value of an action's placeholder exists in the world; else code `values_unknown`.
 
-    Names that exist nowhere are fine as distractors, but not if they are all. Asked of placeholders that a path or a
-    condition uses; what is merely written down or said need not exist.
+    Names that exist nowhere are allowed as distractors beside existing ones. Applies to placeholders in a path or a
+    condition; values that only occur in texts need not exist.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -150,8 +149,8 @@ class ValuesExist(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class RulebookRuns(Stage, built_in=True):
-    """Wherever the check of solvability came, every path exists or is created, conditions have answers and invariants
-    hold; else `does_not_run`.
+    """In all states of the solvability check, paths exist or are created, conditions have answers and invariants hold;
+    else code `does_not_run`.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -174,8 +173,8 @@ class NotYetDone(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class SolutionWorks(Stage, built_in=True):
-    """The rulebook's solution, executed, reaches the goal; else code `solution_fails`. One that is left out is not
-    missed here.
+    """The rulebook's solution, when executed, reaches the goal; else code `solution_fails`. A missing solution is
+    accepted here.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -189,9 +188,7 @@ class SolutionWorks(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class Solvable(Stage, built_in=True):
-    """A way to the goal is known, the rulebook's own solution or one that a bounded search found; else code
-    `unsolvable`.
-    """
+    """A way to the goal is known, by the rulebook's solution or a bounded search; else code `unsolvable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         found = check_solvability(script)
@@ -213,9 +210,9 @@ class Solvable(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class ActionsUsable(Stage, built_in=True):
-    """No action is certain never to be possible; else code `never_usable`. No thing of the environment is certain to be
-    out of place for every action that can be given it; else `never_in_place`. Where all states are known, each effect
-    is made in one; else `never_made`.
+    """No action is provably never possible; else code `never_usable`. No thing of the environment is provably out of
+    place for every action with it; else `never_in_place`. If all states are known, each effect is applied in one; else
+    `never_made`.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -243,10 +240,10 @@ class ActionsUsable(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class DifficultyBand(Stage, built_in=True):
-    """The shortest solution that is known has so many actions; else code `too_easy` or `too_hard`.
+    """The shortest known solution has a length in this range; else code `too_easy` or `too_hard`.
 
     Raises:
-        ConfigurationError: On construction, if `least` is more than `most`.
+        ConfigurationError: On construction, `least` is more than `most`.
     """
 
     least: Annotated[int, Field(ge=1)] = 2
@@ -281,7 +278,7 @@ _STAGES: tuple[Stage, ...] = (
     Solvable(),
     ActionsUsable(),
 )
-"""In the order in which they are asked; `DifficultyBand` comes after them all."""
+"""Stages in order; `DifficultyBand` comes after them."""
 
 
 def _passed_before(stage: type[Stage], script: Script) -> bool:

@@ -1,7 +1,7 @@
-"""The shape of a script: how many actions, their names and parameters, the environment's size.
+"""Rules about the shape of a script: number of actions, their names and parameters, size of the environment.
 
-Script rules look at `draft.script` alone. What they find is at turn 0 and keeps no prefix: a script is regenerated as a
-whole.
+Script rules read `draft.script` only. Their violations are at turn 0 and keep no prefix, because a script is
+regenerated as a whole.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,18 +31,18 @@ SAMPLES = (
     "something", "two words", "7", "3.5", "50%", "notes.txt", "/home/user/notes.txt", "14:30", "2024-05-13", "A1",
     "user@example.org", "https://example.org/", "+44 20 7946 0000", "mode=on", "true", "x",
 )  # fmt: skip
-"""Values tried for a parameter that takes any."""
+"""Sample values of a parameter with open values."""
 
 EXHAUSTIVE = 64
-"""Up to so many combinations of values, all are tried; beyond, a covering set."""
+"""Maximum number of value combinations that are all tried; beyond it, a covering set is used."""
 
 
 def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
-    """Values by placeholder, at most `most` times.
+    """Yield at most `most` assignments of values to placeholders.
 
-    All combinations up to `EXHAUSTIVE`, a parameter that takes any value counting as one. Else as many rows as the
-    longest list, so that every allowed value occurs, and then the same lists shifted against each other, so that values
-    meet others. Parameters that take any value get `SAMPLES` in turn, one for each row.
+    All combinations up to `EXHAUSTIVE`, with one value for an open parameter. Otherwise as many rows as the longest
+    list, so every allowed value occurs, and then the lists shifted against each other, so values are combined
+    differently. Open parameters get `SAMPLES` in turn.
     """
     names = action.placeholders
     lists = [_samples(action, name) for name in names]
@@ -57,13 +57,13 @@ def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
 
 
 def with_samples(action: ActionSpec, values: dict[str, str]) -> Sequence[dict[str, str]]:
-    """`values` again, once for each of `SAMPLES` in the parameters that take any value; once, if there are none."""
+    """Return `values` once per item of `SAMPLES` in open parameters; once if there are none."""
     free = [name for name in values if not _samples(action, name)]
     return [{**values, **dict.fromkeys(free, sample)} for sample in SAMPLES] if free else (values,)
 
 
 def _samples(action: ActionSpec, name: str) -> tuple[str, ...]:
-    """Return the values that a parameter may take, or some of its type; none where it takes any text."""
+    """Return the values of a parameter, or some of its type; none for open text."""
     return action.choices(name) or action.type_of(name).samples()
 
 
@@ -78,25 +78,26 @@ def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
 
 
 MAX_ACTIONS_READ = 100
-"""Most actions of a script that are examined. `ActionCount` refuses scripts long before; this bounds the work on
-one."""
+"""Maximum number of actions that are examined, which bounds the work; `ActionCount` refuses larger scripts anyway."""
 
 
 class ScriptRule(BaseRule):
-    """A rule about the script alone."""
+    """Base class of rules about the script only."""
 
     def fault(self, code: str, message: str) -> Violation:
-        """A violation of the whole script."""
+        """Return a violation of the whole script."""
         return self.violation(0, code, message, keeps_prefix=False)
 
     def actions(self, draft: Draft) -> tuple[ActionSpec, ...]:
-        """The script's actions, the first `MAX_ACTIONS_READ` of them."""
+        """The script's actions, at most `MAX_ACTIONS_READ`."""
         return draft.script.actions[:MAX_ACTIONS_READ]
 
 
 @dataclass(frozen=True, config=FIELDS)
 class ActionCount(ScriptRule, built_in=True):
-    """Neither too few nor too many actions, unless they are a user's; else `too_few_actions` or `too_many_actions`."""
+    """The number of actions is within limits, unless they are a user's; else code `too_few_actions` or
+    `too_many_actions`.
+    """
 
     least: Annotated[int, Field(ge=0)] = 3
     most: Annotated[int, Field(ge=1)] = 40
@@ -114,7 +115,7 @@ class ActionCount(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class UniqueNames(ScriptRule, built_in=True):
-    """No two actions have one name, without regard to case and white space; else code `same_name`."""
+    """Action names are unique, without regard to case and white space; else code `same_name`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         seen: set[str] = set()
@@ -127,14 +128,15 @@ class UniqueNames(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PlaceholdersHaveParameters(ScriptRule, built_in=True):
-    """Every placeholder has a parameter and the reverse, each once.
+    """Placeholders and parameters correspond one to one.
 
     Codes: `placeholder_without_parameter`, `parameter_without_placeholder`, `placeholder_repeated`, `too_many_values`,
     `type_does_not_fit`.
     """
 
     values: Annotated[int, Field(ge=1)] = 500
-    """Most allowed values of one parameter: so many are read to the player and tried on the pattern."""
+    """Maximum number of allowed values of a parameter; the player reads all of them, and the pattern is tried on each.
+    """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
@@ -167,13 +169,13 @@ class PlaceholdersHaveParameters(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class EnvironmentLimits(ScriptRule, built_in=True):
-    """The environment says something, and not too much; what the player reads of the script holds no control character.
+    """The environment is not empty and not too large; texts for the player hold no control characters.
 
     Codes: `environment_empty`, `environment_too_deep`, `environment_too_large`, `control_character`.
     """
 
     characters: Annotated[int, Field(ge=1)] = 50_000
-    """Length as JSON without white space, in bytes of UTF-8."""
+    """Size as JSON without white space, in bytes of UTF-8."""
     depth: Annotated[int, Field(ge=1, le=200)] = 12
     """Nesting levels; an object of scalars has one."""
 
@@ -211,7 +213,7 @@ def _action_texts(actions: tuple[ActionSpec, ...]) -> Iterator[str]:
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsCompile(ScriptRule, built_in=True):
-    """RE2 takes each pattern, within the limit of length; else code `pattern_refused`."""
+    """RE2 accepts each pattern within the length limit; else code `pattern_refused`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
@@ -237,14 +239,14 @@ class GroupsFitPlaceholders(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
-    """Each pattern matches its own template, filled with each allowed value, and captures these; else
+    """Each pattern matches its own template, filled with each allowed value, and captures these values; else code
     `misses_template`.
 
-    Where a parameter takes any value, it is enough that one of a number of samples matches. One violation per action.
+    For an open parameter, one matching sample is sufficient. One violation per action.
     """
 
     fillings: Annotated[int, Field(ge=1)] = 1_000
-    """Most combinations of values tried for one action; see `fillings.fillings`."""
+    """Maximum number of value combinations per action, see `fillings`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
@@ -263,13 +265,13 @@ class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsAreUnambiguous(ScriptRule, built_in=True):
-    """No pattern matches another action's filled template, with any values; else code `ambiguous`.
+    """No pattern matches another action's filled template; else code `ambiguous`.
 
     One violation per pair of actions.
     """
 
     fillings: Annotated[int, Field(ge=1)] = 40
-    """Most combinations of values tried for one action; with 40 actions, 1,560 times as many matches."""
+    """Maximum number of value combinations per action; 40 actions need 1,560 times as many matches."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         forms = [(action, action_form(action)) for action in self.actions(draft)]
@@ -287,7 +289,7 @@ class PatternsAreUnambiguous(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsNeedText(ScriptRule, built_in=True):
-    """No pattern matches the empty string; else code `matches_nothing`."""
+    """No pattern matches the empty text; else code `matches_nothing`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
@@ -301,8 +303,8 @@ _OF_ONE_PATTERN = all_of(PatternsCompile(), GroupsFitPlaceholders(), PatternsMat
 
 
 def with_fitting_patterns(script: Script) -> tuple[Script, int]:
-    """Return the script with another pattern for each action whose own fails the checks of one pattern and which has
-    one that passes, and their number.
+    """Return the script with a new pattern for each action whose own one fails the checks while the new one passes, and
+    the number of replacements.
     """
 
     def passes(action: ActionSpec) -> bool:
@@ -326,10 +328,10 @@ def _reads_back(action: ActionSpec, values: dict[str, str]) -> bool:
 
 
 def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) -> dict[tuple[int, int], bytes]:
-    """By the numbers of two actions, the first filled template of the second that the pattern of the first matches,
-    too.
+    """Return the first filled template of each action that another action's pattern matches too, by the numbers of the
+    two.
 
-    Of an action's fillings, those count that its own pattern matches, or all, if it matches none; `most` at most.
+    Only fillings that the action's own pattern matches are used, or all if it matches none; at most `most` per action.
     """
     together = PatternSet([pattern for _, pattern in usable])
     found: dict[tuple[int, int], bytes] = {}
@@ -343,7 +345,7 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
 
 
 def _texts(action: ActionSpec, most: int) -> list[bytes]:
-    """Fillings of the template, `most` or as many for each of some samples."""
+    """Return `most` fillings of the template, or as many for each sample value."""
     return [
         to_utf8(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
         for values in fillings(action, most=most)

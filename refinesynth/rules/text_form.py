@@ -1,6 +1,7 @@
-"""The form of a draft: readable JSON, the keys of its turns, alternating voices, sizes, and text that reads back.
+"""Rules about the form of a draft: readable JSON, required keys, alternating roles, sizes, and text that can be read
+back.
 
-`ReadableText` and `RequiredKeys` begin Algorithm 1 (paper, section 3.2); the others are ours.
+`ReadableText` and `RequiredKeys` are the beginning of Algorithm 1 (paper, section 3.2); the others are ours.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,12 +24,12 @@ KEYS = (
     'A player turn has "role": "Player", "thought" and "action"; a DM turn has "role": "DM", "thought", the booleans '
     '"parameter_error", "place_error" and "logic_error", and "observation".'
 )
-"""Keys that Algorithm 1 requires of each role, named in the message about a missing one."""
+"""Required keys of each role in Algorithm 1, for the message about a missing one."""
 
 
 @dataclass(frozen=True, config=FIELDS)
 class ReadableText(BaseRule, built_in=True):
-    """The model's text parses as JSON turns; else code `not_json`, after the turns that were read before it."""
+    """The model's text parses as JSON turns; else code `not_json`, after the readable turns."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if draft.text_error is not None:
@@ -41,7 +42,7 @@ class ReadableText(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class RequiredKeys(BaseRule, built_in=True):
-    """Every turn has the keys required of its role, with values of the right type; else code `wrong_keys`."""
+    """Every turn has the required keys of its role, with values of the right type; else code `wrong_keys`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):
@@ -51,7 +52,7 @@ class RequiredKeys(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class Alternation(BaseRule, built_in=True):
-    """Player and DM take turns, either may begin; else code `role_repeats`. Malformed turns are passed over."""
+    """Player and DungeonMaster alternate, and either may begin; else code `role_repeats`. Malformed turns are skipped."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, (before, turn) in enumerate(pairwise(draft.turns), start=1):
@@ -62,8 +63,9 @@ class Alternation(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class NothingBlank(BaseRule, built_in=True):
-    """A player thinks and acts, a DM answers; else code `blank`. A DM's thought may be blank: it is not shown. A further call
-    of a message has the thought of the first.
+    """A player's thought and action and a DungeonMaster's observation are not blank; else code `blank`. A
+    DungeonMaster's thought may be blank, because it is not shown. A further call of a message has the thought of the
+    first.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -83,7 +85,7 @@ PRINTED = (
     'A player turn has the keys "turn", "role" ("Player"), "Thought" and "Action"; a DM turn has "turn", "role" ("DM"), "Thought", '
     '"Observation", "parameter_error", "place_error" and "logic_error".'
 )
-"""The keys as the paper prints them."""
+"""The keys as printed in the paper."""
 
 _TEXT: Mapping[Liberty, str] = MappingProxyType(
     {
@@ -103,15 +105,15 @@ _TURN: Mapping[Liberty, str] = MappingProxyType(
 
 @dataclass(frozen=True, config=FIELDS)
 class ToTheLetter(BaseRule, built_in=True):
-    """Nothing had to be let pass when the draft was read, but for `allow`; else codes `not_json`, `wrong_keys`.
+    """The text had no deviations except for `allow`; else code `not_json` or `wrong_keys`.
 
-    What is let pass otherwise: extra keys, keys in another spelling than the paper's, turns without a number, flags
-    that are not JSON's true or false, JSON in a code fence or repaired (see `Liberty`). Only a reader of a whole answer
-    knows of it: a draft that was played turn by turn, or read from a file of ours, passes.
+    Deviations are extra keys, keys in another spelling than the paper's, turns without a number, flags other than
+    JSON's true and false, and JSON in a code fence or repaired (see `Liberty`). They are known only after reading a
+    whole answer: drafts from turn-by-turn play or from our files pass.
     """
 
     allow: tuple[Liberty, ...] = ()
-    """Deviations that pass all the same. Our own prompts ask for `spelling` and `unnumbered`: a run that refuses these accepts
+    """Accepted deviations. Our own prompts ask for `spelling` and `unnumbered`; a run that refuses them accepts
     nothing."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -133,17 +135,17 @@ class ToTheLetter(BaseRule, built_in=True):
 
 
 MAX_OBSERVATION = 4_000
-"""Longest observation of an executed world, in characters: half of what `SizeLimits` allows a turn."""
+"""Longest observation of an executed world, in characters: half of a turn's limit in `SizeLimits`."""
 
 
 @dataclass(frozen=True, config=FIELDS)
 class TurnLimit(BaseRule, built_in=True):
-    """At most so many turns; else code `too_many_turns`, which starts over: a prefix that long leaves no room to
-    end.
+    """At most this number of turns; else code `too_many_turns`, which starts over because a prefix of that length
+    leaves no room for an ending.
     """
 
     most: Annotated[int, Field(ge=1)] = 100
-    """Turns of both roles together."""
+    """Number of turns of both roles."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         turns = len(draft.turns)
@@ -154,7 +156,7 @@ class TurnLimit(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class SizeLimits(BaseRule, built_in=True):
-    """No turn and no trajectory is longer than so many characters.
+    """Turns and trajectories do not exceed these lengths.
 
     Codes: `turn_too_long`, which keeps the turns before it, and `too_long`, which starts over.
     """
@@ -162,7 +164,7 @@ class SizeLimits(BaseRule, built_in=True):
     turn: Annotated[int, Field(ge=1)] = 8_000
     """Characters of one turn: thought and action, or thought and observation."""
     total: Annotated[int, Field(ge=1)] = 60_000
-    """Characters of all turns together; about 15,000 tokens of English."""
+    """Characters of all turns; about 15,000 tokens of English."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         total = 0
@@ -186,14 +188,14 @@ def _characters(turn: PlayerTurn | DungeonMasterTurn | MalformedTurn) -> int:
 
 @dataclass(frozen=True, config=FIELDS)
 class ReadsBack(BaseRule, built_in=True):
-    """A player turn as `chat` renders it is read as the same thought and action, but for blanks around; else
-    `ambiguous_text`.
+    """A player turn as rendered by `chat` is read back as the same thought and action, except for surrounding blanks;
+    else code `ambiguous_text`.
 
-    Else a model learns to write what cannot be parsed: a thought that holds a line `Action: ...`, or an action of two
-    paragraphs or in quotes. Turns that the DM called wrong are not trained on and may be anything; of an unfinished
-    draft's last turn it is not known yet whether it is one.
+    Otherwise a model would learn to write text that cannot be parsed: a thought with a line `Action: ...`, or an action
+    with two paragraphs or in quotes. Flagged turns are not trained on and may be anything; the last turn of an
+    unfinished draft may still be flagged.
 
-    No turn holds a control character, such as NUL or ESC; else `control_character`.
+    No turn holds a control character, such as NUL or ESC; else code `control_character`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""A grounded draft played again: its actions, and nothing else of it, carried out in its script's world."""
+"""Replay of a grounded draft: its actions, and nothing else of it, are executed in its script's world."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,67 +19,64 @@ from refinesynth.world.executor import world_or_problem
 from refinesynth.world.expression import Expression
 
 _AWAITED = 32
-"""Mistakes, the last ones, of which it is watched whether what they lacked comes about: a play costs time in proportion
-to its length."""
+"""Number of recent mistakes that are tracked until they are answered, so a replay takes linear time."""
 
 _FOLLOWED = 12
-"""Actions after a mistake of which it is found out whether they are needed to answer it; the time grows with its
-square."""
+"""Number of actions after a mistake that are tested for necessity; the time grows with its square."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One exchange, with what the world says of it."""
+    """One exchange with the world's ruling."""
 
     at: int
     """Index of the player turn."""
     action: str
     answer: DungeonMasterTurn
     ruling: Ruling
-    """Outcome of the action in the state that it met; without the state."""
+    """Outcome of the action in its state; without the new state."""
     changes: bool
-    """True if it would change the state."""
+    """True if the action would change the state."""
     done: bool
-    """True if the goal is reached after this exchange; after a transient failure, as it was before."""
+    """True if the goal is reached after this exchange; a transient failure changes nothing."""
     progress: float
-    """The same for the progress."""
+    """Progress after this exchange, likewise."""
     visible: tuple[str, ...]
-    """Names that can be seen after this exchange."""
+    """Names that are visible after this exchange."""
     meets: tuple["Met", ...]
-    """Refusals before it whose unmet requirement holds since this exchange."""
+    """Refusals whose unmet requirement holds since this exchange."""
 
 
 class Met(NamedTuple):
     """A refusal whose unmet requirement came to hold."""
 
     at: int
-    """Index of the player turn that was refused."""
+    """Index of the refused player turn."""
     needed: int | None
-    """Actions that this takes: those since the refusal, without what can be left out. None if there were more than
+    """Number of actions that this takes: those since the refusal except unnecessary ones; None for more than
     `_FOLLOWED`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDraft:
-    """A draft played again, as far as player and DungeonMaster take turns."""
+    """A replayed draft, up to the first turn out of order."""
 
     world: World
     visible: tuple[str, ...]
-    """Names that can be seen at the beginning."""
+    """Names that are visible at the beginning."""
     done: bool
     """True if the goal is reached before the first action."""
     progress: float
     answered: tuple[Answered, ...]
     end: int
-    """Index of the first turn that could not be played: an action without an answer, an answer to nothing, a malformed
-    turn; the number of turns if there is none."""
+    """Index of the first turn that could not be replayed: an action without an answer, an answer without an action, or
+    a malformed turn; the number of turns if there is none."""
 
 
 def world_played(draft: Draft) -> ReplayedDraft | None:
-    """The draft played again; None if its script has no world. Never raises.
+    """Replay a draft; None if its script has no world. Never raises.
 
-    The last play in a world is remembered with it, without its states but the last, so that a draft that grows by an
-    exchange costs one step.
+    The last replay of a world is cached with its final state, so a draft that grows by an exchange costs one step.
     """
     world = world_or_problem(draft.script)
     if isinstance(world, str):
@@ -92,7 +89,7 @@ def world_played(draft: Draft) -> ReplayedDraft | None:
 def _exchanged(
     turns: Sequence[object],
 ) -> tuple[list[tuple[int, PlayerTurn, DungeonMasterTurn]], int]:
-    """Actions with their answers, up to where the voices do not take turns; an answer may come first."""
+    """Return actions with their answers, up to the first turn out of order; an answer may come first."""
     at = 1 if turns and isinstance(turns[0], DungeonMasterTurn) else 0
     found: list[tuple[int, PlayerTurn, DungeonMasterTurn]] = []
     while at + 1 < len(turns):
@@ -107,27 +104,27 @@ def _exchanged(
 
 @dataclass(frozen=True, slots=True)
 class _Lack:
-    """The requirement that refused an action, and did not come to hold yet."""
+    """The requirement that refused an action and does not hold yet."""
 
     at: int
-    """Index of the player turn that was refused."""
+    """Index of the refused player turn."""
     condition: Expression
     values: Mapping[str, str]
     state: JsonValue
-    """State after it was refused."""
+    """State after the refusal."""
     since: tuple[str, ...] = ()
-    """Actions that were carried out and changed something since then; one more than `_FOLLOWED` at most."""
+    """Accepted actions with an effect since then; at most `_FOLLOWED` + 1."""
 
     def after(self, action: str) -> "_Lack":
-        """The same, when one more was carried out."""
+        """Return the same after one more accepted action."""
         return replace(self, since=(*self.since, action)[: _FOLLOWED + 1])
 
     def holds(self, state: JsonValue) -> bool:
-        """Return whether it is lacking no longer."""
+        """Return whether the requirement holds now."""
         return self.condition.answer(state, self.values) is True
 
     def needed(self, world: World) -> int | None:
-        """See `Met`."""
+        """Return the number of necessary actions, see `Met`."""
         if len(self.since) > _FOLLOWED:
             return None
         needed, at = self.since, 0
@@ -151,7 +148,7 @@ class _Lack:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The known part of a play."""
+    """The replayed part of a draft."""
 
     answered: tuple[Answered, ...]
     state: JsonValue
@@ -159,8 +156,8 @@ class _Known:
 
 
 class _Course:
-    """The last play in one world: a function of the world and the actions, remembered. It goes with its world, so it
-    does not hold it.
+    """Cached last replay of a world. It depends on the world and the actions only, and does not refer to the world, so
+    both can be freed.
     """
 
     def __init__(self, world: World) -> None:
@@ -169,7 +166,7 @@ class _Course:
         self.done = world.done(self._start)
         self.progress = world.progress(self._start)
         self._known = _Known((), self._start)
-        """Replaced as a whole, so that several threads may ask."""
+        """Replaced as a whole, so several threads may use it."""
 
     def follow(self, world: World, asked: Sequence[tuple[int, PlayerTurn, DungeonMasterTurn]]) -> tuple[Answered, ...]:
         known = self._known
@@ -178,7 +175,7 @@ class _Course:
             for step, (at, player, answer) in zip(known.answered, asked, strict=False)
         ):
             known = _Known((), self._start)
-        # The words of an answer may be others than those that were known.
+        # The answers' words may differ from the cached ones.
         answered = [replace(step, answer=answer) for step, (_, _, answer) in zip(known.answered, asked, strict=False)]
         state, lacks = known.state, known.lacks
         for at, player, answer in asked[len(answered) :]:
@@ -203,8 +200,8 @@ class _Course:
 
 
 def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> Iterator[_Lack]:
-    """The requirement that refused an action; none if it is no action of the world, or was refused for something
-    else.
+    """Yield the requirement that refused an action; none if it is no action of the world or was refused for another
+    reason.
     """
     taken = next((taken for taken in world.actions if taken.spec.name == ruling.action), None)
     unmet = None if taken is None else taken.unmet(state, ruling.values)
@@ -226,13 +223,12 @@ _FLAGS = {
 
 @pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
 class Replays(BaseRule, built_in=True):
-    """Carried out by its script's rulebook, the draft's actions give its flags, its progress and its success, turn by
-    turn.
+    """The rulebook's replay of the actions confirms the draft's flags, progress and success, turn by turn.
 
-    Only the actions and the marks of transient failures are taken from the draft; a transient failure must be one of an
+    Only the actions and the marks of transient failures are taken from the draft; a transient failure must belong to an
     action that would have changed something, and changes nothing. Codes: `not_grounded` and `done_at_start`, which
     start over, `wrong_flags`, `wrong_progress`, `wrong_transient`, `wrong_success`, `goes_on` after the goal, and
-    `cannot_replay` where the voices do not take turns. The words beside it are `WordsAgree`'s affair.
+    `cannot_replay` for turns out of order. Observations are checked by `WordsAgree`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -271,7 +267,7 @@ class Replays(BaseRule, built_in=True):
             yield self.violation(0, "wrong_success", message)
 
     def _answer(self, step: Answered) -> Iterator[Violation]:
-        """At most one violation for each thing that is recorded of an answer."""
+        """Yield at most one violation per recorded value of an answer."""
         turn, at, number = step.answer, step.at + 1, step.at + 2
         allowed = step.ruling.kind
         if (turn.parameter_error, turn.place_error, turn.logic_error) != tuple(kind is allowed for kind in _FLAGS):

@@ -1,9 +1,8 @@
-"""The values that everything else passes around: persona, script, turns, draft, trajectory.
+"""Values of the package: persona, script, turns, draft, trajectory.
 
-All are frozen pydantic models. They forbid unknown fields, because what we write has none; text from an LLM goes
-through `Script.from_llm`, `read_turns` and `Draft.from_text`, which tolerate more. The paper's own spellings
-(`Thought`, `verification code`, `Available Actions`, ...; sections 3.1 and 3.2 of arXiv 2501.01702) are accepted
-everywhere as aliases.
+All are frozen pydantic models that forbid unknown fields. Text from an LLM is read by `Script.from_llm`, `read_turns`
+and `Draft.from_text`, which are tolerant. The paper's spellings (`Thought`, `verification code`, `Available Actions`,
+...; sections 3.1 and 3.2 of arXiv 2501.01702) are accepted everywhere as aliases.
 """
 
 from refinesynth.trajectory.draft import Answer, Draft, Liberty, read_answer

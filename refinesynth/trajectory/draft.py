@@ -1,4 +1,4 @@
-"""A draft: a script with turns that are not verified yet."""
+"""Draft: a script with turns that are not verified yet."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -23,32 +23,32 @@ _FLAGS = ("parameter_error", "place_error", "logic_error")
 
 
 class Liberty(StrEnum):
-    """A difference from the printed form that changes nothing in what is read."""
+    """Deviation from the printed form that does not change the content."""
 
     EXTRA_KEYS = "extra_keys"
-    """A turn has keys that its role does not have, or one key in two spellings; they are dropped."""
+    """A turn has keys that its role does not have, or one key in two spellings; the surplus keys are dropped."""
     SPELLING = "spelling"
-    """Keys or the role are spelled otherwise than the paper prints them: `thought`, `"role": "player"`."""
+    """Keys or the role differ in spelling from the paper's: `thought`, `"role": "player"`."""
     UNNUMBERED = "unnumbered"
-    """A turn has no key `turn`; its place in the list says the same."""
+    """A turn has no key `turn`; its position determines the number."""
     TEXT_BOOLEANS = "text_booleans"
-    """A flag is `"true"`, `"no"`, 0 or 1, and neither true nor false."""
+    """A flag is `"true"`, `"no"`, 0 or 1 instead of true or false."""
     FENCED = "fenced"
-    """The JSON stands in a code fence, perhaps among words; what is in the fence parses as it is."""
+    """The JSON is in a code fence, perhaps with text around it, and parses without repair."""
     MENDED_JSON = "mended_json"
-    """The text is no JSON; what was read was found in it, or repaired."""
+    """The text is no JSON; the content was found in it or repaired."""
 
 
 class Answer(NamedTuple):
-    """The turns of one answer, with its liberties."""
+    """Turns of one answer with their deviations."""
 
     turns: tuple[DraftTurn, ...]
     liberties: tuple[tuple[int, Liberty], ...] = ()
-    """Index of a turn in `turns` and what was let pass there, in order. What is wrong with the whole text stands at its
-    first turn."""
+    """Index of a turn in `turns` with its deviations, in order. Deviations of the whole text belong to its first turn.
+    """
 
     def written_as(self, text: str) -> "Answer":
-        """This answer with what is to be said of the text that it was read from."""
+        """Return this answer with the deviations of the text that it was read from."""
         found = {"plain": (), "fenced": ((0, Liberty.FENCED),), "repaired": ((0, Liberty.MENDED_JSON),)}[
             json_form(text)
         ]
@@ -56,10 +56,10 @@ class Answer(NamedTuple):
 
 
 def read_answer(value: JsonValue) -> Answer:
-    """Read a list of turns as `read_turns` does, and remember what was let pass. A malformed turn has no liberties.
+    """Read a list of turns as `read_turns` does, and record deviations. A malformed turn has none.
 
     Raises:
-        ValueError: There is no list of turns in `value`.
+        ValueError: `value` holds no list of turns.
     """
     items = listed_turns(value)
     turns = tuple(read_turn(item) for item in items)
@@ -87,24 +87,22 @@ def _taken(item: JsonValue, turn: DraftTurn) -> Iterator[Liberty]:
 
 
 _TELLING = 3
-"""So many different actions, made and judged alike in the same order, are no accident."""
+"""Minimum number of different actions, with the same flags in the same order, that identify a repeated prefix."""
 
 
 class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
-    """A script with turns that are not verified yet: what a `Rule` looks at."""
+    """A script with unverified turns: the input of a `Rule`."""
 
     script: Script
     turns: tuple[DraftTurn, ...] = ()
     text_error: str | None = None
-    """Reason why the model's text for the turns after these could not be read, if so."""
+    """Reason why the text after these turns could not be read, if any."""
     finished: bool = True
-    """True if this is meant to be the whole trajectory; of a part, rules do not ask for an ending."""
+    """True for a complete trajectory; rules require no ending of an incomplete one."""
     liberties: tuple[tuple[int, Liberty], ...] = Field(default=(), exclude=True, repr=False)
-    """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has
-    none.
+    """Index of a turn with its deviations, in order. Not stored: a draft from a file has none.
 
-    Drafts are equal that say the same, however they were read.
-    """
+    Deviations do not affect equality."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Draft) and self._says() == other._says()
@@ -114,7 +112,7 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
 
     @classmethod
     def from_text(cls, script: Script, text: str, *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()) -> Self:
-        """Read a model's answer that continues `prefix`; never raises, an unreadable answer sets `text_error`."""
+        """Read a model's answer that continues `prefix`. Never raises; an unreadable answer sets `text_error`."""
         before = tuple(prefix)
         try:
             answer = read_answer(read_json(text)).written_as(text)
@@ -126,10 +124,10 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     def continued(
         cls, script: Script, answer: Answer, *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()
     ) -> Self:
-        """`prefix` and what a model wrote after it.
+        """Return `prefix` with the model's new turns.
 
-        Turns that start over with those of `prefix` are recognised and not doubled, even in other words: a
-        few different actions that are judged alike are enough.
+        Turns that repeat `prefix` from its beginning are recognised and not doubled, also in other words: a few
+        different actions with the same flags are sufficient.
         """
         before = tuple(prefix)
         again = len(before) if _repeats(answer.turns[: len(before)], before) else 0
@@ -139,14 +137,14 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
         return cls(script=script, turns=(*before, *answer.turns[again:]), liberties=tuple(liberties))
 
     def prefix(self, turns: int) -> Self:
-        """The first `turns` turns as an unfinished draft."""
+        """Return the first `turns` turns as an unfinished draft."""
         liberties = tuple((at, one) for at, one in self.liberties if at < turns)
         update = {"turns": self.turns[:turns], "liberties": liberties, "text_error": None, "finished": False}
         return self.model_copy(update=update)
 
 
 def _repeats(turns: Sequence[DraftTurn], before: Sequence[DraftTurn]) -> bool:
-    """Return whether `turns` are those of `before`, perhaps in other words."""
+    """Return whether `turns` repeat `before`, perhaps in other words."""
     if turns == before:
         return True
     acts = {turn.action for turn in before if isinstance(turn, PlayerTurn)}

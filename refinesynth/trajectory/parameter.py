@@ -1,4 +1,4 @@
-"""Types of an action's parameters: which texts are a value, and which JSON value a text stands for."""
+"""Types of an action's parameters: valid texts, and their JSON values."""
 
 import re
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from refinesynth.text.json_reader import depth, load_json, write_json
 from refinesynth.trajectory.value import Value, absent
 
 MOST_CHOICES = 100
-"""Most whole numbers of a bounded parameter that are tried one by one, as where a plan is searched."""
+"""Largest range of whole numbers that is enumerated, for example in a search for a plan."""
 
 MOST = 10**15 - 1
-"""Largest bound, either way: numbers have at most 15 digits before the point."""
+"""Largest absolute bound: numbers have at most 15 digits before the point."""
 
 _DEPTH = 32
-"""Deepest nesting of a list or an object that is a value."""
+"""Deepest nesting of a list or object value."""
 
 _WHOLE = re.compile(r"([+-]?[0-9]{1,15})(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
@@ -53,27 +53,27 @@ def _as_text(given: object) -> object:
 
 
 class ParameterType(Value):
-    """Type of a parameter. Action texts hold its values in one spelling; calls and conditions have them as JSON."""
+    """Type of a parameter. An action's text holds values in one canonical spelling; calls and conditions hold JSON."""
 
     type: Literal["string", "integer", "number", "boolean", "json"] = "string"
-    """`json` is a list or an object, which the action's text holds as JSON."""
+    """Kind of value; `json` is a list or an object, written as JSON in the action's text."""
     minimum: float | None = Field(default=None, ge=-MOST, le=MOST, exclude_if=lambda bound: bound is None)
-    """Smallest number, itself included."""
+    """Smallest number, inclusive."""
     maximum: float | None = Field(default=None, ge=-MOST, le=MOST, exclude_if=lambda bound: bound is None)
-    """Largest number, itself included."""
+    """Largest number, inclusive."""
     default: Annotated[str | None, BeforeValidator(_as_text)] = Field(default=None, exclude_if=absent)
-    """Value of a call that leaves the argument out; the text of an action always has one. None if it must be given."""
+    """Value for a call without the argument; an action's text always has one. None for a required argument."""
 
     optional: bool = Field(default=False, exclude_if=absent)
-    """True if the text of an action may hold nothing for it; a call leaves the argument out then."""
+    """True if the action's text may be empty here; a call omits the argument then."""
 
     def spelled(self, text: str) -> str | None:
-        """Return the one spelling of a value: `3` for `3`, `3.0` and `+3`; None if the text is no such value."""
+        """Return the canonical spelling: `3` for `3`, `3.0` and `+3`; None for an invalid value."""
         value = self.value(text)
         return None if value is None else _spelled(value)
 
     def value(self, text: str) -> JsonValue:
-        """Return the JSON value that a text stands for; None if it is not of this type or out of bounds."""
+        """Return the JSON value of a text; None if it is of another type or out of bounds."""
         found = self.parsed(text)
         if isinstance(found, bool) or not isinstance(found, int | float):
             return found
@@ -81,7 +81,7 @@ class ParameterType(Value):
         return None if low or high else found
 
     def parsed(self, text: str) -> JsonValue:
-        """Return the JSON value of a text, in bounds or not; None if it is not of this type."""
+        """Return the JSON value of a text without a check of the bounds; None if it is of another type."""
         text = text.strip()
         if self.type == "string" or (self.optional and not text):
             return text
@@ -97,7 +97,7 @@ class ParameterType(Value):
         return match and (int(match[1]) if self.type == "integer" else float(text))
 
     def choices(self) -> tuple[str, ...]:
-        """Return all values where they are few: true and false, or at most `MOST_CHOICES` whole numbers; else none."""
+        """Return all values if there are few: true and false, or at most `MOST_CHOICES` whole numbers; else none."""
         if self.type == "boolean":
             return ("true", "false")
         if self.type != "integer" or self.minimum is None or self.maximum is None:
@@ -106,14 +106,14 @@ class ParameterType(Value):
         return tuple(map(str, numbers)) if len(numbers) <= MOST_CHOICES else ()
 
     def samples(self) -> tuple[str, ...]:
-        """Return some values that are no texts, spelled; all where they are few."""
+        """Return some values of a non-text type in canonical spelling; all of them if there are few."""
         if self.type in {"string", "json"}:
             return () if self.type == "string" else ("[]", '{"key":[1,"two"]}')
         bounds = [bound for bound in (self.minimum, self.maximum) if bound is not None] or [3, 12.5]
         return self.choices() or tuple(filter(None, (self.spelled(f"{bound:.15g}") for bound in bounds)))
 
     def described(self) -> str:
-        """Return the values in words: `a whole number from 1 to 20`."""
+        """Return the type in words: `a whole number from 1 to 20`."""
         least, most = (bound if bound is None else _digits(bound) for bound in (self.minimum, self.maximum))
         bounds = f" from {least}" if least is not None else ""
         if most is not None:
@@ -123,7 +123,7 @@ class ParameterType(Value):
 
     @classmethod
     def from_words(cls, words: str) -> "ParameterType | None":
-        """Return the type that `described` puts into these words; None for other words and for text."""
+        """Return the type for words written by `described`; None for other words and for text."""
         found = _WORDS.fullmatch(words)
         kind = next((kind for kind, said in _KINDS.items() if found is not None and said == found["kind"]), "string")
         if found is None or (kind == "string" and words != "text, or empty"):
@@ -132,7 +132,7 @@ class ParameterType(Value):
         return cls.model_validate({"type": kind, "optional": bool(found["optional"]), **bounds})
 
     def json_schema(self, listed: tuple[str, ...]) -> dict[str, Any]:
-        """Return the JSON schema of a value; one of the `listed` ones, if there are any."""
+        """Return the JSON schema of a value; with `listed` values, an enumeration."""
         found: dict[str, Any] = {} if self.type == "json" else {"type": self.type}
         for name, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
             if bound is not None:
@@ -145,7 +145,7 @@ class ParameterType(Value):
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> "tuple[ParameterType, tuple[str, ...]]":
-        """Return the type that a JSON schema states, as far as it is one of ours, and the texts of its `enum`."""
+        """Return the type and the `enum` texts of a JSON schema, as far as it is supported."""
         bounds: dict[str, Any] = {name: schema.get(name) for name in ("minimum", "maximum")}
         numbers = {name: bound for name, bound in bounds.items() if type(bound) in {int, float} and abs(bound) <= MOST}
         kind = schema.get("type")
@@ -157,7 +157,7 @@ class ParameterType(Value):
         return found, () if None in texts else tuple(filter(None, texts))
 
     def problems(self, listed: tuple[str, ...]) -> list[str]:
-        """Return what is wrong with it and the `listed` values, in words to its author."""
+        """Return the conflict between the type and the `listed` values, as a message to their author."""
         found = [f"the value {value!r} is not {self.described()}" for value in listed if self.value(value) is None]
         if self.type not in {"integer", "number"} and (self.minimum, self.maximum) != (None, None):
             found.append(f"bounds are for numbers, not for type {self.type}")
@@ -175,10 +175,10 @@ def _text(value: object) -> str | None:
 
 
 TEXT = ParameterType()
-"""Type of a parameter that names none."""
+"""Default type of a parameter."""
 
 
 def json_value(kind: ParameterType, text: str) -> JsonValue:
-    """Return the JSON value of a text, or the text itself where it is not of the type or spelled otherwise."""
+    """Return the JSON value of a text; the text itself if it is not of the type or not in canonical spelling."""
     found = kind.parsed(text)
     return text if found is None or _spelled(found) != text else found

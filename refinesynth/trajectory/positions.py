@@ -9,17 +9,17 @@ from refinesynth.trajectory.turns import DungeonMasterTurn, MalformedTurn, Playe
 TENTHS = 10
 
 _LEAST = 200
-"""Mistakes below which chance alone may make a histogram lopsided."""
+"""Minimum number of mistakes for a statement about the histogram's shape."""
 
 _MOST_APART = 2.0
-"""Largest ratio of mistakes between the fullest and the emptiest of the middle tenths."""
+"""Largest accepted ratio between the fullest and the emptiest of the middle tenths."""
 
 
 def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[float, ...]:
-    """Return how many mistakes stand in each tenth of a play, whose length is counted in turns of the player.
+    """Return the number of mistakes in each tenth of a play, measured in player turns.
 
-    A turn covers its share of the play: of eight, the first covers the first tenth and a quarter of the second, and a
-    mistake on it counts as 0.8 and 0.2. The sum is the number of mistakes.
+    A turn covers its share of the play: of eight turns, the first covers the first tenth and a quarter of the second,
+    and a mistake there counts as 0.8 and 0.2. The sum is the number of mistakes.
     """
     answers = [
         answer
@@ -36,7 +36,7 @@ def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | Malformed
 
 
 def summed(histograms: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    """Of several plays together."""
+    """Return the sum of several histograms."""
     return tuple(map(sum, zip(*histograms, strict=True))) or (0.0,) * TENTHS
 
 

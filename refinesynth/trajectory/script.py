@@ -1,4 +1,4 @@
-"""Persona and script: where an episode comes from and what it is played in."""
+"""Persona and script."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from refinesynth.trajectory.value import Value, absent, spelled
 
 
 class Persona(Value):
-    """One sentence about a person: where an environment comes from."""
+    """One sentence about a person, the seed of an environment."""
 
     text: str = Field(min_length=1, max_length=10_000, validation_alias=spelled("text", "persona"))
 
@@ -36,27 +36,26 @@ class ActionSpec(Value):
         min_length=1,
         validation_alias=spelled("pattern", "verification code", "verification_code", "Verification Code"),
     )
-    """Regular expression (RE2 syntax) that the whole action text must match; untrusted."""
+    """Regular expression (RE2 syntax) for the whole action text; untrusted."""
     parameters: dict[str, tuple[str, ...]] = Field(
         default_factory=dict[str, tuple[str, ...]], validation_alias=spelled("parameters", "Parameters")
     )
-    """Placeholder name to the values that it may take; no values means any."""
+    """Placeholder to its allowed values; empty for any value."""
     types: dict[str, ParameterType] = Field(default_factory=dict[str, ParameterType], exclude_if=absent)
-    """Placeholder name to the type of its values; text by default."""
+    """Placeholder to the type of its values; text by default."""
     function: dict[str, JsonValue] | None = Field(default=None, exclude_if=absent)
-    """Definition of the user's function that this action is, exported word for word: name, description and parameters.
-    None for an action that was written for the script."""
+    """Definition of the user's function behind this action, exported unchanged: name, description and parameters. None
+    for an action of the ScriptWriter."""
     requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
-    """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always
-    succeeds."""
+    """Grounded script: preconditions in order; the first unmet one determines the mistake. Without any, the action
+    always succeeds."""
     effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
-    """In a grounded script: what it changes, in order, each on the state that the one before left; if one cannot be
-    applied, none is."""
+    """Grounded script: effects in order, each on the state after the one before. If one cannot be applied, none is."""
     reveals: (
         Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[tuple[ConditionalText, ...], Field(max_length=MAX_PARTS)]
     ) = Field(default="", exclude_if=absent)
-    """In a grounded script: template for what the player perceives, filled from the state after the effects; or several
-    with conditions, of which the first one that holds is taken."""
+    """Grounded script: template of the observation, filled from the state after the effects; or several with
+    conditions, of which the first that holds is used."""
 
     @field_validator("parameters", mode="before")
     @classmethod
@@ -76,11 +75,11 @@ class ActionSpec(Value):
         return self.types.get(name, TEXT)
 
     def choices(self, name: str) -> tuple[str, ...]:
-        """Return the values that a placeholder may take, as far as they can be listed; none means that they cannot."""
+        """Return the values of a placeholder if they can be listed; else none."""
         return self.parameters.get(name, ()) or self.type_of(name).choices()
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The action text with each placeholder replaced; a name without a value stays in braces."""
+        """Return the action text with each placeholder replaced; names without a value stay in braces."""
         pieces = [*_pieces(self.name)]
         for at in range(1, len(pieces), 2):
             pieces[at] = values.get(pieces[at], f"{{{pieces[at]}}}")
@@ -89,7 +88,7 @@ class ActionSpec(Value):
 
 @lru_cache(maxsize=4_096)
 def _pieces(template: str) -> tuple[str, ...]:
-    """Return what a template is made of: text, placeholder, text, ..., text."""
+    """Return the parts of a template: text, placeholder, text, ..., text."""
     return tuple(re.split(r"\{([^{}]*)\}", template))
 
 
@@ -105,12 +104,12 @@ def _as_texts(allowed: object) -> object:
 
 
 class Script(Value):
-    """World, goal and actions of an episode: written once, by the ScriptWriter (paper, section 3.1)."""
+    """World, goal and actions of an episode, written once by the ScriptWriter (paper, section 3.1)."""
 
     introduction: str = Field(default="", validation_alias=spelled("introduction", "Introduction"))
-    """Text about the place that the player reads before the first turn; the paper's scripts have none."""
+    """Text about the place for the player before the first turn; the paper's scripts have none."""
     environment: dict[str, JsonValue] = Field(validation_alias=spelled("environment", "Environment"))
-    """The world's initial state, for the DungeonMaster's eyes."""
+    """Initial state of the world, visible to the DungeonMaster only."""
     goal: str = Field(min_length=1, validation_alias=spelled("goal", "Goal"))
     completion_conditions: tuple[str, ...] = Field(
         validation_alias=spelled("completion_conditions", "Completion Conditions", "completion conditions")
@@ -125,7 +124,7 @@ class Script(Value):
     @field_validator("actions", mode="before")
     @classmethod
     def _actions_from_mapping(cls, value: object) -> object:
-        """The paper writes an object from name template to the rest; we write a list."""
+        """Convert the paper's form, an object from name template to specification, to a list."""
         if not isinstance(value, Mapping):
             return value
         given = cast("Mapping[str, object]", value)
@@ -141,35 +140,34 @@ class Script(Value):
 
     @property
     def grounded(self) -> bool:
-        """Return whether the world is executed rather than imagined."""
+        """True if the world is executed, not simulated by a model."""
         return self.rulebook is not None
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits that say which script this is: the same wherever and however it was read, another for
-        any change.
+        """16 hexadecimal digits that identify the script's content, independent of where it was read.
 
-        Computed again each time.
+        Computed at each access.
         """
         return blake2b(self.to_json(), digest_size=8).hexdigest()
 
     def imagined(self) -> Self:
-        """This script without anything that only a grounded one has."""
+        """Return this script without the fields of grounded scripts."""
         bare = {"requires": (), "effects": (), "reveals": ""}
         actions = tuple(action.model_copy(update=bare) for action in self.actions)
         return self.model_copy(update={"actions": actions, "rulebook": None})
 
     @classmethod
     def from_llm(cls, data: object) -> Self:
-        """Validate a model's answer: unknown keys are dropped, numbers become text where text is meant.
+        """Validate a model's answer: unknown keys are dropped, and numbers become text where text is expected.
 
         Raises:
-            pydantic.ValidationError: Something required is missing or of the wrong kind.
+            pydantic.ValidationError: A required value is missing or of the wrong kind.
         """
         return cls.model_validate(data, extra="ignore")
 
     def to_paper(self) -> dict[str, JsonValue]:
-        """This script in the paper's own keys."""
+        """Return this script in the paper's keys."""
         actions: dict[str, JsonValue] = {
             action.name: {
                 "description": action.description,
@@ -188,8 +186,6 @@ class Script(Value):
 
 
 class ScriptedPersona(Persona):
-    """A persona for which a script was written before: it is played, and none is written. Records keep the persona
-    alone.
-    """
+    """Persona with an existing script, which is played unchanged. Records keep the persona only."""
 
     script: Script = Field(exclude=True, repr=False)

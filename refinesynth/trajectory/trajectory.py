@@ -1,4 +1,4 @@
-"""A trajectory: an accepted draft with its provenance."""
+"""Trajectory: an accepted draft with its provenance."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, cast
@@ -13,20 +13,20 @@ from refinesynth.trajectory.turns import PlayerTurn, Turn, flagged_turns
 from refinesynth.trajectory.value import Value, absent
 
 SCHEMA_VERSION = 1
-"""Version of a line in trajectories.jsonl; raised when a field changes its meaning."""
+"""Version of a line in trajectories.jsonl; raised when the meaning of a field changes."""
 
 
 class Usage(Value):
-    """Tokens and requests of one episode or of a whole run."""
+    """Tokens and requests of an episode or a run."""
 
     requests: int = 0
-    """Completions that were paid for."""
+    """Number of paid completions."""
     input_tokens: int = 0
-    """Prompt tokens, cached ones included."""
+    """Prompt tokens, including cached ones."""
     cached_tokens: int = 0
-    """Prompt tokens that the provider read from its cache."""
+    """Prompt tokens read from the provider's cache."""
     output_tokens: int = 0
-    """Completion tokens, reasoning included."""
+    """Completion tokens, including reasoning."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -40,53 +40,50 @@ class Usage(Value):
 PLAY_NAME = r"^[a-z][a-z0-9_-]{0,63}$"
 
 PlayName = Annotated[str, Field(pattern=PLAY_NAME)]
-"""Name of the kind of play: `live`, `narrated`, `grounded`, or a play of another package, which need not be
-installed here."""
+"""Name of the play: `live`, `narrated`, `grounded`, or a play of another package, which need not be installed."""
 
 
 class Difficulty(Value):
-    """Difficulty of a grounded script, measured by executing it; shares and counts, see
-    `refinesynth.world.check_solvability`.
-    """
+    """Difficulty of a grounded script, measured by execution, see `refinesynth.world.check_solvability`."""
 
     steps: int = Field(ge=0)
-    """Length of the shortest solution that was found, in actions."""
+    """Length of the shortest known solution, in actions."""
     branching: float = Field(ge=0)
-    """Actions that are possible and change something, on average over the states along that solution."""
+    """Mean number of possible actions with an effect, over the states of that solution."""
     preconditions: int = Field(ge=0)
-    """Different requirements and conditions that the solution had to make true."""
+    """Number of different preconditions and goal conditions that the solution had to establish."""
     distractors: float = Field(ge=0, le=1)
-    """Share of the names that actions can be given and that the solution does not use."""
+    """Share of the actions' possible names that the solution does not use, 0 to 1."""
     hidden: int = Field(ge=0)
-    """Names that the solution uses and that cannot be seen at the beginning."""
+    """Number of names in the solution that are not visible at the beginning."""
     losable: bool | None = None
-    """True if a single action can make the goal unreachable; None where the search ended without knowing."""
+    """True if a single action can make the goal unreachable; None if the search ended without a result."""
 
 
 class Branch(Value):
-    """Place of this trajectory among several of one episode."""
+    """Position of this trajectory among several of one episode."""
 
     number: int = Field(ge=0)
-    """From 0. Those of one play follow on each other, and the first of them is played from the beginning."""
+    """Number from 0. The trajectories of one play are consecutive, and the first is played from the beginning."""
     of: int = Field(ge=1)
-    """Number that was asked for."""
+    """Number of requested trajectories."""
     shared_turns: int = Field(default=0, ge=0)
-    """Turns at the beginning that it has in common with the first of the same play; 0 for that one."""
+    """Length of the prefix shared with the first trajectory of the same play, in turns; 0 for the first."""
 
 
 class Refinements(Value):
-    """Fates of a trajectory's mistakes; `refinesynth.rules.repairs` says what counts."""
+    """Counts of a trajectory's mistakes by outcome, as defined in `refinesynth.rules.repairs`."""
 
     answered: int = Field(default=0, ge=0)
-    """Mistakes that a later action answers."""
+    """Mistakes answered by a later action."""
     abandoned: int = Field(default=0, ge=0)
-    """Mistakes without whose answer the goal was reached; they are refined too."""
+    """Mistakes without an answer before the goal was reached; they count as refined."""
     unanswered: int = Field(default=0, ge=0)
-    """Mistakes that are neither."""
+    """Other mistakes."""
     again: int = Field(default=0, ge=0)
-    """Mistakes right after another: second tries that failed too."""
+    """Mistakes right after a mistake: failed second attempts."""
     late: int = Field(default=0, ge=0)
-    """Of the answered ones, those whose answer came later than it had to."""
+    """Answered mistakes with a later answer than necessary."""
 
     @model_validator(mode="before")
     @classmethod
@@ -106,39 +103,37 @@ class Refinements(Value):
 
 
 class Provenance(Value):
-    """Origin of a trajectory: enough to make it again on a deterministic backend."""
+    """Origin of a trajectory, sufficient to reproduce it with a deterministic backend."""
 
     models: dict[str, str]
     """Role name to litellm model string."""
     play: PlayName
     seed: int
-    """The episode's own seed, derived from the run's seed and the persona's position."""
+    """Seed of the episode, derived from the run's seed and the persona's position."""
     rules: str
     """`repr` of the rule chain that accepted it."""
     package_version: str
     attempts: int = Field(ge=1)
-    """Drafts played or written until this one was accepted."""
+    """Number of drafts, including the accepted one."""
     script_attempts: int = Field(ge=0)
-    """Scripts written until one passed; 0 where the script was there already."""
+    """Number of scripts, including the accepted one; 0 for a given script."""
     usage: Usage = Usage()
-    """Of the whole episode, refused attempts included; an equal share of it where the episode gave several
-    trajectories."""
+    """Usage of the whole episode, including refused attempts; an equal share of it for several trajectories."""
     cost_usd: float | None = None
-    """US dollars for the same; None where a model's price is unknown."""
+    """Cost of the same in US dollars; None if a model's price is unknown."""
     script_id: str | None = Field(default=None, exclude_if=absent)
-    """Digest of the script, the same for all trajectories that were played in it; to be split by. None before 0.2."""
+    """Digest of the script, the same for all trajectories in it; for splits. None before version 0.2."""
     difficulty: Difficulty | None = Field(default=None, exclude_if=absent)
-    """Of a grounded script."""
+    """Difficulty of a grounded script."""
     refinements: Refinements | None = Field(default=None, exclude_if=absent)
-    """Of a grounded trajectory, counted when it was accepted, since the world has to be executed for it; None where an
-    earlier version wrote it."""
+    """Counts for a grounded trajectory, made at acceptance because they require execution; None in records of earlier
+    versions."""
     player_form: Literal["tools"] | None = Field(default=None, exclude_if=absent)
-    """`tools` where the player was asked with tool calls; None where it wrote text, also because its model took no
-    tools."""
+    """`tools` for a player with tool calls; None for a player that wrote text, also if its model supports no tools."""
     parallel_calls: bool = Field(default=False, exclude_if=absent)
-    """True where the player's task allowed several calls in a message."""
+    """True if the player's task allowed several calls in a message."""
     branch: Branch | None = Field(default=None, exclude_if=absent)
-    """Which of its episode's trajectories this is; None where an episode has one."""
+    """Position among the episode's trajectories; None for a single one."""
 
 
 class Trajectory(Value):
@@ -152,11 +147,11 @@ class Trajectory(Value):
     provenance: Provenance
 
     def draft(self) -> Draft:
-        """This trajectory as a draft, to verify it again."""
+        """Return this trajectory as a draft, for verification."""
         return Draft(script=self.script, turns=self.turns)
 
     def mistakes(self) -> tuple[int, ...]:
-        """Indices of the player turns that the DungeonMaster flagged."""
+        """Indices of the flagged player turns."""
         return flagged_turns(self.turns)
 
     def __str__(self) -> str:
@@ -167,7 +162,7 @@ class Trajectory(Value):
         return html_table(self._rows())
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        """Return what a reader is shown: label and text of the task, then of each turn."""
+        """Yield label and text of the task and of each turn, for display."""
         yield "id", self.id
         yield "persona", self.persona.text
         yield "goal", self.script.goal
@@ -178,7 +173,7 @@ class Trajectory(Value):
 
 
 def _told(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:
-    """A turn as a row: who, and what the player reads of it."""
+    """A turn as a row: speaker, and the text that the player sees."""
     if not isinstance(turn, PlayerTurn):
         return f"{number} DM", turn.observation
     mark = "\n✗ mistake: kept as context, never trained on" if mistake else ""

@@ -1,4 +1,4 @@
-"""Turns: what the player did and the DungeonMaster answered, and how they are read from what an LLM wrote."""
+"""Turns of Player and DungeonMaster, and their readers for an LLM's text."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -12,11 +12,11 @@ from refinesynth.text.json_reader import read_json, scrub
 from refinesynth.trajectory.value import Value, absent, spelled
 
 MAX_RAW_CHARACTERS = 20_000
-"""Characters of an unreadable turn or answer that are kept for failure analysis."""
+"""Length of the excerpt of an unreadable turn or answer, in characters."""
 
 
 EXECUTED = frozenset({"progress", "transient", "plain", "by", "parallel"})
-"""Fields of a turn that only the program has a say in; a model's are not read."""
+"""Fields that only the program sets; a model's values are ignored."""
 
 
 class MistakeKind(StrEnum):
@@ -25,50 +25,48 @@ class MistakeKind(StrEnum):
     PARAMETER = "parameter"
     """The action's form or a parameter is not available."""
     PLACE = "place"
-    """The action is possible, but not from where the player is."""
+    """The action is possible, but not at the player's place."""
     LOGIC = "logic"
     """The action makes no sense in the world's present state."""
 
 
 class PlayerTurn(Value):
-    """The agent: what it thought, and the one action that it took."""
+    """The agent's thought and action."""
 
     role: Literal["Player"] = "Player"
     thought: str = Field(validation_alias=spelled("thought", "Thought"))
     action: str = Field(validation_alias=spelled("action", "Action"))
     by: Literal["repairer"] | None = Field(default=None, exclude_if=absent)
-    """`repairer` where that role acted in the Player's place, after a mistake; `Provenance.models` names its model."""
+    """`repairer` if that role acted in the Player's place after a mistake; `Provenance.models` names its model."""
     parallel: bool = Field(default=False, exclude_if=absent)
-    """True for a further call in the message of the player's turn before, which has the thought of all: it was made
-    before that turn's answer was known."""
+    """True for a further call in the message of the previous player turn, with the same thought: it was made before
+    that turn's answer was known."""
 
     def to_paper(self, number: int) -> dict[str, JsonValue]:
-        """This turn in the paper's own keys."""
+        """Return this turn in the paper's keys."""
         return {"turn": number, "role": "Player", "Thought": self.thought, "Action": self.action}
 
 
 class DungeonMasterTurn(Value):
-    """The environment: what came of the player's last action, and whether that action was a mistake."""
+    """The environment's answer to the player's last action, with error flags."""
 
     role: Literal["DM"] = "DM"
-    # In the order in which it comes about and is written: what is the case, the judgement, the words for it.
+    # The order of writing: the facts, the judgement, the words for it.
     thought: str = Field(validation_alias=spelled("thought", "Thought"))
     parameter_error: bool
     place_error: bool
     logic_error: bool
     observation: str = Field(validation_alias=spelled("observation", "Observation"))
     progress: float | None = Field(default=None, ge=0, le=1, exclude_if=absent)
-    """Grounded play: the share of the goal's conditions that hold after this turn, 0 to 1; None where it was not
-    computed."""
+    """Grounded play: share of the goal's conditions that hold after this turn, 0 to 1; None if not computed."""
     transient: bool = Field(default=False, exclude_if=absent)
-    """Grounded play: a right action failed for a moment, by chance, and changed nothing. No mistake: trying again is
-    right."""
+    """Grounded play: a right action failed by chance and changed nothing. It is no mistake, and a retry is right."""
     plain: bool = Field(default=False, exclude_if=absent)
-    """Grounded play: a DungeonMaster was asked for words, none of them would do, and these are the rulebook's own."""
+    """Grounded play: the DungeonMaster gave no acceptable words, and these are the rulebook's."""
 
     @property
     def flagged(self) -> bool:
-        """Return whether any error flag is set: the player's turn before this one was a mistake."""
+        """True if an error flag is set: the previous player turn was a mistake."""
         return self.parameter_error or self.place_error or self.logic_error
 
     @property
@@ -81,7 +79,7 @@ class DungeonMasterTurn(Value):
         return MistakeKind.LOGIC if self.logic_error else None
 
     def to_paper(self, number: int) -> dict[str, JsonValue]:
-        """This turn in the paper's own keys."""
+        """Return this turn in the paper's keys."""
         return {
             "turn": number,
             "role": "DM",
@@ -94,24 +92,24 @@ class DungeonMasterTurn(Value):
 
 
 class MalformedTurn(Value):
-    """A turn whose keys or types are not those required of its role; kept so that rules can say what is wrong."""
+    """A turn without the required keys or types of its role; kept for the rules' messages."""
 
     role: Literal["malformed"] = "malformed"
     raw: str = Field(max_length=MAX_RAW_CHARACTERS)
-    """The turn as it came, as JSON text, cut at `MAX_RAW_CHARACTERS`."""
+    """The original turn as JSON text, cut at `MAX_RAW_CHARACTERS`."""
     problem: str
-    """Description of the fault, addressed to the LLM that must repair it."""
+    """Description of the error, addressed to the LLM that must repair it."""
 
 
 Turn = Annotated[PlayerTurn | DungeonMasterTurn, Field(discriminator="role")]
 """A well-formed turn."""
 
 DraftTurn = Annotated[PlayerTurn | DungeonMasterTurn | MalformedTurn, Field(discriminator="role")]
-"""A turn of a draft, which may hold anything that an LLM wrote."""
+"""A turn of a draft, possibly malformed."""
 
 
 def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn:
-    """Read one turn in either spelling; unknown keys are dropped, and what cannot be read becomes a `MalformedTurn`.
+    """Read one turn in either spelling. Unknown keys are dropped; an unreadable turn becomes a `MalformedTurn`.
 
     Never raises.
     """
@@ -134,24 +132,24 @@ def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn
 
 
 def _told(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a model may say of a turn: the rest is the executor's to say."""
+    """Return the fields of a turn that a model may set; the executor sets the others."""
     return {key: value for key, value in item.items() if key not in EXECUTED}
 
 
 def read_turns(value: JsonValue) -> tuple[PlayerTurn | DungeonMasterTurn | MalformedTurn, ...]:
-    """Read a list of turns: bare, under a key such as `turns` or `Trajectory`, or among what stood around it.
+    """Read a list of turns: bare, under a key such as `turns` or `Trajectory`, or with text around it.
 
     Raises:
-        ValueError: There is no list of turns in `value`.
+        ValueError: `value` holds no list of turns.
     """
     return tuple(map(read_turn, listed_turns(value)))
 
 
 def listed_turns(value: JsonValue) -> list[JsonValue]:
-    """The turns that `read_turns` reads, as they came.
+    """Return the unread items of the list that `read_turns` reads.
 
     Raises:
-        ValueError: There is no list of turns in `value`.
+        ValueError: `value` holds no list of turns.
     """
     turns = _listed(value) if isinstance(value, dict) else value
     if isinstance(value, dict) and turns is None:
@@ -162,7 +160,7 @@ def listed_turns(value: JsonValue) -> list[JsonValue]:
 
 
 def _listed(value: Mapping[str, JsonValue]) -> JsonValue:
-    """The list of turns that an object holds, if it is clear which; else null."""
+    """Return the list of turns in an object if it is unambiguous; else null."""
     held = value.get("turns")
     if isinstance(held, str):  # written down as JSON once more, as happens to a tool's arguments
         held = read_json(held)
@@ -173,7 +171,7 @@ def _listed(value: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def _among(value: list[JsonValue]) -> list[JsonValue]:
-    """The one list of turns in a list that is none: prose around an answer may have brackets of its own."""
+    """Return the only list of turns inside a list; text around an answer may hold other brackets."""
     held = [_listed(item) if isinstance(item, dict) else item for item in value]
     lists = [item for item in held if isinstance(item, list) and _like_turns(item)]
     return lists[0] if len(lists) == 1 else value
@@ -184,7 +182,7 @@ def _like_turns(value: list[JsonValue]) -> bool:
 
 
 def explain(error: ValidationError, *, most: int = 5) -> str:
-    """A validation error as one line per problem, fit for the LLM that must fix its answer (no values, no links)."""
+    """Return a validation error as one line per problem, as feedback to the LLM (no values, no links)."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [f"{'.'.join(str(part) for part in item['loc']) or 'answer'}: {item['msg']}" for item in problems[:most]]
     if len(problems) > most:
@@ -195,7 +193,7 @@ def explain(error: ValidationError, *, most: int = 5) -> str:
 def known_exchanges(
     turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn],
 ) -> list[tuple[PlayerTurn, DungeonMasterTurn]]:
-    """Return the player's turns with their answers, without right calls behind a mistake of their own message."""
+    """Return the player's turns with their answers, without right calls after a mistake in their own message."""
     found: list[tuple[PlayerTurn, DungeonMasterTurn]] = []
     for turn, answer in pairwise(turns):
         if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn):
@@ -206,7 +204,7 @@ def known_exchanges(
 
 
 def flagged_turns(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[int, ...]:
-    """Indices of the player turns whose next turn is a DungeonMaster turn with an error flag."""
+    """Return the indices of player turns with a flagged answer."""
     return tuple(
         at
         for at, (turn, after) in enumerate(pairwise(turns))

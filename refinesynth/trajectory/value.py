@@ -1,4 +1,4 @@
-"""Base of all values."""
+"""Base class of all values."""
 
 from typing import Self
 
@@ -14,12 +14,12 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
 
     def to_json(self) -> bytes:
-        """This value as one line of JSON, without the newline; lone surrogates in its text become U+FFFD."""
+        """Return this value as one line of JSON without a newline; lone surrogates become U+FFFD."""
         return write_json(self.model_dump(mode="json"))
 
     @classmethod
     def from_json(cls, line: bytes | str) -> Self:
-        """Read what `to_json` wrote.
+        """Read the result of `to_json`.
 
         Raises:
             pydantic.ValidationError: The line is not such a value.
@@ -29,12 +29,12 @@ class Value(BaseModel):
 
 
 def spelled(*names: str) -> AliasChoices:
-    """The names under which a field is read: our own first, then the paper's spellings of it."""
+    """Return the accepted names of a field: our own first, then the paper's spellings."""
     return AliasChoices(*names)
 
 
 def absent(value: object) -> bool:
-    """Return whether a field holds what it holds where nothing was said: such a field is not written, so that records of other
-    kinds of play, and prompts with their values, do not change with it.
+    """Return whether a field has its default value and is not written, so records of other plays and prompts with their
+    values stay unchanged.
     """
     return value is None or value is False or value in ((), "", {})

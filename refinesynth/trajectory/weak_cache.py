@@ -1,6 +1,4 @@
-"""A cache by weak reference: a result goes with the object that it was made of, so no cache keeps what an episode is
-done with.
-"""
+"""Cache by weak reference: a result lives as long as its argument, so no cache keeps the objects of a finished episode."""
 
 from collections.abc import Callable
 from functools import partial, update_wrapper
@@ -11,14 +9,14 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 MAX_ENTRIES = 1_024
-"""Most results at once; the oldest are dropped first."""
+"""Maximum number of results; the oldest are dropped first."""
 
 
 class weakly_cached(Generic[K, T]):  # noqa: N801 - a decorator
-    """A decorator: compute once per object, and drop the result with the object.
+    """Decorator that computes a result once per object and drops it with the object.
 
-    An object is known by its identity, so it need not be hashable; two that are equal are two. What is made must not
-    hold on to the object, or both stay until they are crowded out.
+    Objects are compared by identity, so they need not be hashable. A result must not refer to its object; both would
+    stay until they are the oldest.
     """
 
     def __init__(self, make: Callable[[K], T]) -> None:
@@ -27,7 +25,7 @@ class weakly_cached(Generic[K, T]):  # noqa: N801 - a decorator
         update_wrapper(self, make)
 
     def __call__(self, of: K) -> T:
-        """The result for this object."""
+        """Return the result for this object."""
         key = id(of)
         known = self._known.get(key)
         if known is not None and known[0]() is of:
@@ -35,10 +33,10 @@ class weakly_cached(Generic[K, T]):  # noqa: N801 - a decorator
         made = self._make(of)
         if len(self._known) >= MAX_ENTRIES:
             self._known.pop(next(iter(self._known)), None)
-        # As long as it is there, no other object has its id.
+        # The weak reference is alive, so no other object has this id.
         self._known[key] = ref(of, partial(self._known.pop, key)), made
         return made
 
     def __len__(self) -> int:
-        """Return how many results are kept."""
+        """Return the number of cached results."""
         return len(self._known)

@@ -1,5 +1,5 @@
-"""Executes a rulebook over a JSON state: parse the action, check what it requires, apply its effects, see what is
-visible.
+"""Executor of rulebooks over a JSON state: parse an action, check its preconditions, apply its effects, compute
+visibility.
 """
 
 from refinesynth.world.executor import World, replay, world_of

@@ -1,4 +1,4 @@
-"""The laws of an action, made ready to run."""
+"""Compiled laws of an action."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,18 +17,18 @@ from refinesynth.world.ruling import mentions
 from refinesynth.world.text_template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
 
 DONE = "Done."
-"""The observation of an action that was carried out and whose `reveals` is empty."""
+"""Default observation of an accepted action."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledRequirement:
-    """One requirement whose condition is compiled."""
+    """A requirement with a compiled condition."""
 
     condition: Expression
     kind: MistakeKind
     hint: Template
     effects: tuple[CompiledEffect, ...] = ()
-    """Made where it refuses the action."""
+    """Effects of the refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,22 @@ class Unmet:
     """Its index."""
     requirement: CompiledRequirement
     problem: str | None
-    """Reason why it has no answer, if it has none."""
+    """Reason why the condition has no answer; None if it is false."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledAction:
-    """One action of a rulebook, made ready to run."""
+    """A compiled action of a rulebook."""
 
     spec: ActionSpec
     requires: tuple[CompiledRequirement, ...]
     effects: tuple[CompiledEffect, ...]
-    """Its own, and then those of each step."""
+    """Its own effects, then those of each step."""
     reveals: tuple[tuple[Expression | None, Template], ...]
     """Observations with their conditions; the last one has none."""
 
     def unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
-        """The first requirement that does not hold."""
+        """Return the first requirement that does not hold, if any."""
         for at, requirement in enumerate(self.requires):
             answer = requirement.condition.answer(state, values)
             if answer is not True:
@@ -63,17 +63,17 @@ class CompiledAction:
         return None
 
     def applied(self, state: JsonValue, values: Mapping[str, str], notice: Notice | None = None) -> JsonValue:
-        """The state after all effects, without a check of requirements; the very same object if nothing changed.
+        """Return the state after all effects, without a check of requirements; the same object if nothing changed.
 
         Raises:
-            Inapplicable: An effect has no meaning in this state.
+            Inapplicable: An effect cannot be applied in this state.
         """
         return apply_effects(self.effects, state, values, notice)
 
     def observation(
         self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None
     ) -> Template:
-        """The text of an action that led from one state to the next: the first whose condition holds."""
+        """Return the observation of a step: the first one whose condition holds."""
         known, (*several, last) = {BEFORE: before, **values}, self.reveals
         for number, (when, text) in enumerate(several, 1):
             answer = when is None or when.answer(new, known)
@@ -84,7 +84,7 @@ class CompiledAction:
         return last[1]
 
     def conditional(self) -> Iterator[str]:
-        """Names of the effects that are not made always, those of refusals included."""
+        """Yield the names of conditional effects, including those of refusals."""
         for effect in (*self.effects, *(effect for requirement in self.requires for effect in requirement.effects)):
             if effect.when is not None or effect.otherwise:
                 yield effect.name
@@ -92,13 +92,13 @@ class CompiledAction:
 
 @dataclass(frozen=True, slots=True)
 class CompiledKnowledge:
-    """Record of what the player has read."""
+    """Compiled record of texts that the player has read."""
 
     path: Pointer
     texts: tuple[str, ...]
 
     def after(self, state: JsonValue, told: str, values: Mapping[str, str]) -> JsonValue:
-        """The state in which the texts are known that an observation mentions and the action's values do not.
+        """Return the state with the texts added that the observation mentions and the action's values do not contain.
 
         Raises:
             Inapplicable: There is no list at the path.
@@ -108,7 +108,7 @@ class CompiledKnowledge:
         def more(known: JsonValue) -> JsonValue:
             if not isinstance(known, list):
                 raise Inapplicable(f"what the player knows is no list at {pointer_text(keys)}")
-            # Said by the player, not read: a guess may stand in a longer value.
+            # A text in the action's own values was said by the player, not read: a guess may be part of a longer value.
             learned = {
                 text
                 for text in self.texts
@@ -116,7 +116,7 @@ class CompiledKnowledge:
                 and mentions(told, text)
                 and not any(mentions(value, text) for value in values.values())
             }
-            # In their own order, not in that of reading, which makes no difference to the world.
+            # In the record's order, not in order of reading, which is irrelevant to the world.
             others = [text for text in known if text not in self.texts]
             return [*others, *(text for text in self.texts if text in known or text in learned)] if learned else known
 
@@ -125,24 +125,24 @@ class CompiledKnowledge:
 
 @dataclass(frozen=True, slots=True)
 class CompiledInvariant:
-    """One invariant whose condition is compiled."""
+    """An invariant with a compiled condition."""
 
     number: int
-    """From 1."""
+    """Number from 1."""
     condition: Expression
     sentence: str
 
     def check(self, state: JsonValue, action: str) -> None:
-        """Return whether an action, by its template, may lead to this state.
+        """Check that an action, given by its template, may lead to this state.
 
         Raises:
-            Inapplicable: Not so, since the invariant is broken there.
+            Inapplicable: The invariant does not hold.
         """
         if broken := self.broken(state):
             raise Inapplicable(f"{action!r} would break invariant {self.number}: {broken}")
 
     def broken(self, state: JsonValue) -> str | None:
-        """Return what is wrong in this state; None if it holds."""
+        """Return the violation of the invariant in this state; None if it holds."""
         answer = self.condition.answer(state, {})
         if answer is True:
             return None
@@ -152,7 +152,7 @@ class CompiledInvariant:
 
 @contextmanager
 def where(place: str) -> Generator[None]:
-    """Say in which part of the rulebook an error is."""
+    """Add the part of the rulebook to an error's message."""
     try:
         yield
     except RulebookError as error:
@@ -162,10 +162,10 @@ def where(place: str) -> Generator[None]:
 def compile_effects(
     effects: Iterable[Effect], names: frozenset[str], visible: Visible, of: str, types: Types = NO_TYPES
 ) -> tuple[CompiledEffect, ...]:
-    """Effects whose texts are parsed; `of` says whose they are.
+    """Compile effects; `of` names their owner in messages.
 
     Raises:
-        RulebookError: Something in one cannot be run.
+        RulebookError: An effect cannot be executed.
     """
     compiled: list[CompiledEffect] = []
     for number, effect in enumerate(effects, 1):
@@ -183,10 +183,10 @@ def compile_effects(
 def compile_action(
     spec: ActionSpec, at: int, visible: Visible, each_step: tuple[CompiledEffect, ...] = ()
 ) -> CompiledAction:
-    """An action whose texts are parsed; `at` is its index, for the message.
+    """Compile an action; `at` is its index, for messages.
 
     Raises:
-        RulebookError: Something in it cannot be run.
+        RulebookError: A part of the action cannot be executed.
     """
     with where(f"action {at + 1}, {spec.name[:80]!r}"):
         if problem := action_form(spec).problem:
@@ -225,7 +225,7 @@ def _compile_words(
 
 
 def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
-    """A record whose path is parsed.
+    """Compile a knowledge record.
 
     Raises:
         RulebookError: The path cannot be read.
@@ -239,10 +239,10 @@ def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
 
 
 def compile_invariant(invariant: Invariant, at: int) -> CompiledInvariant:
-    """An invariant whose condition is compiled; `at` is its index, for the message.
+    """Compile an invariant; `at` is its index, for messages.
 
     Raises:
-        RulebookError: The condition cannot be asked.
+        RulebookError: The condition does not compile.
     """
     with where(f"invariant {at + 1}"):
         require_text(invariant.sentence)

@@ -1,7 +1,7 @@
-"""Compiling a condition: one walk over its tree refuses what is not available, collects what it reads and how much work
-that can be, and makes the function that evaluates it.
+"""Compiler of conditions. One walk over the tree refuses unsupported syntax, collects reads and cost bounds, and builds
+the evaluation function.
 
-`&&` and `||` have an answer where one operand decides, even if the other has none.
+`&&` and `||` have an answer if one operand decides it, even if the other has none.
 """
 
 import ast
@@ -34,14 +34,14 @@ MAX_MACROS = 3
 """Deepest nesting of `all`, `exists`, `exists_one`, `filter` and `sum`."""
 
 _ORDERING = 10
-"""Cost of putting a macro's range in order, in mentions of variables."""
+"""Cost of sorting a macro's range, in mentions of variables."""
 
 Chain = tuple[str | Slot, ...]
-"""Keys that lead from the state to what an expression reads, as far as they are known beforehand."""
+"""Keys from the state to the value that an expression reads, as far as they are constant or parameters."""
 
 Evaluate = Callable[[JsonValue, Mapping[str, Any]], Any]
-"""A value, given the state, and by their names parameters, variables of macros and, as `visible`, what computes the
-visible names of a state. Raises `NoAnswer`."""
+"""Evaluation function of the state and variables by name: parameters, macro variables, and `visible`, a function of the
+state. Raises `NoAnswer`."""
 
 _MACROS: Mapping[str, Callable[[Iterator[tuple[Any, Any]]], Any]] = {
     "all": lambda walk: all(truth(held) for _, held in walk),
@@ -50,14 +50,13 @@ _MACROS: Mapping[str, Callable[[Iterator[tuple[Any, Any]]], Any]] = {
     "filter": lambda walk: [item for item, held in walk if truth(held)],
     "sum": lambda walk: total(number for _, number in walk),
 }
-"""Results of walks, from each item and what the second argument is for it. `sum` is no part of CEL's standard."""
+"""Results of macros from pairs of an item and its second argument. `sum` is an extension of CEL."""
 _KEYWORDS = "as break const continue else false for function if import in let loop namespace null package return true var void while"
 RESERVED = frozenset({"state", VISIBLE, "each", *_KEYWORDS.split()})
-"""Names that no parameter can have: CEL's own, and those of the state, of what is visible in it and of what a sight is
-read for."""
+"""Names that no parameter may have: CEL's keywords, the state, visible names, and the variable of sights."""
 
 BEFORE = "before"
-"""Name of the state before the action in an effect's expressions, unless it is the name of a parameter."""
+"""Variable for the state before the action in an effect's expressions, unless a parameter has this name."""
 
 _INSTEAD = {
     "map": "write exists, all, filter or sum instead of map",
@@ -69,29 +68,29 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Facts about an expression before it is evaluated."""
+    """Static facts about an expression."""
 
     chains: tuple[Chain, ...]
-    """All that it reads of the state; an empty chain is the whole state."""
+    """All reads of the state; an empty chain is the whole state."""
     parameters: tuple[str, ...]
-    """Parameters that it mentions."""
+    """Parameters that the expression mentions."""
     work: tuple[int, ...]
-    """Reads inside 0, 1, ... macros: mentions of variables, and what macros walk over, which costs more."""
+    """Number of reads at macro depth 0, 1, ...: mentions of variables, and the ranges of macros, which cost more."""
     growth: int
-    """Factor by which a value can outgrow its inputs inside macros."""
+    """Factor by which a value can exceed its inputs inside macros."""
     longest: int
-    """Most items of a list that it writes out."""
+    """Longest list literal, in items."""
     conjuncts: tuple[str, ...]
-    """The expressions that `&&` joins at the top; the expression itself if there is one only."""
+    """Expressions joined by `&&` at the top; the expression itself if there is only one."""
     members: tuple[tuple[Chain, str | Slot], ...]
-    """For chains that occur only as in `x in state.list`: what is looked for there. Nothing else of the list or object
-    matters."""
+    """For chains that occur only as in `x in state.list`, the searched value. The rest of the list or object does not
+    affect the result."""
     sees: bool
-    """True if it mentions what is visible."""
+    """True if it mentions `visible`."""
     looks_back: bool
     """True if it mentions the state before the action."""
     sought: str | Slot | None
-    """The name or parameter of which it asks whether it is visible, if it asks nothing else."""
+    """Name or parameter in `x in visible`, if the expression consists of nothing else."""
 
 
 def compile_tree(
@@ -102,11 +101,11 @@ def compile_tree(
     looks_back: bool = False,
     typed: tuple[tuple[str, ParameterType], ...] = (),
 ) -> tuple[Analysis, Evaluate]:
-    """Read an expression over `state`, the parameters, where it `sees`, what is visible, and where it `looks_back`, the
-    state before the action. Values of the parameters that are `typed` are JSON of their type.
+    """Compile an expression over `state`, the parameters, with `sees` the visible names, and with `looks_back` the
+    state before the action. Values of `typed` parameters are JSON.
 
     Raises:
-        RulebookError: Something in it is not available; the message says what to write instead.
+        RulebookError: Its syntax is not supported; the message suggests an alternative.
     """
     try:
         tree, conjuncts = parse(source)
@@ -116,7 +115,7 @@ def compile_tree(
 
 
 class _Compiler:
-    """Goes through a tree in the order of its text. Every method for a node returns what evaluates it."""
+    """Walks a tree in text order. The method for each node type returns its evaluation function."""
 
     def __init__(
         self,
@@ -133,15 +132,15 @@ class _Compiler:
         variables = {"state": True, VISIBLE: sees, BEFORE: looks_back}
         self._known = parameters | {name for name, there in variables.items() if there}
         self._names = set[str]()
-        """Names that are mentioned outside any macro whose variable they are."""
+        """Names mentioned outside the macros that bind them."""
         self._bound = set[str]()
         self._scope: list[str] = []
-        """Variables of the macros around."""
+        """Variables of the enclosing macros."""
         self._work = [1]
         self._lists: list[int] = []
         self._sums = 0
         self._chains: dict[Chain, set[str | Slot | None]] = {}
-        """For all that is read of the state, what is looked for there; None where that is not all."""
+        """All reads of the state, each with the searched values; None for a read that is no search."""
 
     def compiled(self, tree: ast.expr, conjuncts: tuple[str, ...]) -> tuple[Analysis, Evaluate]:
         evaluate = self._node(tree)
@@ -189,7 +188,7 @@ class _Compiler:
             case ast.BoolOp():
                 return _joined([self._node(value) for value in node.values], decisive=isinstance(node.op, ast.Or))
             case ast.IfExp():
-                # See `syntax`: the condition stands where Python has the first value.
+                # See `condition_syntax`: the condition is where Python has the first value.
                 condition, first, second = (self._node(part) for part in (node.body, node.test, node.orelse))
                 return lambda state, names: (first if truth(condition(state, names)) else second)(state, names)
             case ast.Compare():
@@ -205,7 +204,7 @@ class _Compiler:
         return lambda _state, _names: value
 
     def _variable(self, name: str, chain: Chain = (), member: str | Slot | None = None) -> Evaluate:
-        """A variable; with the chain of keys that are read of it, and with all that is looked for there."""
+        """Compile a variable with a chain of keys and the values searched there."""
         self._work[len(self._scope)] += 1
         if name not in self._scope:
             self._names.add(name)
@@ -213,7 +212,7 @@ class _Compiler:
             self._chains.setdefault(chain, set()).add(member)
             return lambda state, _names: state
         if name == BEFORE and name not in {*self._scope, *self._parameters}:
-            # What was there before the action is read where the action begins.
+            # The state before the action is read where the action begins.
             self._chains.setdefault(chain, set()).add(member)
         if name == VISIBLE:
             return lambda state, names: list(names[VISIBLE](state).names)
@@ -229,7 +228,7 @@ class _Compiler:
         return named
 
     def _path(self, node: ast.expr, member: str | Slot | None = None, *, has: bool = False) -> Evaluate:
-        """A place in a variable; or whether there is one, where all but its last key is looked up."""
+        """Compile a path in a variable; or with `has`, a test whether it exists."""
         base, places = path_of(node)
         known = [self._key(place) for place in places]
         if None in known:
@@ -264,7 +263,7 @@ class _Compiler:
         return looked_up if last is None else there
 
     def _key(self, node: ast.expr) -> str | Slot | None:
-        """A text or a parameter; None if it is something else."""
+        """Return the text or parameter of a node; None for anything else."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
         name = name_of(node)
@@ -282,7 +281,7 @@ class _Compiler:
                 return self._converted(FUNCTIONS["size"], target)
             case ast.Call(ast.Attribute(target, "_contains" | "_startsWith" | "_endsWith" as name), [value]):
                 function, text, part = FUNCTIONS[name[1:]], self._node(target), self._node(value)
-                # In the order of CEL's library: what is looked for comes first.
+                # In the order of CEL's library: the searched value comes first.
                 return lambda state, names: function(part(state, names), text(state, names))
             case ast.Call(ast.Attribute(_, name) | ast.Name(name)):
                 instead = _INSTEAD.get(name[1:], f"available are: {', '.join(sorted({'has', *FUNCTIONS, *_MACROS}))}")
@@ -319,7 +318,7 @@ class _Compiler:
             if kind not in {list, dict}:
                 raise no_overload(items)
             inner = dict(names)
-            # An object's keys sorted: which condition of a walk fails first must not be chance.
+            # Keys are sorted, so the first failing condition of a walk is deterministic.
             for item in sorted(items) if kind is dict else items:
                 inner[variable] = item
                 yield item, body(state, inner)
@@ -329,7 +328,7 @@ class _Compiler:
 
     def _unary(self, node: ast.UnaryOp) -> Evaluate:
         signs, last, operand = 1, node, node.operand
-        # Signs in a row, with nothing but a blank between them.
+        # Repeated signs, separated by blanks only.
         while (
             isinstance(operand, ast.UnaryOp)
             and type(operand.op) is type(node.op)
@@ -339,7 +338,7 @@ class _Compiler:
         if isinstance(node.op, ast.USub) and isinstance(operand, ast.Constant) and type(operand.value) is int:
             return self._constant(operand.value if signs % 2 == 0 else -operand.value)
         evaluate = self._node(operand)
-        # As CEL has it, an even number of signs is none.
+        # In CEL, an even number of signs cancels out.
         if signs % 2 == 0:
             return evaluate
         if isinstance(node.op, ast.Invert):
@@ -366,7 +365,7 @@ class _Compiler:
         return lambda state, names: within(left(state, names), place(state, names))
 
     def _is_membership(self, node: ast.Compare) -> bool:
-        """Return whether it is `x in` a variable or a place in one."""
+        """Return whether a node is `x in` a variable or a path in one."""
         return (
             len(node.ops) == 1
             and isinstance(node.ops[0], ast.In)
@@ -374,7 +373,7 @@ class _Compiler:
         )
 
     def _calculated(self, node: ast.BinOp) -> Evaluate:
-        # Many operators in a row lean to the left, deeper than functions should be nested.
+        # A long left-associative sequence would nest functions too deeply.
         rest: list[tuple[ast.operator, ast.expr]] = []
         first: ast.expr = node
         while isinstance(first, ast.BinOp):
@@ -389,7 +388,7 @@ class _Compiler:
 
 
 def _chained(first: Evaluate, rest: "list[tuple[ast.AST, Evaluate]]") -> Evaluate:
-    """Operators applied from left to right."""
+    """Return left-associative operators applied in sequence."""
     steps = [(OPERATORS[type(op)], operand) for op, operand in rest]
     if len(steps) == 1:
         operate, second = steps[0]
@@ -405,7 +404,7 @@ def _chained(first: Evaluate, rest: "list[tuple[ast.AST, Evaluate]]") -> Evaluat
 
 
 def _joined(parts: list[Evaluate], *, decisive: bool) -> Evaluate:
-    """Conditions joined two by two, in a tree as low as can be: CEL's order where several have no answer."""
+    """Return conditions joined in a balanced tree, in CEL's order of evaluation if several have no answer."""
     if len(parts) == 1:
         return parts[0]
     middle = (len(parts) + 1) // 2

@@ -1,7 +1,7 @@
-"""The operators and functions of conditions, as the CEL specification has them.
+"""Operators and functions of conditions, by the CEL specification.
 
-Numbers are 64-bit: whole numbers overflow instead of growing. Nothing is converted silently: `1 + 1.5` has no answer,
-though `1 == 1.0` holds.
+Numbers have 64 bits, and whole numbers overflow with an error. There are no implicit conversions: `1 + 1.5` has no
+answer, although `1 == 1.0` holds.
 """
 
 import ast
@@ -28,11 +28,11 @@ kind_of: Callable[[Any], type[Any]] = type
 
 
 class NoAnswer(Exception):
-    """An expression has no value in this state; the message says why."""
+    """An expression has no value in this state; the message states the reason."""
 
 
 def truth(value: Any) -> bool:
-    """A value that must be true or false."""
+    """Return a value that must be true or false."""
     if type(value) is not bool:
         raise no_overload(value)
     return value
@@ -46,12 +46,12 @@ def _type_name(value: Any) -> str:
 
 
 def no_overload(*values: Any) -> NoAnswer:
-    """The error that nothing is defined for values of these types."""
+    """Return the error for operands of unsupported types."""
     return NoAnswer(_NO_OVERLOAD if all(type(value) in _TYPES for value in values) else NOT_JSON)
 
 
 def undefined(name: str) -> NoAnswer:
-    """The error that a variable has no value, or that a function takes no such arguments."""
+    """Return the error for a variable without a value or a function with unsupported arguments."""
     return NoAnswer(f"Undefined variable or function: {name!r}")
 
 
@@ -60,7 +60,7 @@ def _no_key(value: Any) -> NoAnswer:
 
 
 def item_at(here: Any, key: Any) -> Any:
-    """An object's or list's item."""
+    """Return an item of an object or a list."""
     kind = kind_of(here)
     if kind is dict:
         if type(key) is str and key in here:
@@ -79,7 +79,7 @@ def item_at(here: Any, key: Any) -> Any:
 
 
 def minus(value: Any) -> Any:
-    """The negative of a number; as CEL has it, also the opposite of true and false."""
+    """Return the negative of a number, or as in CEL the opposite of a truth value."""
     if type(value) is bool:
         return not value
     if type(value) not in _NUMBERS:
@@ -102,7 +102,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def _all_equal(left: Any, right: Any) -> bool:
-    # A loop, since all() of an expression would take more of the stack for each level of a value.
+    # A loop, because all() of an expression uses more stack per level of a value.
     for one, other in zip(left, right, strict=True):  # noqa: SIM110
         if not _equal(one, other):
             return False
@@ -197,7 +197,7 @@ OPERATORS: Mapping[type[ast.AST], _Binary] = {
 
 
 def total(numbers: Iterable[Any]) -> Any:
-    """The sum of numbers of one kind, 0 of none."""
+    """Return the sum of numbers of one kind; 0 for none."""
     add, found = OPERATORS[ast.Add], None
     for number in numbers:
         if type(number) not in _NUMBERS:
@@ -207,7 +207,7 @@ def total(numbers: Iterable[Any]) -> Any:
 
 
 def _size(value: Any) -> int:
-    """Items of a list or object; bytes of a text."""
+    """Return the number of items of a list or object, or the bytes of a text."""
     kind = kind_of(value)
     if kind is str:
         return len(value.encode(errors="surrogatepass"))
@@ -221,7 +221,7 @@ def _int(value: Any) -> int:
         if not _INT.fullmatch(value):
             why = "invalid digit found in string" if value else "cannot parse integer from empty string"
             raise NoAnswer(f"Function 'int' error: string parse error: {why}")
-        # Python reads no number of thousands of digits; twenty are too many, whichever they are.
+        # Python refuses to parse numbers with thousands of digits; twenty digits exceed the range already.
         digits = value.lstrip("+-").lstrip("0")[:20] or "0"
         number = -int(digits) if value.startswith("-") else int(digits)
         if not _LEAST_INT <= number <= MOST_INT:

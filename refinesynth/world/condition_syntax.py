@@ -1,8 +1,8 @@
-"""The text of a condition and its tree.
+"""Parser of conditions.
 
-A condition is an expression of CEL, and CEL's expressions are Python's in other signs: `&&` is `and`, `!` is `~`, which
-binds as tightly, and `c ? a : b` stands in the order of `c if a else b`. So a condition is translated token by token,
-and Python's parser reads it. Nothing is executed. `condition` refuses all that is not CEL.
+CEL expressions correspond to Python's with other tokens: `&&` is `and`, `!` is `~` (which has the same precedence), and
+`c ? a : b` has the order of `c if a else b`. A condition is translated token by token and parsed by Python's parser.
+Nothing is executed. `condition` refuses syntax that CEL does not have.
 """
 
 import ast
@@ -15,13 +15,13 @@ from refinesynth.world.rulebook_errors import RulebookError
 from refinesynth.world.text_template import require_text
 
 MAX_TOKENS = 300
-"""Most tokens of one expression."""
+"""Maximum number of tokens in an expression."""
 
 MAX_BRACKETS = 24
 """Deepest nesting of brackets."""
 
 MOST_INT = 2**63 - 1
-"""Largest whole number that can be written or calculated with."""
+"""Largest whole number."""
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+)
@@ -44,9 +44,9 @@ class Parsed(NamedTuple):
     """A parsed expression."""
 
     tree: ast.expr
-    """Names and attributes have an underscore before them, so they are no words of Python's; see `name_of`."""
+    """Tree in which names and attributes begin with an underscore, so none is a keyword of Python; see `name_of`."""
     conjuncts: tuple[str, ...]
-    """The texts that `&&` joins at the top; the whole text if there is one only."""
+    """Texts joined by `&&` at the top; the whole text if there is only one."""
 
 
 class _Token(NamedTuple):
@@ -57,7 +57,7 @@ class _Token(NamedTuple):
 
 
 def parse(source: str) -> Parsed:
-    """The tree of an expression.
+    """Parse an expression.
 
     Raises:
         RulebookError: It does not parse, has more than `MAX_TOKENS` tokens or brackets deeper than `MAX_BRACKETS`.
@@ -84,12 +84,12 @@ def parse(source: str) -> Parsed:
 
 
 def name_of(node: ast.expr) -> str | None:
-    """The variable that a node is; None if it is none."""
+    """Return the variable of a node; None if it is no variable."""
     return node.id[1:] if isinstance(node, ast.Name) else None
 
 
 def path_of(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
-    """The beginning of a chain of fields and indices, and its keys; a field is a constant key."""
+    """Return the beginning of a chain of fields and indices, and its keys; a field is a constant key."""
     keys: list[ast.expr] = []
     while isinstance(node, ast.Attribute | ast.Subscript):
         keys.append(ast.Constant(node.attr[1:]) if isinstance(node, ast.Attribute) else node.slice)
@@ -127,7 +127,7 @@ def _known_signs(sign: str) -> str:
 
 
 def _check_brackets(tokens: tuple[_Token, ...]) -> list[_Token]:
-    """Refuse brackets without partners, and dots after nothing; return each `&&` outside of brackets."""
+    """Refuse unbalanced brackets and misplaced dots; return each `&&` outside of brackets."""
     opened: list[_Token] = []
     cuts: list[_Token] = []
     before = None
@@ -150,14 +150,14 @@ def _check_brackets(tokens: tuple[_Token, ...]) -> list[_Token]:
 
 
 def _translated(source: str, token: _Token) -> str:
-    """A token in Python's words."""
+    """Return a token in Python's syntax."""
     if token.kind == "text":
         return repr(_ESCAPE.sub(lambda found: _unescaped(source, token, found), token.text[1:-1]))
     if token.kind != "number":
         return _PYTHON.get(token.text) or (f"_{token.text}" if token.kind == "name" else token.text)
     if token.text.isdigit() or token.text[:2] in {"0x", "0X"}:
         digits = token.text if token.text[1:2] in {"x", "X"} else token.text.lstrip("0") or "0"
-        # The largest there is with a minus before it; without one, it is refused with the tree.
+        # Allows the magnitude of the smallest negative number; without a minus, the compiler refuses it.
         if len(digits) < 20 and int(digits, 0) <= MOST_INT + 1:  # noqa: PLR2004 - digits of 2**63
             return digits
     elif isfinite(float(token.text)):

@@ -1,4 +1,4 @@
-"""Effects, made ready to be applied."""
+"""Compiled effects."""
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,42 +31,42 @@ MAX_VALUE_DEPTH = 16
 """Deepest nesting of an effect's value."""
 
 MAX_VALUE_BYTES = 16_384
-"""Largest value of an effect, as JSON."""
+"""Largest value of an effect, in bytes of JSON."""
 
 MAX_VALUE_TEXTS = 32
-"""Most texts in an effect's value, each of which may copy a part of the state."""
+"""Maximum number of texts in an effect's value, each of which may copy a part of the state."""
 
 MAX_NUMBER = 2**53
-"""Largest number that a sum may reach, either way: below it every JSON reader keeps whole numbers exactly."""
+"""Largest absolute value of a sum; every JSON reader represents smaller whole numbers exactly."""
 
 ANY = "any"
-"""Name of the step of a path that stands for every key there, see `Effect.path`."""
+"""Path step that stands for every key, see `Effect.path`."""
 
 CEL = "cel"
-"""The key of a value that is calculated, see `Effect.value`."""
+"""Key of a calculated value, see `Effect.value`."""
 
 MAX_CALCULATIONS = 4
-"""Most calculations in an effect's value."""
+"""Maximum number of calculations in an effect's value."""
 
 EACH = "each"
-"""Name of the text that an effect or a sight is read for, see `Effect.each`."""
+"""Variable for the current text of `each`, see `Effect.each`."""
 
 ELSE = "else"
-"""The condition of an effect that is made where the one before it is not, see `Effect.when`."""
+"""Condition of an effect that is applied if the one before it is not, see `Effect.when`."""
 
 MAX_EACH = 64
-"""Most texts that an effect is made for."""
+"""Maximum number of texts of `each`."""
 
 Notice = Callable[[str, bool | str], None]
-"""Called with the name of something that has a condition and whether that holds, or in words why it has no answer."""
+"""Callback with the name of a conditional part and its answer, or the reason why it has none."""
 
 Filled = Callable[[JsonValue, Values], JsonValue]
-"""A value template, given a state and the parameters' values."""
+"""Function from a state and parameters to a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledEffect:
-    """One effect whose texts are parsed."""
+    """A compiled effect."""
 
     op: EffectOp
     path: Pointer
@@ -74,32 +74,32 @@ class CompiledEffect:
     from_path: Pointer | None
     when: Expression | None
     name: str
-    """Its name in messages, such as `effect 2 of 'go to {place}'`."""
+    """Name in messages, such as `effect 2 of 'go to {place}'`."""
     templates: tuple[Template, ...] = ()
     """All templates in the value."""
     text: Template | None = None
-    """The value, if it is a text."""
+    """The value if it is a text."""
     expressions: tuple[Expression, ...] = ()
     """All expressions in the value."""
     copies: bool = False
-    """True if the value holds something that is looked up, which may be large."""
+    """True if the value contains a lookup, which may be large."""
     any_at: int | None = None
-    """The step `{any}` of the path from which something is taken out."""
+    """Index of the step `{any}` in the path from which a value is removed."""
     each: Pointer | None = None
     otherwise: bool = False
-    """True if it is made where the effects before it were left out for their condition, see `Effect.when`."""
+    """True if the effect is applied when the ones before it were skipped, see `Effect.when`."""
 
     @property
     def looks_back(self) -> bool:
-        """True if it asks for the state before the action."""
+        """True if it reads the state before the action."""
         asked = self.expressions if self.when is None else (*self.expressions, self.when)
         return any(one.analysis.looks_back for one in asked)
 
     def readings(self, state: JsonValue, values: Values) -> tuple[Values, ...]:
-        """Values with which it is made in this state, one after another.
+        """Return the variables of each application, in order.
 
         Raises:
-            Inapplicable: What `each` leads to is neither a list nor an object, or too large.
+            Inapplicable: `each` refers to no list or object, or to one that is too large.
         """
         if self.each is None:
             return (values,)
@@ -114,12 +114,12 @@ class CompiledEffect:
         return tuple({**values, EACH: name} for name in named)
 
     def apply(self, state: JsonValue, values: Values, answers: list[bool | str] | None = None) -> JsonValue:
-        """The state after this effect; the very same object if nothing changed. The old state is never changed.
+        """Apply this effect; return the same object if nothing changed. The old state is never modified.
 
-        A `when` without an answer counts as false; all of its answers are added to `answers`.
+        A `when` without an answer counts as false. Its answers are added to `answers`.
 
         Raises:
-            Inapplicable: The effect has no meaning in this state, or makes it too large.
+            Inapplicable: The effect cannot be applied in this state, or makes it too large.
         """
         for reading in self.readings(state, values):
             answer = True if self.when is None else self.when.answer(state, reading)
@@ -128,16 +128,16 @@ class CompiledEffect:
             if answer is not True:
                 continue
             new = self._changed(state, reading)
-            # After each change, since values copied again and again would grow beyond all bounds within one action.
+            # After each change, because repeated copies could grow exponentially within one action.
             if new is not state and not fits(new):
                 raise Inapplicable(f"it makes the state too deep or larger than {MAX_STATE_BYTES:,} bytes")
             state = new
         return state
 
     def relaxed(self, state: JsonValue, values: Values) -> JsonValue:
-        """The state after this effect as if all that it needs were so: no `when`, and what moves need not be there.
+        """Apply this effect in a relaxed way, for search: `when` holds, and moved values need not exist.
 
-        For searching alone. Where even that has no meaning, the state stays as it is.
+        If even that is impossible, the state is returned unchanged.
         """
         try:
             readings = self.readings(state, values)
@@ -178,7 +178,7 @@ class CompiledEffect:
         return state if keys == source else put(drop(state, source), keys, moved)
 
     def _taken_from_any(self, state: JsonValue, values: Values, at: int) -> JsonValue:
-        """With `{any}` as that step: removed from all lists that hold the value, or moved from the first one."""
+        """Return the state after a removal from all matching lists, or a move from the first one."""
         value = cast("Filled", self.value)(state, values)
         if self.from_path is None:
             return _take_out_of_all(state, tuple(_holding(value, self.path, at, state, values)), at, value)
@@ -191,11 +191,11 @@ class CompiledEffect:
 def apply_effects(
     effects: Sequence[CompiledEffect], state: JsonValue, values: Values, notice: Notice | None = None
 ) -> JsonValue:
-    """The state after all of these, one after another; the very same object if nothing changed. `notice` gets the answers
-    to the effects' conditions.
+    """Apply effects in order; return the same object if nothing changed. `notice` receives the answers of their
+    conditions.
 
     Raises:
-        Inapplicable: One of them has no meaning in its state.
+        Inapplicable: An effect cannot be applied in its state.
     """
     values, held = {BEFORE: state, **values}, True
     for effect in effects:
@@ -214,9 +214,9 @@ def apply_effects(
 
 
 def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: Values) -> JsonValue:
-    """The state after these as if all that they need were so, for searching alone.
+    """Apply effects in a relaxed way, for search: all their conditions are assumed to hold.
 
-    A `when` is asked only where the effect after it is made otherwise: else the latter would undo the former.
+    A `when` is evaluated only before an `else`, which would otherwise undo the effect before it.
     """
     values, held = {BEFORE: state, **values}, True
     for at, effect in enumerate(effects, 1):
@@ -230,8 +230,8 @@ def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: V
 def _holding(
     value: JsonValue, pointer: Pointer, at: int, state: JsonValue, values: Values
 ) -> Iterator[tuple[str, ...]]:
-    """Keys of the lists that hold a value and to which a path leads whose step `at` is any key there, in the alphabet's
-    order, since states are the same whatever the order of their keys.
+    """Yield the keys of the lists that hold a value, on a path whose step `at` is any key; sorted, because states are
+    equal in any order of keys.
     """
     above = Pointer(pointer.steps[:at]).read(state, values)
     for key in sorted(above) if isinstance(above, dict) else range(len(above)) if isinstance(above, list) else ():
@@ -251,10 +251,10 @@ def compile_effect(
     name: str = "the effect",
     types: Types = NO_TYPES,
 ) -> CompiledEffect:
-    """Parse an effect's texts; its `when` may ask for what is visible, if that is given.
+    """Compile an effect; its `when` may use `visible` if it is given.
 
     Raises:
-        RulebookError: A bad path, template or condition, or parts that do not fit the op.
+        RulebookError: A bad path, template or condition, or parts that do not fit the operation.
     """
     if (effect.from_path is not None) != (effect.op is EffectOp.MOVE):
         raise RulebookError(f"from_path belongs to move, which needs it; the op is {effect.op.value}")
@@ -264,9 +264,9 @@ def compile_effect(
     each = None if effect.each is None else parse_pointer(effect.each, parameters)
     most = MAX_COST
     if each is not None:
-        # What is asked for each of many things may cost less each time, and not for all that can be seen.
+        # A condition for each of many items has a lower cost limit and cannot use `visible`.
         parameters, most, visible = parameters | {EACH}, MAX_COST // MAX_EACH, None
-    # A calculation may cost less than a condition, since an action can have many.
+    # A calculation has a lower cost limit than a condition, because an action can have many.
     otherwise = effect.when == ELSE
     asks_before = BEFORE not in parameters
     when = None
@@ -304,7 +304,7 @@ def compile_effect(
 
 
 def _paths(effect: Effect, parameters: AbstractSet[str]) -> tuple[Pointer, Pointer | None, int | None]:
-    """Path, from_path and the step `{any}` of that one from which something is taken out."""
+    """Return path, from_path and the index of `{any}` in the path from which a value is removed."""
     taking = effect.value is not None and ANY not in parameters
     more = parameters | {ANY} if taking else parameters
     path = parse_pointer(effect.path, more if effect.op is EffectOp.REMOVE else parameters)
@@ -333,14 +333,14 @@ def _check_value(value: JsonValue) -> None:
 
 
 def _cel(value: JsonValue) -> str | None:
-    """The expression, if a value is one."""
+    """Return the expression of a calculated value, if it is one."""
     if isinstance(value, dict) and value.keys() == {CEL} and isinstance(cel := value[CEL], str):
         return cel
     return None
 
 
 def calculated(value: JsonValue) -> Iterator[str]:
-    """All expressions in a value."""
+    """Yield all expressions in a value."""
     if (cel := _cel(value)) is not None:
         yield cel
     elif isinstance(value, dict | list):
@@ -350,13 +350,13 @@ def calculated(value: JsonValue) -> Iterator[str]:
 
 @dataclass
 class _Value:
-    """Compiles one value, and collects all that is in it."""
+    """Compiles a value and collects its templates and expressions."""
 
     parameters: AbstractSet[str]
     types: Types
     visible: Visible | None
     most: int
-    """Most work of one calculation."""
+    """Maximum cost of one calculation."""
     templates: list[Template] = field(default_factory=list[Template])
     expressions: list[Expression] = field(default_factory=list[Expression])
 
@@ -430,7 +430,7 @@ def _is_number(value: JsonValue) -> bool:
 
 
 def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
-    """The state with `value` at the end of the list at `keys`."""
+    """Return the state with `value` appended to the list at `keys`."""
 
     def longer(old: JsonValue) -> JsonValue:
         if not isinstance(old, list):
@@ -441,7 +441,9 @@ def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonVa
 
 
 def _take_out_of_all(state: JsonValue, places: tuple[tuple[str, ...], ...], at: int, value: JsonValue) -> JsonValue:
-    """The same of several lists, whose keys are alike before the step `at`; what is above them is copied once."""
+    """Return the state after a change of several lists whose keys differ in step `at` only; shared parents are copied
+    once.
+    """
     if not places:
         return state
 
@@ -458,7 +460,7 @@ def _take_out_of_all(state: JsonValue, places: tuple[tuple[str, ...], ...], at: 
 
 
 def _take_out(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
-    """The state without the first item equal to `value` in the list at `keys`."""
+    """Return the state without the first item equal to `value` in the list at `keys`."""
 
     def shorter(old: JsonValue) -> JsonValue:
         if not isinstance(old, list):

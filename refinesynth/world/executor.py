@@ -1,6 +1,6 @@
-"""The executor: an action's text and a state in, a ruling out.
+"""Executor: from an action's text and a state to a ruling.
 
-Execution is deterministic, total and bounded, has no side effects, and never changes the state that it is given.
+Execution is deterministic, total and bounded, has no side effects, and never modifies the given state.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -34,17 +34,17 @@ from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.visibility import Visibility, compile_visibility
 
 NOTHING_HAPPENS = "Nothing happens."
-"""The observation of an action that cannot be carried out and has no hint."""
+"""Default message of a refused action."""
 
 _NAMELESS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A grounded script made ready to run; states are passed in and out, a world holds none.
+    """A compiled grounded script. States are arguments and results; a world has no state.
 
     Raises:
-        RulebookError: Something in the rulebook cannot be run; the message says where and what to fix.
+        RulebookError: A part of the rulebook cannot be executed; the message names it and how to fix it.
     """
 
     script: Script
@@ -54,7 +54,7 @@ class World:
     invariants: tuple[CompiledInvariant, ...] = field(init=False, repr=False)
     knowledge: CompiledKnowledge | None = field(init=False, repr=False)
     names: frozenset[str] = field(init=False, repr=False)
-    """Every name that an action can be given: the allowed values of all parameters."""
+    """Every name in the actions' parameters."""
 
     def __post_init__(self) -> None:
         rulebook = self.script.rulebook
@@ -93,11 +93,11 @@ class World:
         object.__setattr__(self, "names", frozenset(names))
 
     def step(self, state: JsonValue, action_text: str) -> Ruling:
-        """Carry out an action, or say what is wrong with it. Any text and any state give a ruling; nothing is raised.
+        """Execute an action and return its ruling. Accepts any text and any state; never raises.
 
-        A text that is no action is a parameter mistake. Else the first unmet requirement decides; a condition without
-        an answer counts as unmet and as a logic mistake, and so do effects that cannot be applied, would make the state
-        larger than `MAX_STATE_BYTES` or would break an invariant.
+        A text that is no action is a parameter mistake. Otherwise the first unmet requirement decides. A condition
+        without an answer counts as unmet and as a logic mistake; so do effects that cannot be applied, make the state
+        larger than `MAX_STATE_BYTES`, or break an invariant.
         """
         if not fits(state):
             problem = f"the state is no JSON, nested too deep or larger than {MAX_STATE_BYTES:,} bytes"
@@ -121,23 +121,23 @@ class World:
         if problem is not None:
             kind = MistakeKind.LOGIC
         if not text.strip():
-            # An empty file that is read shows nothing at all, yet an observation is never blank.
+            # An empty file has no content to show, but an observation must not be blank.
             text = DONE if kind is None else NOTHING_HAPPENS
         return self._ruling(state, new, text, read, kind=kind, problem=problem)
 
     def after(self, state: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
-        """The state after an action, without a check of requirements; the very same object if nothing changed.
+        """Return the state after an action, without a check of requirements; the same object if nothing changed.
 
         Raises:
-            Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
+            Inapplicable: An effect cannot be applied in this state, or an invariant would be broken.
         """
         return self._carried_out(state, action, values, told=False)[0]
 
     def _carried_out(
         self, state: JsonValue, action: CompiledAction, values: Mapping[str, str], *, told: bool = True
     ) -> tuple[JsonValue, str]:
-        """The state after an action, and its observation, of the state before the player has read it; empty where it is
-        neither asked for nor read.
+        """Return the state after an action and its observation, before the knowledge record is updated; the observation
+        is empty if it is neither requested nor recorded.
         """
         new, text = action.applied(state, values), ""
         if told or self.knowledge is not None:
@@ -147,10 +147,10 @@ class World:
         return new, text
 
     def learned(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
-        """The state `new`, to which an action led, with what the player reads by it.
+        """Return the state `new` with the knowledge record updated by the observation.
 
         Raises:
-            Inapplicable: The rulebook's record of it has no meaning in this state, or makes it too large.
+            Inapplicable: The record cannot be updated in this state, or makes it too large.
         """
         if self.knowledge is None:
             return new
@@ -173,10 +173,10 @@ class World:
         unmet: Unmet,
         notice: Notice | None = None,
     ) -> JsonValue:
-        """The state after a refused action; the very same object if the requirement that refuses it has no effects.
+        """Return the state after a refused action; the same object if the requirement has no effects.
 
         Raises:
-            Inapplicable: An effect has no meaning in this state, an invariant would be broken, or the goal reached.
+            Inapplicable: An effect cannot be applied in this state, an invariant would be broken, or the goal reached.
         """
         if unmet.problem is not None or not unmet.requirement.effects:
             return state
@@ -193,21 +193,21 @@ class World:
             invariant.check(new, action.spec.name)
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
-        """The action that a text is, and its parameters' values; None if it is none."""
+        """Return the action and its parameters' values; None for another text."""
         match = match_in(self.script, action_text)
         if match is None:
             return None
         return next(action for action in self.actions if action.spec is match.action), match.values
 
     def visible(self, state: JsonValue) -> tuple[str, ...]:
-        """Names that the player can see in a state: what the rulebook's sights show, and all of `names` if it has none.
+        """Return the visible names in a state: those of the rulebook's sights, or all `names` without sights.
 
-        At most `MAX_SEEN`, each once; nothing in a state that is no usable JSON. Never raises.
+        At most `MAX_SEEN`, without duplicates; none in an invalid state. Never raises.
         """
         return self.visibility.names_in(state).names
 
     def progress(self, state: JsonValue) -> float:
-        """Share of the goal's conditions that hold; one without an answer does not."""
+        """Return the share of the goal's conditions that hold; one without an answer does not."""
         return sum(condition.answer(state, {}) is True for condition in self.goal) / len(self.goal)
 
     def done(self, state: JsonValue) -> bool:
@@ -215,10 +215,9 @@ class World:
         return all(condition.answer(state, {}) is True for condition in self.goal)
 
     def withheld(self, state: JsonValue, ruling: Ruling) -> Ruling:
-        """The ruling on an action in this state if it fails by chance: all that it says of the state is as it was
-        before.
+        """Return the ruling on an action that fails by chance: the state, progress and visible names are unchanged.
 
-        What is left of the ruling as it was is what the action is and whether it would have been a mistake.
+        Only the action and its kind of mistake remain as ruled.
         """
         progress = self.progress(state)
         return replace(
@@ -259,21 +258,21 @@ class World:
         )
 
     def _seen(self, state: JsonValue, new: JsonValue) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names that are visible after an action, and those of them that were not before."""
+        """Return the visible names after an action, and the new ones among them."""
         before = self.visibility.names_in(state)
         seen = before if new is state else self.visibility.names_in(new)
         return seen.names, tuple(name for name in seen.names if name not in before.known)
 
 
 def replay(world: World, actions: Iterable[str], transient: Container[int] = ()) -> list[Ruling]:
-    """The rulings on these actions, one after another from the script's environment on.
+    """Return the rulings on a sequence of actions from the script's environment.
 
     Args:
-        world: In which they are carried out.
-        actions: Their texts; any text will do.
-        transient: Indices of the actions that failed by chance: they leave the state as it is, see `World.withheld`.
+        world: World that executes the actions.
+        actions: Any texts.
+        transient: Indices of actions that failed by chance; they leave the state unchanged, see `World.withheld`.
     """
-    # The executor never changes a state in place, and its own type says `dict[str, JsonValue]`.
+    # The executor never modifies a state; the environment's type is `dict[str, JsonValue]`.
     state = cast("JsonValue", world.script.environment)
     rulings: list[Ruling] = []
     for at, action in enumerate(actions):
@@ -286,10 +285,10 @@ def replay(world: World, actions: Iterable[str], transient: Container[int] = ())
 
 
 def world_of(script: Script) -> World:
-    """The world of a script, compiled once for all scripts that say the same. It goes when they are gone.
+    """Return the world of a script, compiled once for all equal scripts and freed with the last of them.
 
     Raises:
-        RulebookError: The rulebook cannot be run.
+        RulebookError: The rulebook cannot be executed.
     """
     world = world_or_problem(script)
     if isinstance(world, str):
@@ -299,15 +298,13 @@ def world_of(script: Script) -> World:
 
 @weakly_cached
 def world_or_problem(script: Script) -> World | str:
-    """The world of a script; in words why it cannot be run, if so. Asking again of the same object costs next to
-    nothing.
-    """
+    """Return the world of a script, or the reason why it cannot be executed; cached per object."""
     digest = script.digest
     world = _by_digest.get(digest)
     if world is None:
         try:
-            # Of a copy, which shares all its parts: a world that held on to the script would keep it, and so itself,
-            # for ever.
+            # A copy with shared parts: a world with a reference to the script would keep it alive, and through the
+            # cache itself.
             world = _by_digest[digest] = World(script.model_copy())
         except RulebookError as error:
             return str(error)

@@ -1,7 +1,7 @@
-"""Exploration of a world: states, what can be done in each, and the faults met on the way.
+"""Exploration of a world: states, possible actions in each, and the rulebook faults found.
 
-What holds in a state is carried over to the next one, except where an action wrote what a condition reads. So a further
-state costs a fraction of asking every action again.
+Conditions keep their answer in the next state unless an action wrote a value that they read, so a further state is much
+cheaper than a full evaluation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,27 +22,27 @@ from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import Pointer, Template
 
 MAX_FAULTS = 16
-"""Most faults that are reported of one rulebook."""
+"""Maximum number of reported faults."""
 
 _MAX_FLOODED = 16
-"""Most states from which it is found out whether the goal is out of reach, where mistakes change something."""
+"""Maximum number of states in the test whether the goal is out of reach, if refusals have effects."""
 
 _WATCHED = 8
-"""Checks of an action's `when`s and texts; more where one never held."""
+"""Number of checks of an action's conditions and texts; more if a condition never held."""
 
 
 class RulebookFaults:
-    """Faults in the order in which they were met, each place of the rulebook once."""
+    """Faults in order of discovery, one per place of the rulebook."""
 
     def __init__(self) -> None:
         self._messages: dict[str, str] = {}
         self._watched: dict[str, int] = {}
         self.held: set[str] = set()
-        """Names of effects and texts whose condition held where they were watched."""
+        """Names of effects and texts whose condition held."""
         self._looked_up: dict[tuple[str, Pointer], bool] = {}
 
     def messages(self) -> tuple[str, ...]:
-        """All of them, as messages to the author, at most `MAX_FAULTS`."""
+        """Return all faults as messages to the author, at most `MAX_FAULTS`."""
         missing = (where for (where, _), found in self._looked_up.items() if not found)
         lost = (
             f"{where} looks up what was never there; mend the pointer, or put it into the state" for where in missing
@@ -50,35 +50,35 @@ class RulebookFaults:
         return (*self._messages.values(), *dict.fromkeys(lost))[:MAX_FAULTS]
 
     def add(self, where: str, what: str) -> None:
-        """Note a fault, unless one of the same place is known."""
+        """Record a fault, unless one at the same place is known."""
         self._messages.setdefault(where, what)
 
     def met(self, problem: str, text: str) -> None:
-        """Note why an action could not be carried out."""
-        # Up to the colon a problem says where it is, and after it what it found.
+        """Record the reason why an action could not be executed."""
+        # A problem names its place before the colon and the reason after it.
         self.add(problem.partition(": ")[0], f"{problem} (tried: {text!r})")
 
     def unanswered(self, action: CompiledAction, state: JsonValue, values: Mapping[str, str], text: str) -> None:
-        """Note a requirement without an answer, if it decides about an action."""
+        """Record a requirement without an answer, if it decides the ruling."""
         unmet = action.unmet(state, values)
         if unmet is not None and unmet.problem is not None:
             self.met(unmet.problem, text)
 
     def check_sights(self, world: World, state: JsonValue) -> None:
-        """Note sights that have no answer in this state."""
+        """Record sights without an answer in this state."""
         problem = world.visibility.names_in(state).problem
         if problem is not None:
             self.add("the sights", problem)
 
     def watches(self, action: CompiledAction) -> bool:
-        """Return whether there is anything left to see of an action."""
+        """Return whether an action needs further checks."""
         times = self._watched.get(action.spec.name, 0)
         return times < _WATCHED or not self.held.issuperset(action.conditional())
 
     def watch(
         self, action: CompiledAction, state: JsonValue, new: JsonValue, values: Mapping[str, str], text: str
     ) -> None:
-        """Check an action that was carried out: the conditions of its effects, and the lookups of its observation."""
+        """Check an executed action: the conditions of its effects, and the lookups of its observation."""
         self._watched[action.spec.name] = self._watched.get(action.spec.name, 0) + 1
         notice = self.noticing(text)
         action.applied(state, values, notice)
@@ -86,7 +86,7 @@ class RulebookFaults:
         self.fill(f"reveals of {action.spec.name!r}", words, new, values)
 
     def noticing(self, text: str) -> Notice:
-        """Return an observer that notes conditions that hold, or have no answer, when an action with this text is tried."""
+        """Return a callback that records conditions of an action with this text."""
 
         def notice(name: str, answer: bool | str) -> None:
             if answer is True:
@@ -98,7 +98,7 @@ class RulebookFaults:
         return notice
 
     def fill(self, where: str, template: Template, state: JsonValue, values: Mapping[str, str]) -> None:
-        """Note for each lookup of a text whether it finds anything."""
+        """Record for each lookup of a text whether it finds a value."""
         for part in template.parts:
             if isinstance(part, Pointer) and not self._looked_up.get((where, part)):
                 self._looked_up[where, part] = _finds(part, state, values)
@@ -117,13 +117,13 @@ _UNASKED, _HOLDS, _FAILS, _UNANSWERED = range(4)
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A state that was reached; the same object however it was reached."""
+    """A reached state; equal states share one object."""
 
     state: JsonValue
     size: int
-    """Bytes of the state, as JSON."""
+    """Size of the state in bytes of JSON."""
     truth: bytearray
-    """Knowledge of each condition here."""
+    """Known answers of each condition in this state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,23 +131,21 @@ class BreadthFirstResult:
     """Result of a breadth-first search."""
 
     nodes: tuple[Node, ...]
-    """Those that were expanded."""
+    """Expanded nodes."""
     way: tuple[GroundAction, ...] | None
-    """The shortest way to the goal, if there is one as far as was seen."""
+    """Shortest known way to the goal, if any."""
     exhausted: bool
     """True if no state is left to expand."""
 
 
 class Explorer:
-    """A world's states as far as they were reached. Every method raises `WorkLimitExceeded` where the planner's work is
-    done.
-    """
+    """Reached states of a world. Every method raises `WorkLimitExceeded` at the planner's work limit."""
 
     def __init__(self, planner: Planner, faults: RulebookFaults) -> None:
         self.planner = planner
         self.faults = faults
         self.usable: set[str] = set()
-        """Name templates of actions that were possible somewhere."""
+        """Name templates of actions that were possible in some state."""
         self._numbers: dict[Fact, int] = {}
         self._needs = [self._numbered(action.requires) for action in planner.actions]
         fact = planner.facts.fact
@@ -158,7 +156,7 @@ class Explorer:
             ]
             for action in planner.actions
         ]
-        """For each action and each of its requirements, the numbers of its conditions."""
+        """For each action and requirement, the numbers of its conditions."""
         self._at = {action.text: at for at, action in enumerate(planner.actions)}
         self._costly = [at for at, action in enumerate(planner.actions) if action.costs]
         self._goal = self._numbered(planner.goal)
@@ -170,11 +168,11 @@ class Explorer:
         self._written: dict[Place, frozenset[int]] = {}
         self._grown_at: dict[Place, Place] = {}
         self._nodes: dict[bytes, Node] = {}
-        # Not in the nodes: they lead back to one another, and reference cycles outlive the check.
+        # Not stored in the nodes, which would form reference cycles that outlive the check.
         self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
 
     def begin(self, state: JsonValue) -> Node:
-        """The node of the state from which everything else is reached."""
+        """Return the node of the initial state."""
         return self._node(state)
 
     def done(self, node: Node) -> bool:
@@ -182,14 +180,14 @@ class Explorer:
         return all(self._ask(node, number) == _HOLDS for number in self._goal)
 
     def expand(self, node: Node) -> tuple[tuple[GroundAction, Node], ...]:
-        """Return what every possible action that changes something leads to."""
+        """Return the results of all possible actions with an effect."""
         following = self._following.get(node)
         if following is None:
             following = self._following[node] = tuple(self._successors(node, range(len(self._needs))))
         return following
 
     def _successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
-        """Return what these actions lead to, as far as they are possible and change something."""
+        """Return the results of these actions, if possible and with an effect."""
         self.planner.work_limit.size = node.size
         found: list[tuple[GroundAction, Node]] = []
         for number in numbers:
@@ -210,7 +208,7 @@ class Explorer:
         return found
 
     def mistakes(self, node: Node) -> tuple[Node, ...]:
-        """Return what every refused action that changes something leads to."""
+        """Return the results of all refused actions with an effect."""
         world, work_limit = self.planner.world, self.planner.work_limit
         work_limit.size = node.size
         found: list[Node] = []
@@ -232,7 +230,7 @@ class Explorer:
         return tuple(found)
 
     def refused(self, node: Node, number: int) -> Unmet | None:
-        """Return the first requirement of the action with this index that does not hold here."""
+        """Return the first unmet requirement of the action with this index."""
         action, work_limit = self.planner.actions[number], self.planner.work_limit
         work_limit.charge(BASE)
         for at, (requirement, parts) in enumerate(zip(action.action.requires, self._parts[number], strict=True)):
@@ -245,7 +243,7 @@ class Explorer:
         return None
 
     def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
-        """The states along these actions, the first one included, up to one that is not possible."""
+        """Return the states along these actions, including the first, up to one that is not possible."""
         nodes = [node]
         for action in actions:
             found = self._successors(nodes[-1], (self._at[action.text],))
@@ -255,9 +253,9 @@ class Explorer:
         return tuple(nodes)
 
     def breadth_first(self, start: Node, most: int) -> BreadthFirstResult:
-        """Expand at most `most` states, the nearest ones first; none where the goal is reached.
+        """Expand at most `most` states, nearest first; goal states are not expanded.
 
-        Mistakes that change something are made last, and the way has none.
+        Refusals with effects are explored last and are not part of the way.
         """
         ways: dict[int, tuple[GroundAction, ...]] = {id(start): ()}
         if self.done(start):
@@ -282,8 +280,8 @@ class Explorer:
         return BreadthFirstResult(tuple(queue[:at]), found, exhausted=at == len(queue))
 
     def _flood(self, queue: list[Node], most: int) -> tuple[int, bool]:
-        """Go on from these states by right actions and by mistakes; return how many of the states then in the queue are
-        expanded, at most `most`, and whether the goal is reached behind one.
+        """Explore from these states with right actions and mistakes; return the number of expanded states, at most
+        `most`, and whether the goal was reached.
         """
         known, won = set(queue), False
         for at, node in enumerate(queue):
@@ -299,23 +297,22 @@ class Explorer:
         return len(queue), won
 
     def out_of_reach(self, node: Node) -> bool:
-        """Return whether it is certain that the goal cannot be reached from here, however long one tries, with the actions
-        that are known.
+        """Return whether the goal is provably unreachable from here with the known actions.
 
-        False says nothing.
+        False is no proof of the contrary.
         """
         if not self._conceivable(node).issuperset(self._goal):
             return True
         if not self._costly:
             return False
-        # What mistakes may change, any of them may be thought to mend.
+        # Any effect of a mistake is assumed to be reparable.
         queue = [node]
         expanded, won = self._flood(queue, _MAX_FLOODED)
         return expanded == len(queue) and not won
 
     def never_possible(self, node: Node) -> frozenset[str]:
-        """Name templates of actions no form of which can ever be possible from here on; certain for the actions that
-        are known.
+        """Return name templates of actions that are provably impossible from here on in every form, for the known
+        actions.
         """
         conceivable = self._conceivable(node)
         names = {action.action.spec.name for action in self.planner.actions}
@@ -328,9 +325,7 @@ class Explorer:
         )
 
     def _conceivable(self, node: Node) -> set[int]:
-        """Conditions that may hold some time after this state, if everything that an action writes to may become
-        anything; no others can.
-        """
+        """Return the conditions that may ever hold after this state, if each written place may take any value."""
         possible = {number for number in range(len(self._facts)) if self._ask(node, number) == _HOLDS}
         for number in self._costly:
             possible |= self._touched(self.planner.actions[number].costs)
@@ -343,14 +338,14 @@ class Explorer:
         return possible
 
     def never_made(self) -> tuple[str, ...]:
-        """Names of effects whose condition held nowhere so far."""
+        """Return the names of effects whose condition never held."""
         names = dict.fromkeys(name for action in self.planner.actions for name in action.action.conditional())
         return tuple(name for name in names if name not in self.faults.held)
 
     def never_in_place(self, start: Node, nodes: Sequence[Node] | None) -> frozenset[str]:
-        """Values all of whose actions have a requirement of the kind `place` that holds in no state that can be reached.
+        """Return values whose actions all have a `place` requirement that holds in no reachable state.
 
-        Certain for the actions that are known. `nodes` are all states that can be reached, if that is known.
+        Proven for the known actions. `nodes` are all reachable states, if known.
         """
         conceivable, free, fact = self._conceivable(start), set[str](), self.planner.facts.fact
         for action in self.planner.actions:
@@ -364,7 +359,7 @@ class Explorer:
         return self.planner.world.names.difference(free)
 
     def _never(self, facts: list[Fact], conceivable: set[int], nodes: Sequence[Node] | None) -> bool:
-        """Return whether these conditions hold together in no state that can be reached."""
+        """Return whether these conditions hold together in no reachable state."""
         numbers = [self._numbers[fact] for fact in facts]
         if not conceivable.issuperset(numbers) or any(map(self._never_shown, facts)):
             return True
@@ -373,8 +368,8 @@ class Explorer:
         )
 
     def _never_shown(self, fact: Fact) -> bool:
-        """Return whether it asks for a name that is nowhere where a sight may ever look, and is brought there by no action that
-        can be done without it.
+        """Return whether a condition requires a visible name that no sight can show and no possible action brings into
+        view.
         """
         name, sights = fact.sought, self.planner.world.visibility.sights
         if name is None or not sights or name in shown_anywhere(self.planner.world):
@@ -383,13 +378,13 @@ class Explorer:
         return not any(
             overlap(write if write[-1:] == (Item(name),) else self._grown(write), place)
             for action in self.planner.actions
-            # A price is paid just where something does not hold.
+            # A refusal's effects apply only if some requirement is unmet.
             for write in (*(action.writes if fact not in action.requires else ()), *action.costs)
             for place in looked_at
         )
 
     def _grown(self, write: Place) -> Place:
-        """The place of a write: without its item, where what is added could make a text longer."""
+        """Return the place of a write, without the item if adding it could extend a text."""
         if not write or not isinstance(write[-1], Item):
             return write
         grown = self._grown_at.get(write)
@@ -399,7 +394,7 @@ class Explorer:
         return grown
 
     def unmet(self, node: Node, facts: Iterable[Fact]) -> tuple[Fact, ...]:
-        """Return which of these do not hold here; they are requirements or of the goal."""
+        """Return the unmet facts; they are requirements or goal conditions."""
         return tuple(fact for fact in facts if self._ask(node, self._numbers[fact]) != _HOLDS)
 
     def _numbered(self, facts: Iterable[Fact]) -> tuple[int, ...]:
@@ -425,7 +420,7 @@ class Explorer:
         return known
 
     def _node(self, state: JsonValue, before: Node | None = None, writes: tuple[Place, ...] = ()) -> Node:
-        """The node of a state that was reached from another one by writing to these places."""
+        """Return the node of a state that was reached from another one by writing to these places."""
         encoded = json_bytes(state, sort=True) or b""
         self.planner.work_limit.charge(len(encoded) + BASE)
         digest = blake2b(encoded, digest_size=16).digest()
@@ -438,7 +433,7 @@ class Explorer:
         return node
 
     def _touched(self, writes: tuple[Place, ...]) -> frozenset[int]:
-        """Conditions that may change with what is written to these places."""
+        """Return the conditions that read one of these places."""
         found: frozenset[int] = frozenset()
         for write in writes:
             touched = self._written.get(write)

@@ -1,8 +1,9 @@
-"""Conditions: a part of CEL that is safe to take from a stranger, and fast on large states.
+"""Conditions: a subset of CEL that is safe for untrusted input and fast on large states.
 
-Of CEL there is: comparison, `in`, `&&`, `||`, `!`, `?:`, arithmetic, lists, field and index access, `has`, `size`,
-`int`, `double`, `string`, `contains`, `startsWith`, `endsWith`, and over lists and objects `all`, `exists`,
-`exists_one`, `filter` and, beyond the standard, `sum`. The rest is refused with what to write instead: it could build huge values or is no JSON.
+Supported are comparisons, `in`, `&&`, `||`, `!`, `?:`, arithmetic, lists, field and index access, `has`, `size`, `int`,
+`double`, `string`, `contains`, `startsWith`, `endsWith`, and on lists and objects `all`, `exists`, `exists_one`,
+`filter` and, as an extension, `sum`. Other syntax is refused with an alternative, because it could build huge values or
+is no JSON.
 """
 
 from collections.abc import Mapping
@@ -21,22 +22,22 @@ from refinesynth.world.condition_operators import NOT_JSON, NoAnswer
 from refinesynth.world.text_template import REMEMBERED, VISIBLE, Slot, Values, Visible
 
 MAX_STATE_BYTES = 262_144
-"""Largest state, as JSON."""
+"""Largest state, in bytes of JSON."""
 
 MAX_COST = 50_000_000
-"""Most work of one evaluation, in bytes of state touched, estimated from above; some tenths of a second."""
+"""Maximum cost of an evaluation: an upper bound of the touched state in bytes; some tenths of a second."""
 
 Types = Mapping[str, ParameterType]
-"""Types of parameters, by their names."""
+"""Types of parameters by name."""
 
 NO_TYPES: Types = MappingProxyType({})
-"""All parameters are texts."""
+"""Types if all parameters are texts."""
 
 _PASSTHROUGH = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 def json_bytes(value: object, *, sort: bool = False) -> bytes | None:
-    """A JSON value as bytes; None if it is none, is nested too deep or holds what JSON cannot say."""
+    """Return a JSON value as bytes; None if it is no JSON value or nested too deeply."""
     try:
         return orjson.dumps(value, option=_PASSTHROUGH | (orjson.OPT_SORT_KEYS if sort else 0))
     except (TypeError, ValueError, RecursionError):
@@ -44,31 +45,31 @@ def json_bytes(value: object, *, sort: bool = False) -> bytes | None:
 
 
 def fits(state: JsonValue) -> bool:
-    """Return whether a state is JSON and small enough to be played with."""
+    """Return whether a state is JSON and small enough to be played."""
     encoded = json_bytes(state)
     return encoded is not None and len(encoded) <= MAX_STATE_BYTES
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A compiled condition. Its answer depends on the state and the parameters alone.
+    """A compiled condition. Its answer depends on the state and the parameters only.
 
-    What is visible is computed from the state when the condition asks for it.
+    Visible names are computed from the state on demand.
     """
 
     cel: str
-    """The expression as its author wrote it."""
+    """Source text."""
     analysis: Analysis
     evaluate: Evaluate = field(compare=False, repr=False)
     visible: Visible | None = field(default=None, compare=False, repr=False)
-    """Names that are visible in a state; None if it may not ask, or does not."""
+    """Function for the visible names in a state; None if they are not available or not used."""
     most: int = MAX_COST
-    """Most work of one evaluation."""
+    """Maximum cost of an evaluation."""
     typed: tuple[tuple[str, ParameterType], ...] = ()
-    """Parameters whose values are JSON of a type; those of all others are text."""
+    """Parameters with JSON values; all others are text."""
 
     def answer(self, state: JsonValue, values: Values) -> bool | str:
-        """True, false, or in words why there is no answer. Never raises."""
+        """Return true, false, or the reason why there is no answer. Never raises."""
         try:
             result = self.value(state, values)
         except NoAnswer as error:
@@ -76,12 +77,12 @@ class Expression:
         return result if type(result) is bool else "this is neither true nor false"
 
     def value(self, state: JsonValue, values: Values) -> JsonValue:
-        """Evaluate it to a JSON value.
+        """Evaluate the expression to a JSON value.
 
         Raises:
-            NoAnswer: It has no value; in words why.
+            NoAnswer: It has no value; the message states the reason.
         """
-        # Only walks over lists and objects can take much longer than reading the state does, but for what is asked often.
+        # Only macros, or a low limit, need the exact cost; other expressions cost about one read of the state.
         if len(self.analysis.work) > 1 or self.most < MAX_COST:
             shown, given = self._shown(state, values), self._given(state, values)
             question = json_bytes((shown, given))
@@ -96,11 +97,11 @@ class Expression:
             raise NoAnswer(NOT_JSON) from None
 
     def question(self, state: JsonValue, values: Values) -> bytes | None:
-        """All that the answer depends on; None if the state is no JSON."""
+        """Return all values that the answer depends on; None if the state is no JSON."""
         return json_bytes((self._shown(state, values), self._given(state, values)))
 
     def work(self, state: JsonValue, values: Values, size: int) -> int:
-        """Return what asking costs at most in a state of so many bytes."""
+        """Return the maximum cost of an evaluation in a state of this size in bytes."""
         if len(self.analysis.work) == 1:
             return self.analysis.work[0] * size
         shown, given = self._shown(state, values), self._given(state, values)
@@ -109,8 +110,8 @@ class Expression:
 
     @property
     def conjuncts(self) -> "tuple[Expression, ...]":
-        """The conditions that `&&` joins in this one; it holds if all of them do."""
-        # An expression that kept itself would never be let go of by counting references.
+        """Conditions that `&&` joins in this one."""
+        # A reference to itself would prevent freeing by reference counting.
         return (self,) if len(self.analysis.conjuncts) == 1 else self._parts
 
     @cached_property
@@ -145,7 +146,9 @@ class Expression:
         return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))
 
     def _shown(self, state: JsonValue, values: Values) -> JsonValue:
-        """The part of the state that the expression reads, in the state's own shape; what is missing stays missing."""
+        """Return the part of the state that the expression reads, in the state's structure; missing values stay
+        missing.
+        """
         if type(state) is not dict or () in self.analysis.chains:
             return state
         shown: dict[str, JsonValue] = {}
@@ -178,11 +181,11 @@ def compile_expression(
     most: int = MAX_COST,
     types: Types = NO_TYPES,
 ) -> Expression:
-    """Compile a condition over `state`, these parameters, with the JSON values of their types, what is visible, if it is
-    given, and the state before the action, if it `looks_back`.
+    """Compile a condition over `state`, these parameters, the visible names if `visible` is given, and with
+    `looks_back` the state before the action.
 
     Raises:
-        RulebookError: It does not parse, uses an unknown variable or something that is not available.
+        RulebookError: It does not parse, uses an unknown variable or unsupported syntax.
     """
     typed = tuple(item for item in types.items() if item[0] in parameters)
     analysis, evaluate = _compiled(
@@ -195,7 +198,7 @@ _compiled = lru_cache(maxsize=REMEMBERED)(compile_tree)
 
 
 def _widest(value: JsonValue) -> int:
-    """Most items of one object or list anywhere in a value."""
+    """Return the size of the largest object or list in a value, in items."""
     widest, rest = 0, [value]
     while rest:
         here = rest.pop()

@@ -1,4 +1,4 @@
-"""Ground actions: an action with all its parameters filled in, and what of the state it writes."""
+"""Ground actions: actions with all parameters filled in, and the places of the state that they read and write."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,30 +19,29 @@ from refinesynth.world.text_template import Pointer, Slot, Template, Values
 from refinesynth.world.visibility import CompiledSight, Visibility
 
 MAX_WORK = 20_000_000_000
-"""Work of one search by default: some tens of seconds, which only rulebooks made to be slow ever need."""
+"""Default work limit of a search: some tens of seconds, reached only by rulebooks that are slow on purpose."""
 
 BASE = 1_000
-"""Cost of asking or changing anything, however small: the same unit as that of a condition's cost, bytes of state
-touched."""
+"""Base cost of an evaluation or a change, in the unit of a condition's cost: bytes of touched state."""
 
 
 class WorkLimitExceeded(Exception):
-    """All of the work that was allowed is done. Caught where the limit was set up."""
+    """The work limit is reached. Caught where the limit was created."""
 
 
 @dataclass
 class WorkLimit:
-    """Counts work, estimated from above and the same each time."""
+    """Deterministic counter of work, estimated from above."""
 
     left: int = MAX_WORK
     size: int = 0
-    """Bytes of the state that is being looked at."""
+    """Size of the current state in bytes."""
 
     def charge(self, work: int) -> None:
-        """Count this work.
+        """Count work.
 
         Raises:
-            WorkLimitExceeded: Nothing is left.
+            WorkLimitExceeded: The limit is reached.
         """
         self.left -= work
         if self.left < 0:
@@ -50,37 +49,36 @@ class WorkLimit:
 
 
 MAX_GROUND_ACTIONS = 4_000
-"""Most ground actions of a world that a search tries where no candidates are given."""
+"""Maximum number of ground actions in a search without candidates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """In place of a key: whether a list holds this text, or an object this key, and nothing else of it."""
+    """Last step of a place: membership of this text in a list, or of this key in an object, and nothing else of it."""
 
     name: str
 
 
 MakeEffects = Callable[[Sequence[CompiledEffect], JsonValue, Values], JsonValue]
-"""Function that makes effects, one after another; raises `Inapplicable` where that has no meaning."""
+"""Function that applies effects in order; raises `Inapplicable`."""
 
 Place = tuple[str | Item | None, ...]
-"""Keys of a place in the state; None where a key is only known when the action runs."""
+"""Keys of a place in the state; None for a key that is known only at execution."""
 
 
 def ground_actions(world: World) -> Iterator[str]:
-    """Every action filled with every combination of its allowed values, in the rulebook's order.
+    """Yield every action with every combination of its allowed values, in the rulebook's order.
 
-    An action with a parameter that takes any value is left out, as its values cannot be listed. There may be more than
-    can ever be gone through: take as many as you need.
+    Actions with an open parameter are omitted. The number can be huge; take as many as you need.
     """
     for action in world.actions:
         yield from _fillings(action)
 
 
 def some_ground_actions(world: World, most: int) -> tuple[tuple[str, ...], bool]:
-    """At most so many ground actions, and whether these are all.
+    """Return at most `most` ground actions, and whether these are all.
 
-    In the rulebook's order; where they are too many, each action has its share of them.
+    They are in the rulebook's order; if there are too many, each action gets a share.
     """
     counts = [_count(action) for action in world.actions]
     share, left = most, most
@@ -107,34 +105,34 @@ def _fillings(action: CompiledAction) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Fact:
-    """A condition with its parameters: something that holds in a state or does not."""
+    """A condition with its parameters."""
 
     condition: Expression
     values: Mapping[str, str]
     visibility: Visibility | None = None
-    """Names that are visible, if the condition asks for them."""
+    """Visibility of names, if the condition uses it."""
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def answer(self, state: JsonValue) -> bool | str:
-        """True, false, or in words why there is no answer.
+        """Return true, false, or the reason why there is no answer.
 
         Raises:
-            WorkLimitExceeded: The work_limit has run out.
+            WorkLimitExceeded: The work limit is reached.
         """
         self.work_limit.charge(self.condition.work(state, self.values, self.work_limit.size) + BASE)
         return self.condition.answer(state, self.values)
 
     def holds(self, state: JsonValue) -> bool:
-        """Return whether it holds; without an answer it does not."""
+        """Return whether the condition holds; without an answer it does not."""
         return self.answer(state) is True
 
     def question(self, state: JsonValue) -> bytes | None:
-        """All that the answer depends on in this state."""
+        """Return all values that the answer depends on in this state."""
         return self.condition.question(state, self.values)
 
     @property
     def sought(self) -> str | None:
-        """The name of which it asks whether it can be seen, if it asks nothing else."""
+        """The name in a test for visibility, if the condition is nothing else."""
         sought = self.condition.analysis.sought
         return self.values.get(sought.name, "") if isinstance(sought, Slot) else sought
 
@@ -147,7 +145,7 @@ class Fact:
 
 @dataclass(frozen=True, eq=False)
 class ShownFact:
-    """That a name is where one sight shows it, whether or not the sight's own condition holds."""
+    """The fact that a sight's path shows a name, regardless of the sight's condition."""
 
     sight: CompiledSight
     values: dict[str, str]
@@ -155,45 +153,44 @@ class ShownFact:
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def holds(self, state: JsonValue) -> bool:
-        """Return whether it is there."""
+        """Return whether the path shows the name."""
         self.work_limit.charge(self.work_limit.size + BASE)
         return self.sight.holds(state, self.values, self.name)
 
     def question(self, state: JsonValue) -> bytes | None:
-        """All that matters in this state: where the sight points, and whether the name is there."""
+        """Return all relevant values in this state: the path's target, and whether it shows the name."""
         return json_bytes((self.sight.at(state, self.values), self.holds(state)))
 
     @cached_property
     def reads(self) -> tuple[Place, ...]:
-        """Places that it depends on."""
+        """Places that the fact depends on."""
         return (*_pointed(self.sight.path, self.values, Item(self.name)), *_pointed(self.sight.each, {}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroundAction:
-    """An action text, read."""
+    """An action text with its compiled action."""
 
     text: str
     action: CompiledAction
     values: Mapping[str, str]
     requires: tuple[Fact, ...]
-    """All that must hold, taken apart at `&&`."""
+    """All requirements, split at `&&`."""
     writes: tuple[Place, ...]
     """Places that its effects change."""
     lookups: tuple[Place, ...]
-    """Places that decide where and what it writes."""
+    """Places that determine the target or value of a write."""
     learned: Callable[[JsonValue, JsonValue, CompiledAction, Mapping[str, str]], JsonValue] | None = None
-    """See `World.learned`; None if the world keeps no record of what the player has read."""
+    """See `World.learned`; None without a knowledge record."""
     costs: tuple[Place, ...] = ()
     """Places that a refusal changes."""
     work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
     dependent: tuple[frozenset[int], ...] = ()
-    """Of its effects, and then of those of each requirement: indices of those whose cost depends on what the effects
-    before wrote, or on how much. The index after the last effect is the observation's.
-    """
+    """For the effects, then for those of each requirement: indices of effects whose cost depends on earlier writes. The
+    index after the last effect is the observation's."""
 
     def relaxed(self, state: JsonValue) -> JsonValue:
-        """The state after its effects as if all that they need were so."""
+        """Return the state after relaxed effects, whose conditions are assumed to hold."""
         self.charge_effects(state, relax_effects)
         after = relax_effects(self.action.effects, state, self.values)
         try:
@@ -202,21 +199,21 @@ class GroundAction:
             return after
 
     def charge_effects(self, state: JsonValue, make: MakeEffects = apply_effects) -> None:
-        """Charge what its effects, made like this, cost in this state, and what is read of it where that is kept.
+        """Charge the cost of its effects, applied by `make`, in this state, and of the knowledge record.
 
         Raises:
-            WorkLimitExceeded: The work_limit has run out.
+            WorkLimitExceeded: The work limit is reached.
         """
         if self.learned is not None:
             self.work_limit.charge(self.work_limit.size + BASE)
         self._charge(self.action.effects, self.dependent[0], state, make, told=self.learned is not None)
 
     def charge_watched(self, state: JsonValue) -> None:
-        """Charge what its effects and its observation cost in this state, where they are made only to look at them."""
+        """Charge the cost of its effects and observation in this state."""
         self._charge(self.action.effects, self.dependent[0], state, apply_effects, told=True)
 
     def charge_price(self, at: int, state: JsonValue) -> None:
-        """Charge what the effects of the requirement with this index cost in this state."""
+        """Charge the cost of the effects of the requirement with this index in this state."""
         self._charge(self.action.requires[at].effects, self.dependent[at + 1], state, apply_effects, told=False)
 
     def _charge(
@@ -233,7 +230,7 @@ class GroundAction:
         here, spent, values = state, 0, {BEFORE: state, **self.values}
         for at in range(len(effects) + told):
             if at in dependent:
-                # Its cost depends on what the effects before have done: so they are made here, once more.
+                # The cost depends on the effects before, so they are applied here once more.
                 charge(spent + at * (size // 8 + BASE))
                 try:
                     here = make(effects[:at], state, self.values)
@@ -249,7 +246,7 @@ class GroundAction:
 
 
 def _work_of(effect: CompiledEffect, state: JsonValue, values: Values, size: int) -> int:
-    """Return what one effect costs in this state, beyond what every effect costs."""
+    """Return the cost of one effect in this state, in addition to the base cost."""
     asked = effect.expressions if effect.when is None else (*effect.expressions, effect.when)
     readings, work = (values,), 0
     if effect.each is not None:
@@ -262,7 +259,7 @@ def _work_of(effect: CompiledEffect, state: JsonValue, values: Values, size: int
 
 
 class Facts:
-    """Facts by what they say, each made once."""
+    """Facts by content, each created once."""
 
     def __init__(self, visibility: Visibility, work_limit: WorkLimit) -> None:
         self._visibility = visibility
@@ -271,7 +268,7 @@ class Facts:
         self._shown: dict[tuple[int, str | None, str], ShownFact] = {}
 
     def fact(self, condition: Expression, values: Mapping[str, str]) -> Fact:
-        """That a condition holds for these values."""
+        """Return the fact that a condition holds for these values."""
         key = (id(condition), tuple(values.get(name) for name in condition.analysis.parameters))
         found = self._known.get(key)
         if found is None:
@@ -280,7 +277,7 @@ class Facts:
         return found
 
     def shown(self, at: int, sight: CompiledSight, values: dict[str, str], name: str) -> ShownFact:
-        """That a name is where the sight with this index shows it."""
+        """Return the fact that the sight with this index shows a name."""
         key = (at, values.get(EACH), name)
         found = self._shown.get(key)
         if found is None:
@@ -288,14 +285,14 @@ class Facts:
         return found
 
     def goal(self, world: World) -> tuple[Fact, ...]:
-        """All that must hold in the end, taken apart at `&&`."""
+        """Return all goal conditions, split at `&&`."""
         return tuple(self.fact(part, {}) for condition in world.goal for part in condition.conjuncts)
 
 
 def ground(
     world: World, texts: Iterable[str], facts: Facts | None = None, work_limit: WorkLimit | None = None
 ) -> tuple[GroundAction, ...]:
-    """Read action texts; those that are no action, and repetitions, are left out."""
+    """Read action texts; unknown and repeated ones are omitted."""
     work_limit = work_limit or WorkLimit()
     facts = facts or Facts(world.visibility, work_limit)
     found: dict[str, GroundAction] = {}
@@ -307,7 +304,7 @@ def ground(
             continue
         action, values = read
         calculations = [one for effect in action.effects for one in effect.expressions]
-        # Where effects are made otherwise, conditions decide what is written.
+        # With an `else` effect, conditions determine the written value.
         if any(effect.otherwise for effect in action.effects):
             calculations += [effect.when for effect in action.effects if effect.when is not None]
         paths = (at for effect in action.effects for at in (effect.path, effect.from_path, effect.each))
@@ -316,7 +313,7 @@ def ground(
         templates = [step for at in pointers for step in at.steps]
         templates += [template for effect in action.effects for template in effect.templates]
         if known:
-            # What is told decides what is known then.
+            # The observation determines the recorded knowledge.
             templates += [text for _, text in action.reveals]
             calculations += [when for when, _ in action.reveals if when is not None]
         found[text] = GroundAction(
@@ -356,12 +353,12 @@ def _dependent(
     sees: tuple[Place, ...],
     told: Sequence[Expression | None] = (),
 ) -> Iterator[int]:
-    """Return indices of effects, and the one after them for what is told then, whose cost depends on earlier effects."""
+    """Yield the indices of effects, and of the observation, whose cost depends on earlier effects."""
     costly = [((*effect.expressions, effect.when), effect.each) for effect in effects]
     written: list[Place] = []
     grown = False
     for at, (asked, each) in enumerate([*costly, (told, None)]):
-        # The others cost the same in all states of a size.
+        # All other effects cost the same in all states of a size.
         walks = [one for one in asked if one is not None and len(one.analysis.work) > 1]
         if written and (walks or each is not None):
             reads = [*_pointed(each, values), *(place for one in walks for place in _read(one, values))]
@@ -376,27 +373,27 @@ def _dependent(
 
 
 def _grows(effect: CompiledEffect) -> bool:
-    """Return whether one effect may make the state much larger."""
+    """Return whether an effect may enlarge the state considerably."""
     return effect.copies or sum(len(template.constant or "") for template in effect.templates) > BASE
 
 
 def overlap(one: Place, other: Place) -> bool:
-    """Return whether what is at one place may be part of what is at the other."""
+    """Return whether one place may be part of the other."""
     return all(a == b or _may_meet(a, b) for a, b in zip(one, other, strict=False))
 
 
 def _may_meet(one: str | Item | None, other: str | Item | None) -> bool:
-    """Return whether two different keys may be about the same thing."""
+    """Return whether two different keys may refer to the same value."""
     if one is None or other is None:
         return True
     if isinstance(one, str):
-        # A digit may be the index of any item of a list.
+        # A digit may be an index of a list.
         return isinstance(other, Item) and (one == other.name or one.isdigit())
     return isinstance(other, str) and _may_meet(other, one)
 
 
 def visibility_reads(visibility: Visibility) -> tuple[Place, ...]:
-    """Places that decide what is visible."""
+    """Return the places that determine visibility."""
     places: list[Place] = []
     for sight in visibility.sights:
         places += (*_pointed(sight.path, {}), *_pointed(sight.each, {}))
@@ -406,7 +403,7 @@ def visibility_reads(visibility: Visibility) -> tuple[Place, ...]:
 
 
 def _read(condition: Expression, values: Mapping[str, str]) -> tuple[Place, ...]:
-    """Places of the state that a condition itself reads."""
+    """Return the places of the state that a condition reads itself."""
     members = dict[Chain, list[str | Slot]]()
     for keys, sought in condition.analysis.members:
         members.setdefault(keys, []).append(sought)
@@ -423,7 +420,7 @@ def _given(step: str | Slot, values: Mapping[str, str]) -> str | None:
 
 
 def _pointed(pointer: Pointer | None, values: Mapping[str, str], *below: Item) -> tuple[Place, ...]:
-    """The place that a pointer leads to, with further keys, and the places that decide which one it is."""
+    """Return the place of a pointer with further keys, and the places that determine it."""
     if pointer is None:
         return ()
     deciding = (_place(at, values) for step in pointer.steps for at in _lookups(step))
@@ -438,14 +435,13 @@ def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Plac
     for pointer in (effect.path, effect.from_path):
         if pointer is not None:
             place = _place(pointer, values)
-            # An item that is added or taken out; a number or text that grows is at the place itself, which is the
-            # beginning of this one.
+            # An added or removed item. A changed number or text is at the place itself, a prefix of this one.
             yield place if name is None else (*place, Item(name))
     source = effect.from_path or effect.path
     if effect.op in {EffectOp.REMOVE, EffectOp.MOVE} and effect.value is None:
         place = _place(source, values)
         if isinstance(last := place[-1], str) and last.isdecimal():
-            # Taken out of a list, all items after it have another index.
+            # A removal changes the index of all later items.
             yield (*place[:-1], None)
 
 
@@ -454,7 +450,7 @@ def _place(pointer: Pointer, values: Mapping[str, str]) -> Place:
 
 
 def _known(step: Template, values: Mapping[str, str]) -> str | None:
-    """The key that a step names, if no state is needed to know it."""
+    """Return the key of a step if it does not depend on the state."""
     texts = [
         part if isinstance(part, str) else values.get(part.name) if isinstance(part, Slot) else None
         for part in step.parts

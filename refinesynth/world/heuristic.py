@@ -1,9 +1,9 @@
-"""The planner's heuristic: the distance from a state to the goal, estimated backwards, and which actions look helpful.
+"""Heuristic of the planner: an estimated distance from a state to the goal, and helpful actions.
 
-Each condition that does not hold yet costs what the cheapest action costs that would make it hold: one, and everything
-that action's own unmet requirements cost. The cheapest actions together are a relaxed plan, and their number is the
-estimate (the FF heuristic of classical planning), made for conditions that one can only ask: whether an action would
-make one hold is found out by trying its effects, with its requirements set aside.
+An unmet condition costs as much as the cheapest action that establishes it: one, plus the cost of that action's unmet
+requirements. The cheapest actions form a relaxed plan, and their number is the estimate (the FF heuristic of classical
+planning). Conditions are opaque here, so the effect of an action on one is found by applying it without its
+requirements.
 """
 
 from collections.abc import Iterator
@@ -16,54 +16,54 @@ from refinesynth.world.effects import EACH
 from refinesynth.world.ground_actions import Fact, Facts, GroundAction, ShownFact, overlap
 
 UNREACHED = 1_000_000
-"""Distance of a goal that no actions seem to reach."""
+"""Distance of a goal that seems unreachable."""
 
 _PARTLY = 3
-"""Extra cost of a change that touches a condition and does not yet make it hold."""
+"""Extra cost of an action that changes a condition's inputs and does not establish it yet."""
 
 _MAX_SIGHTINGS = 64
-"""Most places that are thought of where a name could come into view."""
+"""Maximum number of places at which a name could become visible."""
 
 _MAX_PAIRS = 1_000
-"""Most pairs of actions that are tried for one condition in one state."""
+"""Maximum number of action pairs that are tried for a condition in a state."""
 
 _SWEEPS = 50
-"""Most rounds in which costs are carried from requirements to what needs them."""
+"""Maximum number of iterations that propagate costs."""
 
 
 Need = Fact | ShownFact
-"""Something that holds in a state or does not."""
+"""A fact about a state."""
 
 
 class HeuristicValue(NamedTuple):
-    """A heuristic's estimate of one state."""
+    """Estimate for a state."""
 
     distance: int
-    """Actions that the goal seems to need from here; neither a lower nor an upper bound."""
+    """Number of actions in the relaxed plan; neither a lower nor an upper bound."""
     helpful: tuple[GroundAction, ...]
-    """Actions possible now with which the cheapest ways to the goal begin."""
+    """Possible actions with which the cheapest ways begin."""
 
 
 class _Way(NamedTuple):
-    """Actions that make a condition hold, the first one first."""
+    """Actions that establish a condition, in order."""
 
     actions: tuple[GroundAction, ...]
     extra: int = 0
     needs: tuple[Need, ...] = ()
-    """Conditions for it, beside those of the actions."""
+    """Further conditions beside the actions' requirements."""
 
 
 class _Touches(NamedTuple):
-    """Effects of actions on a condition that does not hold."""
+    """Effects of actions on an unmet condition."""
 
     achieve: tuple[GroundAction, ...]
     change: tuple[GroundAction, ...]
-    """A value that it reads changes; it still does not hold."""
+    """Actions that change its inputs without establishing it."""
 
 
 @dataclass
 class Heuristic:
-    """Estimates for one goal and one set of actions; remembers what it tried."""
+    """Estimates for one goal and one set of actions, with cached results."""
 
     actions: tuple[GroundAction, ...]
     goal: tuple[Fact, ...]
@@ -77,18 +77,18 @@ class Heuristic:
     )
 
     def aiming(self, goal: tuple[Fact, ...]) -> "Heuristic":
-        """The same heuristic for another goal, with all that was tried."""
+        """Return the heuristic for another goal, with the same caches."""
         return Heuristic(self.actions, goal, self.facts, self._touching, self._enabling, self._tried)
 
     def evaluate(self, state: JsonValue) -> HeuristicValue:
-        """Return how far the goal seems, and what to do next."""
+        """Return the estimate for a state."""
         return _View(self, state).evaluate()
 
     def ways(self, fact: Need, state: JsonValue) -> Iterator[_Way]:
-        """Ways to make a condition hold that does not.
+        """Yield ways to establish an unmet condition.
 
-        For a name to be visible: by where it could be seen. Else by one action; else by two, the first of which decides
-        where the second one writes; else by changing what it reads.
+        For a visible name, by the places where it could be seen. Otherwise by one action, else by two, of which the
+        first determines the second one's target, else by a change of the condition's inputs.
         """
         sightings = tuple(self._sightings(fact, state))
         if sightings:
@@ -105,9 +105,7 @@ class Heuristic:
             yield from (_Way((action,), _PARTLY) for action in (*fixed.change, *moving.change))
 
     def _pairs(self, fact: Need, state: JsonValue) -> Iterator[tuple[GroundAction, GroundAction]]:
-        """Two actions that make a condition hold one after the other, the first of which decides where the second one
-        writes.
-        """
+        """Yield pairs of actions that establish a condition, of which the first determines the second one's target."""
         after: dict[GroundAction, JsonValue] = {}
         tried = 0
         for second in self.touching(fact):
@@ -125,10 +123,9 @@ class Heuristic:
                     yield first, second
 
     def _sightings(self, fact: Need, state: JsonValue) -> Iterator[tuple[Need, ...]]:
-        """All that must hold for a name to be visible, for each of the places where it could be seen.
+        """Yield the conditions for a name to be visible, for each place where it could be seen.
 
-        Only places where it is already, as far as there are any: then the sight's own conditions are all that is
-        needed.
+        If it is at some places already, only these are considered, and only the sights' conditions are needed.
         """
         if not isinstance(fact, Fact) or fact.visibility is None or (name := fact.sought) is None:
             return
@@ -143,9 +140,10 @@ class Heuristic:
         yield from (there or elsewhere)[:_MAX_SIGHTINGS]
 
     def _try(self, fact: Need, state: JsonValue) -> tuple[_Touches, _Touches]:
-        """Return what touching actions do to the condition.
+        """Return the effects of relevant actions on the condition.
 
-        First those that always write the same, whose outcome is remembered, then those that write where the state says.
+        The first result is for actions with constant writes and is cached; the second for those whose writes depend on
+        the state.
         """
         touching = self.touching(fact)
         question = fact.question(state)
@@ -156,7 +154,7 @@ class Heuristic:
         return known, _outcomes(fact, question, [action for action in touching if action.lookups], state)
 
     def touching(self, fact: Need) -> tuple[GroundAction, ...]:
-        """Actions that write what this condition reads."""
+        """Return the actions that write a value that the condition reads."""
         if fact not in self._touching:
             self._touching[fact] = tuple(
                 action
@@ -166,7 +164,7 @@ class Heuristic:
         return self._touching[fact]
 
     def enabling(self, action: GroundAction) -> tuple[GroundAction, ...]:
-        """Actions that write what decides where this one writes."""
+        """Return the actions that write a value that determines this action's target."""
         if action not in self._enabling:
             self._enabling[action] = tuple(
                 other
@@ -191,7 +189,7 @@ def _outcomes(fact: Need, question: bytes | None, actions: list[GroundAction], s
 
 
 class _Link(NamedTuple):
-    """A way together with the unmet requirements of its actions."""
+    """A way with the unmet requirements of its actions."""
 
     way: _Way
     needs: tuple[Need, ...]
@@ -199,7 +197,7 @@ class _Link(NamedTuple):
 
 @dataclass
 class _View:
-    """A heuristic's reasoning about one state."""
+    """Computation of the heuristic for one state."""
 
     heuristic: Heuristic
     state: JsonValue
@@ -224,7 +222,7 @@ class _View:
                 chosen[action] = max(chosen.get(action, 0), 1 + best[0].way.extra)
             first = (action for link in best for action in link.way.actions[:1])
             helpful.update((action, None) for action in first if not self._unmet(action.requires))
-            # All equally cheap ways are followed for what helps, though only the first one counts for the distance.
+            # All equally cheap ways are searched for helpful actions; only the first counts for the distance.
             following = [need for link in best for need in link.needs if need not in seen]
             seen.update(following)
             queue.extend(dict.fromkeys(following))
@@ -240,7 +238,7 @@ class _View:
             queue.extend(need for link in self._links[fact] for need in link.needs if need not in self._links)
 
     def _settle(self) -> None:
-        """Carry costs from requirements to what needs them, until none changes."""
+        """Propagate costs from requirements until none changes."""
         self._costs = dict.fromkeys(self._links, UNREACHED)
         order = tuple(reversed(self._links))
         for _ in range(_SWEEPS):

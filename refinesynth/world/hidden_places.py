@@ -1,8 +1,8 @@
-"""Places of hidden things at the beginning, as the rulebook's sights would show them.
+"""Initial places of hidden things, derived from the rulebook's sights.
 
-A sight shows what is at its path. Read for every key at which a step of the path is not fixed, and without its
-condition, it shows everything that can become visible there; the names on the way are the places. What a sight never
-reads is not hidden but never visible, and is left out.
+A sight shows the names at its path. Evaluated for every key of a variable step and without its condition, it yields all
+names that can become visible there; the names on the path are the places. Names in no sight are never visible and are
+not included.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,25 +20,25 @@ from refinesynth.world.text_template import Pointer, Slot, Template
 from refinesynth.world.visibility import CompiledSight, names_at
 
 MAX_READ = 4_000
-"""Values of the state that are read at most for one sight."""
+"""Maximum number of values that are read for one sight."""
 
 MAX_BESIDE = 32
-"""Most fields of something that may say itself where it is."""
+"""Maximum number of fields of an object that may state its own place."""
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenNames:
-    """Names that a world hides at the beginning, and their places; only names that an action can be given."""
+    """Initially hidden names and their places; only names from actions' parameters."""
 
     where: Mapping[str, frozenset[str]]
-    """Name that cannot be seen to the places where it is."""
+    """Hidden name to its places."""
     places: frozenset[str]
-    """Every name on the way to what a sight could show."""
+    """Every name on a path to names that a sight could show."""
 
 
 @weakly_cached
 def hidden_names(world: World) -> HiddenNames:
-    """Return what a world hides at the beginning; nothing where its rulebook has no sights."""
+    """Return the initially hidden names of a world; none without sights."""
     state: JsonValue = world.script.environment
     seen = frozenset(world.visible(state))
     where: dict[str, set[str]] = {}
@@ -55,8 +55,8 @@ def hidden_names(world: World) -> HiddenNames:
 
 @weakly_cached
 def shown_anywhere(world: World) -> frozenset[str]:
-    """Return every name that a sight would show at the beginning, wherever it looked and whatever its conditions; all
-    names that an action can be given where a sight shows what it is read for, or could look at too many places.
+    """Return every name that a sight could show in the initial state, regardless of its conditions; all names of
+    actions if that cannot be determined.
     """
     shown = set[str]()
     for sight in world.visibility.sights:
@@ -72,9 +72,9 @@ def shown_anywhere(world: World) -> frozenset[str]:
 
 
 def only_lists(state: JsonValue, place: tuple[object, ...]) -> bool:
-    """Return whether everything at a place is a list, as far as anything is there; a step that is no text stands for any.
+    """Return whether all existing values at a place are lists; a step that is no text stands for any key.
 
-    False too where that is too much to look at.
+    False if there are too many values to check.
     """
     anywhere = Template((Slot("any"),))
     path = Pointer(tuple(Template((step,)) if isinstance(step, str) else anywhere for step in place))
@@ -83,7 +83,7 @@ def only_lists(state: JsonValue, place: tuple[object, ...]) -> bool:
 
 
 def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
-    """Return what a sight shows at each end of its path, with the keys on the way and the texts beside them."""
+    """Yield the names at each end of a sight's path, with the keys and texts along the way."""
     if sight.path is None:
         return  # it is nowhere
     for value, way in _ends(sight.path, state)[0]:
@@ -91,7 +91,7 @@ def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, 
 
 
 def _ends(path: Pointer, state: JsonValue) -> tuple[list[tuple[JsonValue, frozenset[str]]], bool]:
-    """Return what is at each end of a path, with its way there, and whether these are all."""
+    """Return the values at all ends of a path with their ways, and whether the result is complete."""
     found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
     whole = True
     for step in path.steps:
@@ -103,7 +103,7 @@ def _ends(path: Pointer, state: JsonValue) -> tuple[list[tuple[JsonValue, frozen
 
 
 def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tuple[JsonValue, frozenset[str]]]:
-    """Return what a step leads to: one thing if it is fixed, else each."""
+    """Yield the values of a step: one for a constant step, else all."""
     fixed = step.constant
     if isinstance(value, list):
         # An index is no name of a place.
@@ -112,8 +112,7 @@ def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tu
     if not isinstance(value, dict):
         return
     keys = value if fixed is None else [fixed] if fixed in value else []
-    # Where a thing says itself where it is (`"key": {"at": "drawer"}`), the place is no key but a text beside what is
-    # shown.
+    # If an object states its own place (`"key": {"at": "drawer"}`), the place is no key but a text beside the name.
     each = any(isinstance(part, Slot) for part in step.parts)
     for key in keys:
         below = value[key]

@@ -1,4 +1,4 @@
-"""JSON Pointers (RFC 6901) into a state, and changes that copy what they touch and share the rest."""
+"""JSON Pointers (RFC 6901) into a state, and changes that copy only the path."""
 
 import re
 import sys
@@ -10,11 +10,11 @@ from pydantic import JsonValue
 from refinesynth.world.rulebook_errors import Inapplicable
 
 Update = Callable[[JsonValue], JsonValue]
-"""Function from the value at the end of a path to its new value; raises `Inapplicable` where it has no meaning."""
+"""Function from the old to the new value at the end of a path; raises `Inapplicable`."""
 
 
 def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
-    """The value that a pointer's keys lead to.
+    """Return the value at a pointer's keys.
 
     Raises:
         Inapplicable: There is none.
@@ -26,8 +26,8 @@ def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
 
 
 def put(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
-    """The state with `value` at `keys`, whose last key may be new in an object. The same state if it is there
-    already.
+    """Return the state with `value` at `keys`, whose last key may be new in an object; the same object if nothing
+    changed.
     """
     if not keys:
         return value
@@ -46,7 +46,7 @@ def put(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
 
 
 def drop(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
-    """The state without the key that the pointer names."""
+    """Return the state without the key of the pointer."""
     resolve(state, keys)
     if not keys:
         raise Inapplicable("the whole state cannot be removed")
@@ -61,12 +61,12 @@ def drop(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
 
 
 def change(state: JsonValue, keys: tuple[str, ...], make: Update) -> JsonValue:
-    """The state with `make(old)` instead of the old value at `keys`; the very same state if that is the old value.
+    """Return the state with `make(old)` in the place of the value at `keys`; the same object if the value is unchanged.
 
     Only objects and lists along the path are copied.
 
     Raises:
-        Inapplicable: There is nothing at `keys`, or `make` says so.
+        Inapplicable: There is nothing at `keys`, or `make` raises it.
     """
     parents: list[JsonValue] = []
     here = state
@@ -95,12 +95,12 @@ def same(one: JsonValue, other: JsonValue) -> bool:
 
 
 def pointer_text(keys: tuple[str, ...]) -> str:
-    """The pointer as text."""
+    """Return the pointer as text."""
     return "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys) or "the state's root"
 
 
 def unescape(step: str) -> str:
-    """One step of a pointer as the key that it names.
+    """Return the key of a pointer's step.
 
     Raises:
         ValueError: A tilde that is neither ~0 nor ~1.
@@ -114,7 +114,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def _below(here: JsonValue, key: str, keys: tuple[str, ...]) -> JsonValue:
-    """Return what one key leads to; `keys` are those so far, for the message."""
+    """Return the value of one key; `keys` are those so far, for the message."""
     if isinstance(here, dict) and key in here:
         return here[key]
     if isinstance(here, list) and (at := _index(key)) < len(here):
@@ -123,7 +123,7 @@ def _below(here: JsonValue, key: str, keys: tuple[str, ...]) -> JsonValue:
 
 
 def _with(parent: JsonValue, key: str, value: JsonValue) -> JsonValue:
-    """A copy of `parent` with another value at `key`, which a list must have."""
+    """Return a copy of `parent` with another value at `key`, which a list must have."""
     if isinstance(parent, dict):
         return {**parent, key: value}
     items, at = cast("list[JsonValue]", parent), _index(key)
@@ -131,5 +131,5 @@ def _with(parent: JsonValue, key: str, value: JsonValue) -> JsonValue:
 
 
 def _index(key: str) -> int:
-    """A list's index, beyond every list if the key is none."""
+    """Return a list's index; beyond every list if the key is none."""
     return int(key) if _INDEX.fullmatch(key) else sys.maxsize

@@ -1,4 +1,4 @@
-"""Plans: action texts that lead from a state to the goal, found by search."""
+"""Planner: search for action texts that lead from a state to the goal."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ from refinesynth.world.heuristic import UNREACHED, Heuristic, HeuristicValue
 from refinesynth.world.rulebook_errors import Inapplicable
 
 _PRICES = 16
-"""Mistakes with a price that are tried in a state."""
+"""Maximum number of mistakes with a price that are tried in a state."""
 
 MAX_NODES = 2_000
-"""States that a search expands by default."""
+"""Default number of states that a search expands."""
 
 Evaluate = Callable[[JsonValue], HeuristicValue]
 """Estimated distance of a state from the goal, and the actions to try there."""
@@ -40,21 +40,20 @@ Evaluate = Callable[[JsonValue], HeuristicValue]
 def plan(
     world: World, state: JsonValue, *, candidates: Iterable[str] | None = None, most: int = MAX_NODES
 ) -> tuple[str, ...] | None:
-    """Action texts that lead from `state` to the goal; empty if it is reached already.
+    """Return action texts that lead from `state` to the goal; empty if it is reached already.
 
-    First only actions are tried that reasoning backwards from the goal finds helpful, then all. The same world, state
-    and candidates give the same plan; no action of it can be left out, though it need not be the shortest.
+    The first search tries only actions that the heuristic finds helpful, the second all. The plan is deterministic. It
+    holds no superfluous action, but it need not be the shortest.
 
     Args:
-        world: Whose actions and goal.
-        state: Where to begin.
-        candidates: Action texts worth trying, in the order in which they are preferred; those that are no action are
-            left out. None means every ground action, or of more than `MAX_GROUND_ACTIONS` some of each action.
-        most: Bound on the states that are expanded, in each of the two searches. Apart from this, all the work is
-            bounded.
+        world: World with the actions and the goal.
+        state: Initial state.
+        candidates: Action texts in order of preference; texts that are no action are ignored. None for all ground
+            actions, or a share of each action's if there are more than `MAX_GROUND_ACTIONS`.
+        most: Maximum number of expanded states in each of the two searches. All other work is bounded too.
 
     Returns:
-        None if no plan is found within the bound, or there is none.
+        None if no plan was found within the limits.
     """
     texts = some_ground_actions(world, MAX_GROUND_ACTIONS)[0] if candidates is None else candidates
     planner = Planner(world, texts, WorkLimit())
@@ -66,10 +65,9 @@ def plan(
 
 
 class Planner:
-    """Searches in one world with one set of actions; what one search finds out about conditions and actions helps the
-    next.
+    """Searches in one world with one set of actions, with results shared between searches.
 
-    Every search raises `WorkLimitExceeded` where the work limit is reached.
+    Every search raises `WorkLimitExceeded` at the work limit.
     """
 
     def __init__(self, world: World, texts: Iterable[str], work_limit: WorkLimit) -> None:
@@ -81,10 +79,10 @@ class Planner:
         self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
     def after(self, action: GroundAction, state: JsonValue) -> JsonValue:
-        """The state after an action, without a check of requirements.
+        """Return the state after an action, without a check of requirements.
 
         Raises:
-            Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
+            Inapplicable: An effect cannot be applied in this state, or an invariant would be broken.
         """
         size = self.work_limit.size
         self.work_limit.charge(BASE)
@@ -99,9 +97,9 @@ class Planner:
     def find(
         self, state: JsonValue, goal: tuple[Fact, ...], most: int, *, blindly: bool = True
     ) -> tuple[GroundAction, ...] | None:
-        """Actions that lead from `state` to where all of `goal` holds; None if none are found within `most` states.
+        """Return actions that lead from `state` to all of `goal`; None if none are found within `most` states.
 
-        What seems helpful is tried first and then, where `blindly` says so, everything with as many states again.
+        Helpful actions are tried first, then with `blindly` all actions within as many states again.
         """
         if json_bytes(state) is None:
             return None
@@ -113,7 +111,7 @@ class Planner:
     def _search(
         self, state: JsonValue, goal: tuple[Fact, ...], evaluate: Evaluate, most: int
     ) -> tuple[GroundAction, ...] | None:
-        """A* by length and seeming distance; equal ones in the order in which they were found, nearer ones first."""
+        """A* by length and estimated distance; ties in order of discovery, nearer states first."""
         numbers = count()
         lengths = {self._digest(state): 0}
         distance, actions = evaluate(state)
@@ -135,8 +133,8 @@ class Planner:
         return None
 
     def _digest(self, state: JsonValue) -> bytes | None:
-        """The state as a key, the same for every order of keys in objects; None if it is no JSON. Counts as looking at
-        it.
+        """Return the state as a key, independent of the order of keys in objects; None if it is no JSON. Charges the
+        cost.
         """
         encoded = json_bytes(state, sort=True)
         if encoded is None:
@@ -158,7 +156,7 @@ class _Node:
     before: "_Node | None" = None
 
     def path(self) -> tuple[GroundAction, ...]:
-        """Actions from the start to here."""
+        """Return the actions from the start to this state."""
         actions: list[GroundAction] = []
         node = self
         while node.action is not None and node.before is not None:
@@ -170,7 +168,7 @@ class _Node:
 def next_states(
     after: Callable[[GroundAction, JsonValue], JsonValue], state: JsonValue, actions: Iterable[GroundAction]
 ) -> Iterator[tuple[GroundAction, JsonValue]]:
-    """Return what comes of those actions that can be carried out in this state and change something."""
+    """Yield the results of the actions that are possible in this state and have an effect."""
     for action in actions:
         if not all(fact.holds(state) for fact in action.requires):
             continue
@@ -183,9 +181,7 @@ def next_states(
 
 
 def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple[str, ...] | None:
-    """Return those of the actions that are possible when it is their turn and change something; None if the goal is not
-    reached then.
-    """
+    """Return the actions that are possible in their turn and have an effect; None if they do not reach the goal."""
     taken: list[str] = []
     for text in actions:
         found = world.read(text)
@@ -201,12 +197,12 @@ def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple
 
 
 def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int | None:
-    """Return the number of actions of a known solution that still lead from this state to the goal, without those that are not possible or
-    change nothing any more; None if they do not. About as many as the solution are carried out, a few times over.
+    """Return the number of actions of a known solution that still lead from this state to the goal, without those that
+    are impossible or without effect; None if they do not. Executes a small multiple of the solution's length.
     """
 
     def taken(last: int) -> int | None:
-        """Of the last so many actions, those that are carried out; None if the goal is not reached then."""
+        """Return the executed ones of the last actions; None if they do not reach the goal."""
         found = carried_out(world, state, solution[len(solution) - last :])
         return None if found is None else len(found)
 
@@ -235,11 +231,12 @@ def mistakes_possible(
     made: Collection[tuple[str, ...]] = (),
     solution: Sequence[str] = (),
 ) -> frozenset[MistakeKind]:
-    """The kinds of which there is an action that this state refuses, whose values are all known and that was not `made`
-    before (see `meaning`); a text that is no action can always be written. Kinds of which one has a price after which
-    the known `solution` no longer leads to the goal are left out.
+    """Return the kinds of mistakes that are possible in this state.
 
-    At most `MAX_GROUND_ACTIONS` are looked at, each action having the same share of them.
+    A mistake is an action that the state refuses, with known values only, that was not `made` before (see `meaning`); a
+    text that is no action is always possible. Omitted are kinds with a price after which the known `solution` fails.
+
+    At most `MAX_GROUND_ACTIONS` are examined, with an equal share for each action.
     """
     requirements = [requirement for action in world.actions for requirement in action.requires]
     found, fatal, tried = {MistakeKind.PARAMETER}, set[MistakeKind](), count()
@@ -269,7 +266,9 @@ def mistakes_possible(
 def _refused(
     world: World, state: JsonValue, known: Collection[str]
 ) -> Iterator[tuple[CompiledAction, Mapping[str, str], Unmet]]:
-    """Actions that this state refuses, of these values; a requirement without an answer is the rulebook's fault, and no mistake."""
+    """Yield actions with these values that this state refuses. A requirement without an answer is no mistake but a
+    fault of the rulebook.
+    """
     share = MAX_GROUND_ACTIONS // max(len(world.actions), 1)
     for action in world.actions:
         spec = action.spec
@@ -285,7 +284,7 @@ def _refused(
 
 
 def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> tuple[GroundAction, ...]:
-    """A plan without the actions that it does not need, the earlier ones left out first."""
+    """Return a plan without superfluous actions; earlier ones are removed first."""
     at = 0
     while at < len(actions):
         shorter = actions[:at] + actions[at + 1 :]

@@ -1,4 +1,4 @@
-"""Chance: environments that a seed draws among those that a rulebook allows."""
+"""Random initial states of a rulebook, drawn by a seed."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -15,13 +15,13 @@ from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.text_template import parse_pointer
 
 MAX_OUTCOMES = 64
-"""Most environments that the draws of a rulebook can come to; each is searched for a solution."""
+"""Maximum number of combinations of draws; a solution is searched for each."""
 
 
 def drawn(script: Script, seed: int) -> Script:
-    """The script without draws, its environment one that the seed draws; the script itself if it has none.
+    """Return the script with an environment drawn by the seed and without draws; the script itself if it has none.
 
-    The solution goes unless the environment is the written one. The same script and seed give the same result.
+    The solution is removed unless the environment is the written one. The result is deterministic.
 
     Raises:
         RulebookError: See `check_draws`.
@@ -35,7 +35,7 @@ def drawn(script: Script, seed: int) -> Script:
 
 
 def outcomes(script: Script) -> Iterator[tuple[str, Script]]:
-    """Yield the other environments that can be drawn, each in words and as a script without draws."""
+    """Yield the other possible environments, each as a description and a script without draws."""
     draws = _draws(script)
     for chosen in product(*(draw.values for draw in draws)):
         found = _with(script, chosen)
@@ -44,16 +44,16 @@ def outcomes(script: Script) -> Iterator[tuple[str, Script]]:
 
 
 def as_written(script: Script) -> Script:
-    """The script without draws, in the environment that is written."""
+    """Return the script without draws, with the written environment."""
     return _with(script, ()) if _draws(script) else script
 
 
 def check_draws(script: Script) -> None:
-    """Refuse draws that cannot be made.
+    """Validate the draws.
 
     Raises:
-        RulebookError: A path leads nowhere or into what another draw changes, the written value is none of the values,
-            a value is larger than a state may be, shares do not fit, or there are more than `MAX_OUTCOMES` outcomes.
+        RulebookError: A path does not exist or overlaps with another draw's, the written value is not among the values,
+            a value is too large, shares do not fit, or there are more than `MAX_OUTCOMES` combinations.
     """
     draws = _draws(script)
     if (count := prod(len(draw.values) for draw in draws)) > MAX_OUTCOMES:

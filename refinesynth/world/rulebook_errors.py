@@ -1,11 +1,13 @@
-"""Errors of a rulebook, apart from those of a player's action."""
+"""Errors of a rulebook."""
 
 from refinesynth.errors import InputError
 
 
 class RulebookError(InputError):
-    """A rulebook that cannot be executed; the message says to its author, who may be an LLM, what to fix."""
+    """A rulebook cannot be executed. The message tells its author, who may be an LLM, how to fix it."""
 
 
 class Inapplicable(Exception):
-    """An expression, lookup or effect has no meaning in this state. Caught inside the executor: a ruling says so."""
+    """An expression, lookup or effect cannot be applied in this state. The executor catches it and reports it in the
+    ruling.
+    """

@@ -1,4 +1,4 @@
-"""Outcome of an action: the ruling, and what of the state it changed."""
+"""Ruling on an action, with the changes of the state."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,31 +12,31 @@ from refinesynth.world.expression import json_bytes
 from refinesynth.world.json_pointer import pointer_text, same
 
 MAX_CHANGES = 32
-"""Most changes that a ruling lists."""
+"""Maximum number of changes in a ruling."""
 
 MAX_CHANGE_BYTES = 1_000
-"""Largest value that a change shows as it is, as JSON; of a larger one it says how large it is."""
+"""Largest value that a change shows, in bytes of JSON; a larger one is described by its size."""
 
 MAX_LISTED_NAMES = 40
-"""Most names that a sentence lists."""
+"""Maximum number of names in a sentence."""
 
 MAX_SEARCHED = 20_000
 """Characters of an observation that are searched for names."""
 
 _MAX_OCCURRENCES = 200
-"""Occurrences of a name within other words that are examined."""
+"""Maximum number of examined occurrences of a name within other words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One place of the state that is not as it was."""
+    """A changed place of the state."""
 
     path: str
     """JSON Pointer."""
     before: JsonValue
-    """Value before; null if none. A value that is too large to show is a sentence in parentheses instead."""
+    """Value before the action, or null. A value that is too large is described by a sentence in parentheses."""
     after: JsonValue
-    """Value now; null if none."""
+    """Value after the action, or null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,56 +44,56 @@ class Ruling:
     """Outcome of an action."""
 
     state: JsonValue
-    """The state after it; the very object that was given if nothing changed."""
+    """State after it; the given object if nothing changed."""
     kind: MistakeKind | None
-    """Kind of the mistake; None if the action was carried out."""
+    """Kind of the mistake; None for an accepted action."""
     text: str
-    """The filled observation, or the filled hint of what was not met. Where the rulebook has sights, the observation of
-    an action that was carried out ends with the names that appeared and that it does not mention."""
+    """Observation, or the hint of the unmet requirement. With sights, the observation of an accepted action ends with
+    the names that appeared and that it does not mention."""
     action: str | None
-    """Name template of the action that the text is, if it is one."""
+    """Name template of the action; None for a text that is no action."""
     values: Mapping[str, str]
-    """Its parameters, as the script spells them."""
+    """Its parameters in the script's spelling."""
     done: bool
     """True if the goal is reached."""
     progress: float
     """Share of the goal's conditions that hold, 0 to 1; 1 exactly if done."""
     problem: str | None = None
-    """Fault of the rulebook or state itself, addressed to its author: a condition without an answer, an
-    effect that cannot be applied, a broken invariant. Such an action counts as a logic mistake and changes nothing.
-    Any other mistake changes what the effects of its requirement say, if it has any."""
+    """Fault of the rulebook or state, addressed to its author: a condition without an answer, an effect that cannot be
+    applied, a broken invariant. Such an action counts as a logic mistake and changes nothing. Other mistakes change the
+    state by the effects of the unmet requirement, if it has any."""
     visible: tuple[str, ...] = ()
-    """Names that can be seen after it."""
+    """Names that are visible after it."""
     appeared: tuple[str, ...] = ()
-    """Names that can be seen after it and could not before."""
+    """Names that are visible after it and were not before."""
     changed: tuple[Change, ...] = ()
-    """Changes of the state, at most `MAX_CHANGES` places."""
+    """Changes of the state, at most `MAX_CHANGES`."""
 
 
 def state_changes(before: JsonValue, after: JsonValue) -> tuple[Change, ...]:
-    """Places at which two states differ, in the order of the newer one's keys, at most `MAX_CHANGES`.
+    """Return the differences between two states, in the order of the newer one's keys, at most `MAX_CHANGES`.
 
-    Objects are compared key by key, lists of equal length that hold objects or lists item by item, all else as a whole.
+    Objects are compared by key, lists of objects or lists of equal length by item, and other values as a whole.
     """
     return tuple(islice(_changes((), before, after), MAX_CHANGES))
 
 
 def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
-    """The observation with a sentence about the names that appeared and that it does not mention."""
+    """Return the observation with a sentence about appeared names that it does not mention."""
     lowered = text[:MAX_SEARCHED].casefold()
     unmentioned = [name for name in appeared if not _stands_in(lowered, name.casefold())]
     return f"{text} In sight: {_listed(unmentioned)}." if unmentioned else text
 
 
 def mentions(text: str, name: str) -> bool:
-    """Return whether a name stands in a text, as whole words and without regard to case; looked for in its first
-    `MAX_SEARCHED` characters.
+    """Return whether a name occurs in a text as whole words, without regard to case, within the first `MAX_SEARCHED`
+    characters.
     """
     return _stands_in(text[:MAX_SEARCHED].casefold(), name.casefold())
 
 
 def _stands_in(text: str, name: str) -> bool:
-    """The same where both are in lower case; an empty name stands nowhere."""
+    """Return the same for lower-case arguments; an empty name never occurs."""
     at = text.find(name) if name else -1
     for _ in range(_MAX_OCCURRENCES):
         if at < 0:
@@ -106,7 +106,7 @@ def _stands_in(text: str, name: str) -> bool:
 
 
 def _joined(one: str, other: str) -> bool:
-    """Return whether two letters that follow one another belong to one word."""
+    """Return whether two adjacent characters belong to one word."""
     return one.isalnum() and other.isalnum()
 
 
@@ -134,7 +134,7 @@ def _changes(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iter
 
 
 def _alike(before: JsonValue, after: JsonValue) -> bool:
-    """Return whether both are lists of the same length of objects and lists."""
+    """Return whether both are lists of the same length that hold only objects and lists."""
     if not isinstance(before, list) or not isinstance(after, list) or len(before) != len(after):
         return False
     return all(isinstance(item, dict | list) for item in (*before, *after))

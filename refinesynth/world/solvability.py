@@ -1,6 +1,6 @@
-"""Solvability: what is proved of a grounded script before it is played: can it be won, how, and what is wrong with it.
+"""Solvability check of a grounded script before it is played: a solution, its difficulty, and faults of the rulebook.
 
-All bounds are numbers of states and amounts of work, never time: the same script has the same result on every machine.
+All limits are numbers of states and amounts of work, not time, so the result is the same on every machine.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from refinesynth.world.random_starts import outcomes
 from refinesynth.world.rulebook_errors import Inapplicable
 
 DEVIATIONS = 200
-"""Single actions off the solution of which it is found out whether the goal can be reached after them."""
+"""Maximum number of deviations from the solution that are tested for losing the goal."""
 
 
 def difficulty_of(explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction]) -> Difficulty:
-    """The difficulty as far as a solution and the states along it say it; whether the goal can be lost is left open."""
+    """Return the difficulty of a solution with its states; `losable` is not set."""
     world, start = explorer.planner.world, path[0]
     used = {value for action in solution for value in action.values.values()} & world.names
     choices = [len(explorer.expand(node)) for node in path[:-1]]
     needs: dict[Fact, None] = dict.fromkeys(fact for action in solution for fact in action.requires)
     needs.update(dict.fromkeys(explorer.planner.goal))
-    # What no sight ever shows, such as a temperature that is chosen, is no hidden thing.
+    # Values that no sight ever shows, such as a selected temperature, are not hidden things.
     ever = {name for node in path for name in world.visible(node.state)}
     return Difficulty(
         steps=len(solution),
@@ -44,11 +44,11 @@ def difficulty_of(explorer: Explorer, path: Sequence[Node], solution: Sequence[G
 def losable(
     explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction], *, complete: bool
 ) -> bool | None:
-    """Return whether a single action, taken instead of one of the solution's, can make the goal unreachable, by what it does
-    or by what its refusal costs; None if that is not known.
+    """Return whether a single action instead of one of the solution's, or the effects of its refusal, can make the goal
+    unreachable; None if unknown.
 
-    `complete` says whether the explorer knows all actions. An action counts as safe if the rest of the solution can be
-    carried out after it, or if it can be undone; as fatal if it is certain that nothing leads to the goal.
+    `complete` tells whether the explorer knows all actions. An action is safe if the rest of the solution works after
+    it or if it can be undone, and fatal if the goal is provably unreachable.
     """
     deviations = _Deviations(explorer, set(path), complete=complete)
     unknown = False
@@ -62,7 +62,7 @@ def losable(
 
 
 class _Deviations:
-    """States next to the solution, and which of them are known to be safe."""
+    """States next to the solution, with those known to be safe."""
 
     def __init__(self, explorer: Explorer, safe: set[Node], *, complete: bool) -> None:
         self._explorer = explorer
@@ -71,8 +71,8 @@ class _Deviations:
         self._verdicts: dict[Node, bool | None] = {}
 
     def fatal(self, node: Node, rest: Sequence[GroundAction]) -> bool | None:
-        """Return whether the goal cannot be reached from this state; None if that is not known. `rest` is what was to be done
-        next.
+        """Return whether the goal is unreachable from this state; None if unknown. `rest` are the next actions of the
+        solution.
         """
         if node in self._safe or self._explorer.done(node):
             return False
@@ -92,9 +92,7 @@ class _Deviations:
         return True if self._complete and explorer.out_of_reach(node) else None
 
     def _leads_on(self, node: Node, actions: Sequence[GroundAction]) -> bool:
-        """Return whether these actions lead from here to the goal or to a state that is safe; those on the way are safe then
-        too.
-        """
+        """Return whether these actions lead to the goal or a safe state; the states on the way are safe then too."""
         nodes = self._explorer.follow(node, actions)
         for at, each in enumerate(nodes):
             if each in self._safe or self._explorer.done(each):
@@ -104,22 +102,22 @@ class _Deviations:
 
 
 MAX_CHECKED_ACTIONS = 800
-"""Most ground actions of a world that are looked at."""
+"""Maximum number of examined ground actions."""
 
 MAX_CHECKED_WORK = 600_000_000
-"""Work of one check at most: a few seconds, which only huge worlds or ones made to be slow need."""
+"""Work limit of a check: a few seconds, reached only by huge worlds or ones that are slow on purpose."""
 
 MAX_EXPANDED_STATES = 40
-"""States from the beginning on from which every possible action is tried."""
+"""Number of states, from the beginning on, in which every possible action is tried."""
 
 MAX_SEARCHED_STATES = 120
-"""States in which a solution is looked for where the author's own does not work."""
+"""Number of states in a search for a solution if the author's does not work."""
 
 MAX_INSPECTED_STATES = 16
-"""States of those nearest to the beginning in which sights, or goals that were not reached, are looked at."""
+"""Number of states nearest to the beginning in which sights and unreached goals are examined."""
 
 MAX_PRUNED_LENGTH = 40
-"""Longest solution of which it is tried to leave out each action."""
+"""Longest solution from which superfluous actions are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,33 +125,33 @@ class Solvability:
     """Proven facts about a grounded script."""
 
     problem: str | None = None
-    """Reason why the rulebook cannot be run at all, if so; all else is then unknown."""
+    """Reason why the rulebook cannot be executed; all other fields are unknown then."""
     solution_problem: str | None = None
-    """Fault of the author's own solution, if any; its absence is one too."""
+    """Fault of the author's solution, or its absence."""
     shortest: tuple[str, ...] | None = None
-    """The best solution that was found, the author's or another; None if none was."""
+    """Best known solution, the author's or another; None if none was found."""
     exhausted: bool = False
-    """True if every state was seen that can be reached: what was not found then does not exist, and `shortest` is the
-    shortest."""
+    """True if all reachable states were examined: a solution that was not found does not exist, and `shortest` is
+    optimal."""
     met_at_start: bool = False
-    """True if the goal is reached before anything is done, in the environment or one that can be drawn."""
+    """True if the goal is reached at the beginning, in the written environment or a drawn one."""
     unproved_draws: tuple[str, ...] = ()
-    """Environments that can be drawn and from which no way to the goal was found."""
+    """Drawn environments without a known solution."""
     unusable: tuple[str, ...] = ()
-    """Name templates of actions that can never be possible, wherever one goes: that is certain."""
+    """Name templates of actions that are provably never possible."""
     never_in_place: tuple[str, ...] = ()
-    """Values all of whose actions are refused as `place`, wherever one goes: that is certain."""
+    """Values whose actions are provably always refused as `place`."""
     never_made: tuple[str, ...] = ()
-    """Effects whose condition held in none of the states that were looked at; none in any state if `exhausted`."""
+    """Effects whose condition never held in the examined states; in no state if `exhausted`."""
     faults: tuple[str, ...] = ()
-    """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there:
-    where, and how to fix it."""
+    """Effects that cannot be applied, conditions without an answer, broken invariants, and failing lookups: the place,
+    and how to fix it."""
     difficulty: Difficulty | None = None
-    """None if no solution was found."""
+    """None without a solution."""
 
 
 def check_solvability(script: Script) -> Solvability:
-    """Check a script's world; the result is kept as long as the world is. Never raises; takes a few seconds at most."""
+    """Check a script's world. The result is cached with the world. Never raises; takes a few seconds at most."""
     world = world_or_problem(script)
     return Solvability(problem=world) if isinstance(world, str) else _check(world)
 
@@ -173,7 +171,7 @@ def _check(world: World) -> Solvability:
 
 @dataclass
 class _Checker:
-    """One check under way: what is found so far stays where the work limit is reached."""
+    """A running check; its partial results are kept at the work limit."""
 
     world: World
     solution_problem: str | None = None
@@ -188,7 +186,7 @@ class _Checker:
     faults: RulebookFaults = field(default_factory=RulebookFaults)
 
     def found(self) -> Solvability:
-        """Return what is proved so far."""
+        """Return the results so far."""
         return Solvability(
             solution_problem=self.solution_problem,
             shortest=None if self.shortest is None else tuple(action.text for action in self.shortest),
@@ -203,11 +201,11 @@ class _Checker:
         )
 
     def check(self) -> None:
-        """Check everything, the cheapest and most important things first."""
+        """Run all checks, cheap and important ones first."""
         texts, complete = some_ground_actions(self.world, MAX_CHECKED_ACTIONS)
         rulebook = self.world.script.rulebook
         solution = () if rulebook is None else rulebook.solution
-        # What is impossible in this environment may be possible in one that is drawn.
+        # An action that is impossible here may be possible in a drawn environment.
         complete = complete and not (rulebook and rulebook.draws)
         planner = Planner(self.world, (*texts, *solution), WorkLimit(MAX_CHECKED_WORK))
         explorer = Explorer(planner, self.faults)
@@ -235,7 +233,7 @@ class _Checker:
         self.never_made = explorer.never_made()
         if complete:
             never = explorer.never_in_place(start, wide.nodes if self.exhausted else None)
-            # A solution that was carried out is the better proof.
+            # An executed solution is the stronger proof.
             used = {value for action in self.shortest or () for value in action.values.values()}
             self.never_in_place = tuple(sorted(never - used))
 
@@ -258,7 +256,7 @@ class _Checker:
             self.faults.add("knows", f"knows: {error}; put an empty list there")
 
     def _check_draws(self, explorer: Explorer) -> None:
-        """Look for a way to the goal from each environment that can be drawn, the known solution first."""
+        """Search a way to the goal from each drawn environment, with the known solution first."""
         drawn = {words: cast("JsonValue", script.environment) for words, script in outcomes(self.world.script)}
         self.unproved_draws = tuple(drawn)
         for words, state in drawn.items():
@@ -273,8 +271,8 @@ class _Checker:
     def _own_solution(
         self, explorer: Explorer, start: Node, solution: Sequence[str]
     ) -> tuple[GroundAction, ...] | None:
-        """The author's solution up to where it reaches the goal, without what changes nothing; None if it does not
-        reach it.
+        """Return the author's solution up to the goal without actions that change nothing; None if it does not reach
+        it.
         """
         if not solution:
             self.solution_problem = (
@@ -303,7 +301,7 @@ class _Checker:
         return tuple(taken)
 
     def _scan(self, explorer: Explorer, node: Node) -> None:
-        """Ask every action for what it requires here, and read the hints."""
+        """Evaluate all requirements and hints of every action in a state."""
         for number, action in enumerate(explorer.planner.actions):
             explorer.planner.work_limit.charge(node.size)
             unmet = explorer.refused(node, number)
@@ -312,7 +310,7 @@ class _Checker:
                 self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
 
     def _check_goal(self, nodes: Sequence[Node]) -> None:
-        """Note conditions of the goal that have no answer in any state."""
+        """Record goal conditions without an answer in any state."""
         for at, condition in enumerate(self.world.goal, 1):
             answers = [condition.answer(node.state, {}) for node in nodes[:MAX_INSPECTED_STATES]]
             if answers and all(isinstance(answer, str) for answer in answers):
@@ -321,7 +319,7 @@ class _Checker:
                 )
 
     def _look_for_uses(self, explorer: Explorer, start: Node, *, complete: bool) -> None:
-        """Find actions that can never be possible, among those that were not possible anywhere so far."""
+        """Find provably impossible actions among those that were not possible so far."""
         listed = dict.fromkeys(action.action.spec.name for action in explorer.planner.actions)
         missing = [name for name in listed if name not in explorer.usable]
         if self.exhausted:

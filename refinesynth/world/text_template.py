@@ -1,9 +1,9 @@
-"""Texts and pointers with parameters and looked-up state in them.
+"""Templates of texts and pointers with parameters and lookups.
 
-`{item}` stands for a parameter's value, `{state:/places/{place}/items}` for what the state holds there, `{visible}` in
-a text for the names that can be seen, `{{` and `}}` for braces. In a text, looked-up values become words: a list is `a,
-b and c`, an empty one `nothing`, an object the list of its keys, null and missing `nothing`, true and false `yes` and
-`no`. In a pointer a step may hold both; a slash in a value never begins a new step.
+`{item}` is a parameter's value, `{state:/places/{place}/items}` a value of the state, `{visible}` in a text the visible
+names, and `{{` and `}}` are braces. In a text, values are worded: a list is `a, b and c`, an empty one `nothing`, an
+object the list of its keys, null and missing values `nothing`, true and false `yes` and `no`. A step of a pointer may
+contain parameters and lookups; a slash in a value never begins a new step.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,23 +18,22 @@ from refinesynth.world.json_pointer import resolve, unescape
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 
 REMEMBERED = 4_096
-"""Texts of each kind of which it is remembered how they are read: many worlds say the same, and each is compiled more
-than once."""
+"""Number of cached templates of each kind; worlds share many texts, and each is compiled several times."""
 
 MAX_POINTER_STEPS = 32
-"""Most steps of one pointer."""
+"""Maximum number of steps in a pointer."""
 
 MAX_NESTING = 4
-"""Deepest lookup inside a lookup."""
+"""Deepest nesting of lookups."""
 
 MAX_FILLED = 32
-"""Most parameters and lookups in one text."""
+"""Maximum number of parameters and lookups in a text."""
 
 MAX_VALUE_CHARACTERS = 4_000
-"""Longest text that a value becomes, in characters; the rest is cut off."""
+"""Longest worded value, in characters; the rest is cut off."""
 
 VISIBLE = "visible"
-"""Name of the list of visible names in conditions and texts."""
+"""Variable for the visible names in conditions and texts."""
 
 _LOOKUP = "state:"
 
@@ -44,32 +43,31 @@ class VisibleNames:
     """Names that the player can see."""
 
     names: tuple[str, ...]
-    """Each once, in the order of the sights; keys of an object in the alphabet's order."""
+    """Names without duplicates, in the order of the sights; keys of an object are sorted."""
     problem: str | None = None
-    """Sights without an answer here, or left out because there is too much of them; in words to their
-    author."""
+    """Message to the author about sights without an answer or with too many names."""
     known: frozenset[str] = field(init=False, repr=False)
-    """The same names, to ask for one."""
+    """The same names as a set."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "known", frozenset(self.names))
 
 
 Visible = Callable[[JsonValue], VisibleNames]
-"""The visible names of a state."""
+"""Function from a state to its visible names."""
 
 Values = Mapping[str, JsonValue]
-"""By their names, the values of parameters, which are texts, and what else can be named where they can."""
+"""Values of variables by name: parameters, which are texts, and others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A parameter by name."""
+    """A parameter."""
 
     name: str
 
     def read(self, state: JsonValue, values: Values) -> JsonValue:
-        """Its value as text; `Inapplicable` if the action gave none."""
+        """Return its value; `Inapplicable` if the action has none."""
         del state
         try:
             return values[self.name]
@@ -84,49 +82,49 @@ class Pointer:
     steps: "tuple[Template, ...]"
 
     def keys(self, state: JsonValue, values: Values) -> tuple[str, ...]:
-        """The keys that it names now; `Inapplicable` if a lookup in it finds no text and no whole number."""
+        """Return the current keys; `Inapplicable` if a lookup finds neither a text nor a whole number."""
         return tuple([step.key(state, values) for step in self.steps])
 
     def read(self, state: JsonValue, values: Values) -> JsonValue:
-        """Return what the state holds there; `Inapplicable` if nothing."""
+        """Return the state's value there; `Inapplicable` if there is none."""
         return resolve(state, self.keys(state, values))
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleLookup:
-    """The names that can be seen."""
+    """The visible names."""
 
     visible: Visible
 
     def read(self, state: JsonValue, values: Values) -> JsonValue:
-        """All of them."""
+        """Return all visible names."""
         del values
         return list(self.visible(state).names)
 
 
 Part = str | Slot | Pointer | VisibleLookup
-"""Parts of a template; a text is literal."""
+"""Part of a template; a text is literal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Literal text, slots and lookups in order."""
+    """Literal text, parameters and lookups in order."""
 
     parts: tuple[Part, ...]
 
     @property
     def constant(self) -> str | None:
-        """The text, if nothing is to be filled in."""
+        """The text, if it has no parameters and lookups."""
         if not self.parts:
             return ""
         return self.parts[0] if len(self.parts) == 1 and isinstance(self.parts[0], str) else None
 
     def text(self, state: JsonValue, values: Values) -> str:
-        """The text in words; what is missing reads `nothing`."""
+        """Return the text in words; missing values are `nothing`."""
         return "".join(part if isinstance(part, str) else _words_of(part, state, values) for part in self.parts)
 
     def value(self, state: JsonValue, values: Values) -> JsonValue:
-        """A lone lookup's JSON value, else the text; `Inapplicable` if something that is looked up is missing."""
+        """Return the JSON value of a single lookup, else the text; `Inapplicable` if a value is missing."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Pointer):
             return self.parts[0].read(state, values)
         return "".join(
@@ -134,16 +132,16 @@ class Template:
         )
 
     def key(self, state: JsonValue, values: Values) -> str:
-        """The text as one step of a pointer."""
+        """Return the text as a pointer's step."""
         if len(self.parts) == 1:
-            # As nearly all steps are: a constant, a parameter or a lookup alone.
+            # Nearly all steps consist of one part.
             part = self.parts[0]
             return part if isinstance(part, str) else _as_key(part.read(state, values))
         return "".join(part if isinstance(part, str) else _as_key(part.read(state, values)) for part in self.parts)
 
 
 def value_as_words(value: JsonValue) -> str:
-    """A JSON value as words, at most `MAX_VALUE_CHARACTERS` characters."""
+    """Return a JSON value as words, at most `MAX_VALUE_CHARACTERS` characters."""
     if isinstance(value, dict | list):
         items = [_word(item) for item in value]
         listed = f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
@@ -160,10 +158,10 @@ class _Scope:
 
 
 def parse_template(text: str, names: AbstractSet[str], visible: Visible | None = None) -> Template:
-    """Read a template that may use the parameters `names` and, if it is given, what is visible.
+    """Parse a template that may use the parameters `names` and, if `visible` is given, the visible names.
 
     Raises:
-        RulebookError: An unknown name, a brace without its other half, a bad pointer.
+        RulebookError: An unknown name, an unbalanced brace, or a bad pointer.
     """
     return _template(text, frozenset(names)) if VISIBLE not in text else _read(text, _Scope(names, visible))
 
@@ -186,7 +184,7 @@ def _read(text: str, scope: "_Scope") -> Template:
 
 
 def parse_pointer(text: str, names: AbstractSet[str]) -> Pointer:
-    """Read a JSON Pointer whose steps may use the parameters `names`.
+    """Parse a JSON Pointer whose steps may use the parameters `names`.
 
     Raises:
         RulebookError: As for `parse_template`; also for a pointer that does not begin with a slash.
@@ -204,7 +202,7 @@ def _whole_pointer(text: str, names: frozenset[str]) -> Pointer:
 
 
 def require_text(text: str) -> None:
-    """Refuse what no UTF-8 file can hold.
+    """Refuse text that cannot be encoded as UTF-8.
 
     Raises:
         RulebookError: There is a lone surrogate in the text.
@@ -241,7 +239,7 @@ def _as_key(value: JsonValue) -> str:
 
 
 def _parts(text: str, at: int, scope: _Scope, *, nesting: int, stop: str) -> tuple[list[Part], int]:
-    """Parts from `at` on, up to one of the characters in `stop`, an unmatched closing brace or the end."""
+    """Return the parts from `at` up to a character of `stop`, an unmatched closing brace or the end."""
     parts: list[Part] = []
     literal = ""
     while at < len(text) and text[at] not in stop:
@@ -263,7 +261,7 @@ def _parts(text: str, at: int, scope: _Scope, *, nesting: int, stop: str) -> tup
 
 
 def _braced(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Slot | Pointer | VisibleLookup, int]:
-    """Return what stands in the braces that open at `at`, and where they end."""
+    """Return the content of the braces that open at `at`, and their end."""
     if nesting >= MAX_NESTING:
         raise RulebookError(f"{text[:80]!r}: lookups are nested deeper than {MAX_NESTING}")
     begin = at + 1

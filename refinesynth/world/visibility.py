@@ -1,6 +1,4 @@
-"""Visibility (partial observability): which names the player can perceive in a state, computed from the rulebook's
-sights.
-"""
+"""Visibility (partial observability): the names that the player can perceive in a state, from the rulebook's sights."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,46 +15,45 @@ from refinesynth.world.text_template import Pointer, VisibleNames, parse_pointer
 _EACH = f"{{{EACH}}}"
 
 MAX_READINGS = 512
-"""Most often that the sights are read in one state, all of them together: once, or once for each of the texts at
-`each`."""
+"""Maximum number of evaluations of all sights in one state: one per sight, or one per text of `each`."""
 
 MAX_SEEN = 1_000
-"""Most names that are visible at once."""
+"""Maximum number of visible names."""
 
 _REMEMBERED = 256
-"""States of which it is kept what is visible there."""
+"""Number of states with cached visible names."""
 
 _BLIND = VisibleNames(())
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledSight:
-    """One sight whose texts are parsed."""
+    """A compiled sight."""
 
     path: Pointer | None
-    """Place at which names stand; None if the sight shows `name` itself."""
+    """Path to the names; None if the sight shows `name` itself."""
     name: str
-    """The name, or `{each}`, if there is no path."""
+    """The name, or `{each}`, without a path."""
     each: Pointer | None
     when: Expression | None
 
     @property
     def named_by_each(self) -> bool:
-        """Return whether it shows the very names that it is read for."""
+        """True if it shows the texts of its own `each`."""
         return self.path is None and self.each is not None
 
     def readings(self, state: JsonValue) -> tuple[dict[str, str], ...]:
-        """Values with which it is read in this state."""
+        """Return the variables of each evaluation in this state."""
         if self.each is None:
             return ({},)
         return tuple({EACH: name} for name in names_at(_found(self.each, state, {}), alone=False))
 
     def asks(self) -> tuple[Expression, ...]:
-        """The conditions of `when`, taken apart at `&&`."""
+        """Return the conditions of `when`, split at `&&`."""
         return () if self.when is None else self.when.conjuncts
 
     def at(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | None:
-        """The keys that `path` names now; None if it names none."""
+        """Return the current keys of `path`; None if it has none."""
         if self.path is None:
             return None
         try:
@@ -65,13 +62,13 @@ class CompiledSight:
             return None
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
-        """Return whether this name is there for one reading, without a look at `when`."""
+        """Return whether an evaluation yields this name, regardless of `when`."""
         if self.named_by_each:
             return {EACH: name} in self.readings(state)
         return name in self._names(state, values)
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
-        """Names that one reading shows; in words why there is no answer to `when`, if so."""
+        """Return the names of one evaluation, or the reason why `when` has no answer."""
         if self.when is not None:
             answer = self.when.answer(state, values)
             if answer is not True:
@@ -86,23 +83,21 @@ class CompiledSight:
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """A rulebook's visibility: all its sights. What is visible depends on the state's content alone, and is remembered
-    by it.
-    """
+    """All sights of a rulebook. Visible names depend on the state's content only and are cached by it."""
 
     sights: tuple[CompiledSight, ...]
     everything: VisibleNames
-    """Names that are visible everywhere if there are no sights."""
+    """Names that are always visible if there are no sights."""
     _known: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
 
     def names_in(self, state: JsonValue) -> VisibleNames:
-        """Return what is visible; nothing in a state that is no usable JSON. Never raises."""
+        """Return the visible names; none in an invalid state. Never raises."""
         if not self.sights:
             return self.everything
         encoded = json_bytes(state)
         if encoded is None or len(encoded) > MAX_STATE_BYTES:
             return _BLIND
-        # By content: a caller may change a state in place between two calls.
+        # By content: a caller may modify a state in place between two calls.
         key = blake2b(encoded, digest_size=16).digest()
         seen = self._known.get(key)
         if seen is None:
@@ -134,10 +129,10 @@ class Visibility:
 
 
 def compile_visibility(sights: Iterable[Sight], everything: Iterable[str]) -> Visibility:
-    """Parse a rulebook's sights; `everything` is visible if there are none.
+    """Compile a rulebook's sights; `everything` is visible if there are none.
 
     Raises:
-        RulebookError: A bad path or condition; the message says of which sight.
+        RulebookError: A bad path or condition; the message names the sight.
     """
     names = tuple(dict.fromkeys(everything))
     return Visibility(tuple(_compiled(sights, frozenset(names))), VisibleNames(names))
@@ -160,7 +155,7 @@ def _compile(sight: Sight, known: frozenset[str]) -> CompiledSight:
         raise RulebookError(
             f"{sight.path[:80]!r} is no path, which begins with a slash, and no name that an action can be given"
         )
-    # A condition that is asked for each of many things may cost less each time.
+    # A condition for each of many items has a lower cost limit.
     most = MAX_COST if sight.each is None else MAX_COST // 16
     return CompiledSight(
         path=None if named else parse_pointer(sight.path, names),
@@ -178,7 +173,7 @@ def _found(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> JsonVa
 
 
 def names_at(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:
-    """Texts of a list, keys of an object, or a text alone; none of them blank."""
+    """Return the texts of a list, the keys of an object, or a single text; blank ones are omitted."""
     if isinstance(value, dict):
         return tuple(sorted(filter(str.strip, value)))
     if isinstance(value, list):

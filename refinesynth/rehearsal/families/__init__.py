@@ -1,4 +1,4 @@
-"""Families of worlds that are drawn from a seed: a JSON file with verbs, laws and names, and a function that draws."""
+"""Families of worlds drawn by seed: a JSON file with verbs, laws and names, and a drawing function each."""
 
 from collections.abc import Callable, Mapping
 from random import Random
@@ -23,10 +23,10 @@ DRAWING: Mapping[str, Callable[[Family, Random], Plot]] = {
     "panel": draw_panel,
     "search": draw_search,
 }
-"""Function that draws a world of each family."""
+"""Drawing function of each family."""
 
 CLASSIC = ("household", "files", "laboratory", "warehouse", "office")
-"""Families that are drawn from by default, in this order; seeds of earlier runs depend on it."""
+"""Default families; seeds of earlier runs depend on this order."""
 
 FAMILIES: Mapping[str, Family] = {name: read_family(name) for name in DRAWING}
 

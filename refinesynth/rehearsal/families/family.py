@@ -1,7 +1,7 @@
-"""A family of worlds as data for the executor, and a plot, which is one world of it.
+"""Families of worlds as data for the executor, and plots, which are drawn worlds.
 
-A family's JSON file holds everything but the drawing of a world: verbs with their laws, sights, names, tasks. Texts come in
-several forms, of which each scene takes one.
+A family's JSON file holds verbs with their laws, sights, names and tasks; a function draws the world. Texts have
+several wordings, of which each scene uses one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ from refinesynth.trajectory import Effect, Invariant, Requirement, Sight
 from refinesynth.trajectory.value import Value
 
 Act = tuple[str, Mapping[str, str]]
-"""Something to do: a verb's key and the value of each placeholder."""
+"""An action of a plot: a verb's key and the value of each placeholder."""
 
 Word = Annotated[str, Field(pattern=r'^[^"\\{}]+$')]
-"""A name that may stand in templates, paths and CEL as it is."""
+"""A name that is valid in templates, paths and CEL."""
 
 
 class Verb(Value):
@@ -27,26 +27,26 @@ class Verb(Value):
 
     key: str
     wordings: tuple[str, ...]
-    """Action templates; a scene takes one, the others are likely mistakes."""
+    """Action templates; a scene uses one, the others are typical mistakes."""
     about: tuple[str, ...]
-    """Descriptions; a scene takes one."""
+    """Descriptions; a scene uses one."""
     doing: str
     """Infinitive for thoughts, with the same placeholders: `take the {item} from the {place}`."""
     done: tuple[str, ...]
-    """Observations of success; a scene takes one."""
+    """Observations of success; a scene uses one."""
     shows: str = ""
-    """Template of what the player perceives besides."""
+    """Template of further perceptions."""
     prepares: bool = False
     """True if it only prepares other actions, or needs several preparations."""
     seeks: bool = False
-    """True if the player sees other places by it."""
+    """True if it shows the player other places."""
     requires: tuple[Requirement, ...] = ()
     """Preconditions in order, of kind place or logic."""
     effects: tuple[Effect, ...] = ()
 
     @property
     def observations(self) -> tuple[str, ...]:
-        """Observations of success; a scene takes one."""
+        """Observations of success; a scene uses one."""
         return tuple(f"{done} {self.shows}".rstrip() for done in self.done)
 
 
@@ -56,20 +56,20 @@ class Condition(Value):
 
 
 class Part(Value):
-    """A part of a task. All texts are templates over the drawn names."""
+    """A part of a task; all texts are templates with the drawn names."""
 
     phrase: str = ""
     """Part of the goal, as an infinitive."""
     conditions: tuple[Condition, ...] = ()
     acts: tuple[Act, ...] = ()
-    """Acts that do it, movements included."""
+    """Actions of this part, including movements."""
 
 
 @dataclass(frozen=True)
 class Plot:
     introduction: str
     whereabouts: str
-    """Sentence that says where things are."""
+    """Sentence with the places of all things."""
     state: dict[str, Any]
     goal: str
     """Goal as an infinitive: `put the washed blue mug in the pantry`."""
@@ -77,28 +77,28 @@ class Plot:
     values: Mapping[str, tuple[str, ...]]
     """Placeholder to its existing values."""
     absent: Mapping[str, tuple[str, ...]]
-    """Placeholder to plausible values that do not exist."""
+    """Placeholder to plausible values that do not exist in this world."""
     useful: tuple[Act, ...]
-    """Acts that can lead to the goal, which the planner searches."""
+    """Actions that can lead to the goal, among which the planner searches."""
     losable: bool = False
-    """True if an available action is known to make the goal unreachable."""
+    """True if a possible action can make the goal unreachable."""
     away: bool = True
-    """True if something that the goal needs is out of sight at the beginning."""
+    """True if something that the goal needs is invisible at the beginning."""
 
 
 class Family(Value):
     name: str
     refusals: tuple[str, ...]
-    """Beginnings of observations of mistakes, by which they are recognised."""
+    """Beginnings of observations of mistakes, by which the player recognises them."""
     words: Mapping[str, tuple[Word, ...]]
-    """Names of things by kind; a world takes some of each."""
+    """Names of things by kind; a world uses some of each."""
     absent: Mapping[str, tuple[str, ...]]
     """Placeholder to the kinds of plausible values."""
     introduction: str
     whereabouts: str
-    """Template of the sentence that says where things are; left out in hidden worlds."""
+    """Template of the sentence with all places; omitted in hidden worlds."""
     tasks: tuple[tuple[str, ...], ...]
-    """Tasks as names of parts; a world takes one."""
+    """Tasks as names of parts; a world has one."""
     parts: Mapping[str, Part]
     verbs: tuple[Verb, ...]
     sights: tuple[Sight, ...] = ()
@@ -115,7 +115,9 @@ class Family(Value):
         losable: bool = False,
         away: bool = True,
     ) -> Plot:
-        """A world with these parts; `names` fill the family's templates, `acts` are useful beside those of the parts."""
+        """Return a world with these parts; `names` fill the family's templates, `acts` are useful in addition to those
+        of the parts.
+        """
         wanted = [self.parts[part] for part in parts]
         useful = (*acts, *(_filled(act, names) for part in wanted for act in part.acts))
         return Plot(
@@ -149,12 +151,12 @@ def _filled(act: Act, names: Mapping[str, str]) -> Act:
 
 
 def listed(names: Sequence[str]) -> str:
-    """An English list: `a, b and c`."""
+    """Return an English list: `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def noted(names: Iterable[str]) -> dict[str, Any]:
-    """An object with the names as keys: a set, without order."""
+    """Return an object with the names as keys: an unordered set."""
     return {name: {} for name in names}
 
 
