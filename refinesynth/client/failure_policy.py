@@ -93,7 +93,7 @@ class FailurePolicy:
         self.usable = False
         """True once an answer could be used."""
         self.proved: set[str] = set()
-        """Features that an answer of the server has proved; see `lacks.carried`."""
+        """Features that an answer of the server has proved; see `carried`."""
         self._backend = backend
         self._limiter = limiter
         self._fruitless = 0

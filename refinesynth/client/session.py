@@ -77,7 +77,7 @@ class Session:
     """None to keep nothing."""
     tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
     bounded: frozenset[Role] = frozenset()
-    """Roles whose answers have their default bound where the backend states none; see `limits.bound_of`."""
+    """Roles whose answers have their default bound where the backend states none; see `default_limits.bound_of`."""
     _spent: UsageCounter = field(default_factory=UsageCounter)
     attempt: int = 0
     """Scripts and drafts begun so far."""

@@ -155,7 +155,7 @@ def _add(path: Path, segment: Segment, part: Part, before: Ends, restore: Restor
 
 
 def _check(part: Part, before: Ends) -> None:
-    """Raises: ValueError: The part does not go from there to where it says."""
+    """Raise ValueError if the part does not go from there to where it says."""
     ends = [(before.entries, before.trajectories, before.rejected)]
     ends += [(entry.index + 1, entry.trajectories_end or 0, entry.rejected_end or 0) for entry in part.entries]
     lines = [EpisodeLine.model_validate_json(entry.line).index for entry in part.entries]
@@ -208,7 +208,6 @@ class Uploads:
         self._all_up = time.monotonic()
         self._failing = False
         self._tasks: TaskGroup | None = None
-        self._failure: Exception | None = None
         self._begun = False
 
     def has_room(self) -> bool:
@@ -228,13 +227,14 @@ class Uploads:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
         """Upload what is new while the context lasts, from `begin` on, and all of it at the end."""
+        failure: Exception | None = None
         try:
             try:
                 async with background_tasks() as self._tasks:
                     yield
             except Exception as error:  # noqa: BLE001 - raised below, once what is new is up
-                self._failure = self._failure or error
-            if self._failure is None:
+                failure = error
+            if failure is None:
                 await self.finish(within=AT_THE_END)
         except anyio.get_cancelled_exc_class():
             if self._begun:
@@ -243,10 +243,10 @@ class Uploads:
                 if soon.cancelled_caught:
                     warn(self.left())
             raise
-        if self._failure is not None:
-            if self._begun and not isinstance(self._failure, TakenOver):
-                await self._try_to_finish(self._failure.add_note, within=_AFTER_A_FAILURE)
-            raise self._failure
+        if failure is not None:
+            if self._begun and not isinstance(failure, TakenOver):
+                await self._try_to_finish(failure.add_note, within=_AFTER_A_FAILURE)
+            raise failure
 
     async def begin(self, wake: Callable[[], None]) -> None:
         """Start once the run exists; call `wake` whenever there is room again.
@@ -256,21 +256,13 @@ class Uploads:
         await self.seal()
         self._begun = True
         if self._tasks is not None:
-            self._tasks.start_soon(self._keep_up, wake)
+            self._tasks.start_soon(self.keep_up, wake)
 
     async def _try_to_finish(self, tell: Callable[[str], None], *, within: float) -> None:
         try:
             await self.finish(within=within)
         except (RunFolderError, StorageError) as error:
             tell(str(error))
-
-    async def _keep_up(self, wake: Callable[[], None]) -> None:
-        try:
-            await self.keep_up(wake)
-        except Exception as error:  # noqa: BLE001 - raised by `running`
-            self._failure = error
-            if self._tasks is not None:
-                self._tasks.cancel_scope.cancel()
 
     async def keep_up(self, wake: Callable[[], None]) -> None:
         """Seal regularly until cancelled, also while the store is down; call `wake` when there is room again."""

@@ -60,7 +60,7 @@ class Report:
     """Name of the block's folder, for the driver to remove; empty outside the run's folder."""
     how: BackendsState = field(default_factory=BackendsState)
     lacks: bytes = b"{}"
-    """Features that servers lack, as `Lacks.to_json` gives them."""
+    """Features that servers lack, as `UnsupportedFeatures.to_json` gives them."""
     paid: list[Paid] = field(default_factory=list[Paid])
     finished: list[CompletedEpisode] = field(default_factory=list[CompletedEpisode])
     said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
