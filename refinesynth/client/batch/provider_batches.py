@@ -192,16 +192,14 @@ def _of_openai(line: Body) -> Outcome:
         case {"response": {**answer}}:
             status, body = answer.get("status_code"), orjson.dumps(answer.get("body"))
             try:
-                return read_reply(body, {}) if status == _SUCCESS else refused(_status(status), body, {})
+                if status == _SUCCESS:
+                    return read_reply(body, {})
+                return refused(status if isinstance(status, int) else _BROKEN, body, {})
             except HttpError as unreadable:
                 return unreadable
         case _:
             text = orjson.dumps(line.get("error")).decode()
             return HttpError(_NOT_IN_TIME if "expired" in text else _BROKEN, text)
-
-
-def _status(given: object) -> int:
-    return given if isinstance(given, int) else _BROKEN
 
 
 _PATH = "/v1/messages"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import cast
 
 _COPY = "llm_provider-"
@@ -80,8 +81,7 @@ _TOKENS = (
 )
 
 
-def _wall_clock() -> datetime:
-    return datetime.now(UTC)
+_wall_clock = partial(datetime.now, UTC)
 
 
 def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], datetime] = _wall_clock) -> RateHeaders:
