@@ -25,7 +25,7 @@ async def main(base_url: str, folder: Path, count: int) -> None:
     model = open_model(Backend(model="hosted_vllm/bench", base_url=base_url))
     numbers = iter(range(count))
     begun = (folder / "journal.sqlite").exists()
-    journal = Journal.open(folder / "journal.sqlite")
+    journal = Journal(folder / "journal.sqlite")
 
     async def work() -> None:
         for number in numbers:

@@ -72,7 +72,7 @@ def traced(error: Exception) -> str:
 
 
 def _harmless(text: str) -> str:
-    from refinesynth.client.redaction import redact
+    from refinesynth.client.reporting import redact
 
     return printable(redact(text))
 

@@ -121,7 +121,7 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    from refinesynth.synthesis.configured import settings_of
+    from refinesynth.synthesis.request import settings_of
 
     with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as told:
         try:

@@ -81,7 +81,7 @@ def lines(path: Path) -> Iterator[Line]:
         return
     journal, end = path.with_name(JOURNAL), None
     if path.name in {ACCEPTED, REFUSED} and journal.is_file():
-        with JournalReader.read(journal) as reader:
+        with JournalReader(journal) as reader:
             counted = reader.committed
         end = counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
     with path.open("rb") as file:

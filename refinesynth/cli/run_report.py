@@ -12,8 +12,7 @@ from refinesynth.cli.display import reasons
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.trajectory_text import why_refused
 from refinesynth.cost import Cost
-from refinesynth.run.spending import Spending
-from refinesynth.run.trajectory_stats import in_order
+from refinesynth.run.stats import Spending, in_order
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.text.number_format import compact, counted, dollars
 from refinesynth.text.printable import one_line

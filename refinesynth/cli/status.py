@@ -18,9 +18,9 @@ from refinesynth.cli.terminal import labelled, note, output, print_json, say, st
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.journal.journal_values import model_of
 from refinesynth.run import RunFolder
+from refinesynth.run.completed_episode import FEATURES, LONGER, UNREADABLE
 from refinesynth.run.run_folder import holds_run
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
-from refinesynth.run.trajectory_stats import FEATURES, LONGER, UNREADABLE
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import lopsided

@@ -9,13 +9,18 @@ import anyio.abc
 
 @asynccontextmanager
 async def background_tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """Yield a task group that is cancelled at the end of the context; errors of the block are raised unwrapped."""
+    """Yield a task group that is cancelled at the end of the context; the first error of the block or of a task is raised
+    unwrapped.
+    """
     failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            yield tasks
-        except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
-            failure = error
-        tasks.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield tasks
+            except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
+                failure = error
+            tasks.cancel_scope.cancel()
+    except ExceptionGroup as errors:
+        failure = failure or errors.exceptions[0]
     if failure is not None:
         raise failure

@@ -12,13 +12,14 @@ import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, server_of, split
 from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers, wait_in_words
-from refinesynth.client.redaction import redact
+from refinesynth.client.reporting import redact
 
 _SHOWN = 400
 """Characters of the server's words that a message repeats."""
@@ -212,7 +213,11 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
     page = _page(error, status, text)
     # A missing model is reported in JSON; this is a gateway's page.
     row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
-    after = _wait(error, text, row)
+    after = None
+    if row.step is FailureAction.RETRY:
+        after = read_rate_headers(headers_of(error)).retry_after
+        if after is None and row.kind is ErrorCategory.RATE_LIMIT:
+            after = wait_in_words(text)
     text = text if page is None else f"a web page: {page!r}"
     says = row.says.format(
         text=text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...",
@@ -224,7 +229,8 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
     )
-    certain = row.step is not FailureAction.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
+    by_words_alone = row.words is not None and status not in row.statuses | _TELLING
+    certain = row.step is not FailureAction.STOP or not by_words_alone or not _has_answer(error, status)
     message = redact(f"{backend.label} {says}", key=key)
     return ClassifiedError(
         row.step, row.kind, message, after, certain, None if within else status, _named(text, backend), page
@@ -233,8 +239,8 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
 
 @dataclass(frozen=True)
 class _Row:
-    kind: ErrorCategory
     step: FailureAction
+    kind: ErrorCategory
     says: str
     """Text after the backend's name; `{text}` is the server's."""
     statuses: frozenset[int] = frozenset()
@@ -245,14 +251,11 @@ class _Row:
     def fits(self, status: int, text: str) -> bool:
         return status in self.statuses or (self.words is not None and self.words.search(text) is not None)
 
-    def by_words_alone(self, status: int | None) -> bool:
-        """Return True if only the text can have selected this row."""
-        return self.words is not None and status not in self.statuses | _TELLING
 
+_retry, _abandon, _stop = (partial(_Row, step) for step in FailureAction)
 
-_LOADING = _Row(
+_LOADING = _retry(
     ErrorCategory.LOADING,
-    FailureAction.RETRY,
     "is loading its model ({text})",
     frozenset({503}),
     re.compile(
@@ -261,30 +264,23 @@ _LOADING = _Row(
     ),
 )
 """llama.cpp, text-generation-inference and others; both status and words are needed, and none of a failure."""
-_TIMEOUT = _Row(ErrorCategory.TIMEOUT, FailureAction.RETRY, "gave no answer within {timeout}")
-_UNREACHED = _Row(ErrorCategory.UNREACHED, FailureAction.RETRY, "cannot be reached{server} ({text})")
-_UNTRUSTED = _Row(
-    ErrorCategory.UNREACHED,
-    FailureAction.STOP,
-    "shows a TLS certificate{server} that is not trusted here; {trust} ({text})",
+_TIMEOUT = _retry(ErrorCategory.TIMEOUT, "gave no answer within {timeout}")
+_UNREACHED = _retry(ErrorCategory.UNREACHED, "cannot be reached{server} ({text})")
+_UNTRUSTED = _stop(
+    ErrorCategory.UNREACHED, "shows a TLS certificate{server} that is not trusted here; {trust} ({text})"
 )
-_NO_TLS = _Row(
+_NO_TLS = _stop(
     ErrorCategory.UNREACHED,
-    FailureAction.STOP,
     "does not speak TLS{server}, as https:// says; give a base_url that begins with http:// ({text})",
 )
-_TLS_FAILED = _Row(
-    ErrorCategory.UNREACHED, FailureAction.RETRY, "cannot be reached{server}, because TLS failed ({text})"
-)
-_DROPPED = _Row(ErrorCategory.SERVER, FailureAction.RETRY, "broke off the connection{server} ({text})")
-_BROKEN = _Row(ErrorCategory.SERVER, FailureAction.RETRY, "sent something that is no completion ({text})")
-_DEFECT = _Row(ErrorCategory.DEFECT, FailureAction.STOP, "cannot be asked: {error}: {text}")
+_TLS_FAILED = _retry(ErrorCategory.UNREACHED, "cannot be reached{server}, because TLS failed ({text})")
+_DROPPED = _retry(ErrorCategory.SERVER, "broke off the connection{server} ({text})")
+_BROKEN = _retry(ErrorCategory.SERVER, "sent something that is no completion ({text})")
+_DEFECT = _stop(ErrorCategory.DEFECT, "cannot be asked: {error}: {text}")
 # litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts show which.
-_CONFUSED = _Row(ErrorCategory.DEFECT, FailureAction.RETRY, "cannot be asked, or sent something odd ({text})")
-_SETTINGS = _Row(
-    ErrorCategory.REJECTED, FailureAction.STOP, "does not take these settings; change them in the backend ({text})"
-)
-_REJECTED = _Row(ErrorCategory.REJECTED, FailureAction.ABANDON, "rejects the request with {how} ({text})")
+_CONFUSED = _retry(ErrorCategory.DEFECT, "cannot be asked, or sent something odd ({text})")
+_SETTINGS = _stop(ErrorCategory.REJECTED, "does not take these settings; change them in the backend ({text})")
+_REJECTED = _abandon(ErrorCategory.REJECTED, "rejects the request with {how} ({text})")
 _NO_CREDIT = "has no credit left for this key; top it up or choose another backend ({text})"
 _WRONG_KEY = "does not accept the key; {key} ({text})"
 _WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
@@ -292,42 +288,28 @@ _WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_
 _HOW_STREAMED = (
     "refinesynth asks for whole ones. Ask another server, or put a proxy in between that collects the stream ({text})"
 )
-_STREAMS_ONLY = _Row(
-    ErrorCategory.REJECTED, FailureAction.STOP, f"gives streamed answers only. {_HOW_STREAMED}", words=_STREAMS
-)
+_STREAMS_ONLY = _stop(ErrorCategory.REJECTED, f"gives streamed answers only. {_HOW_STREAMED}", words=_STREAMS)
 # Where it is one of many, it was an accident.
-_STREAMED = _Row(ErrorCategory.DEFECT, FailureAction.RETRY, f"sent a stream in place of an answer. {_HOW_STREAMED}")
+_STREAMED = _retry(ErrorCategory.DEFECT, f"sent a stream in place of an answer. {_HOW_STREAMED}")
 
-_BUSY = _Row(
-    ErrorCategory.RATE_LIMIT, FailureAction.RETRY, "says that there are too many requests ({text})", frozenset({429})
-)
-
-_FAILED = _Row(
-    ErrorCategory.SERVER, FailureAction.RETRY, "failed with {how} ({text})", frozenset({409, 425, *range(500, 600)})
-)
+_BUSY = _retry(ErrorCategory.RATE_LIMIT, "says that there are too many requests ({text})", frozenset({429}))
+_FAILED = _retry(ErrorCategory.SERVER, "failed with {how} ({text})", frozenset({409, 425, *range(500, 600)}))
 _TOO_LONG = "cannot read a prompt of this length ({text})"
 
 _BY_STATUS = (
-    _Row(ErrorCategory.QUOTA, FailureAction.STOP, _NO_CREDIT, frozenset({402}), _QUOTA),
+    _stop(ErrorCategory.QUOTA, _NO_CREDIT, frozenset({402}), _QUOTA),
     _BUSY,
-    _Row(
-        ErrorCategory.TIMEOUT,
-        FailureAction.RETRY,
-        "gave no answer in time and says so with {how} ({text})",
-        frozenset({408, 504}),
-    ),
+    _retry(ErrorCategory.TIMEOUT, "gave no answer in time and says so with {how} ({text})", frozenset({408, 504})),
     _FAILED,
-    _Row(ErrorCategory.AUTHENTICATION, FailureAction.STOP, _WRONG_KEY, frozenset({401})),
-    _Row(ErrorCategory.CONTEXT, FailureAction.ABANDON, _TOO_LONG, frozenset({413})),
-    _Row(ErrorCategory.RATE_LIMIT, FailureAction.RETRY, _BUSY.says, words=_THROTTLED),
-    _Row(ErrorCategory.AUTHENTICATION, FailureAction.STOP, _WRONG_KEY, words=_KEY),
+    _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, frozenset({401})),
+    _abandon(ErrorCategory.CONTEXT, _TOO_LONG, frozenset({413})),
+    _retry(ErrorCategory.RATE_LIMIT, _BUSY.says, words=_THROTTLED),
+    _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, words=_KEY),
     # Before 403 and 404: some gateways answer so to a prompt that their moderation flags.
-    _Row(
-        ErrorCategory.POLICY, FailureAction.ABANDON, "refuses this prompt by its content policy ({text})", words=_POLICY
-    ),
-    _Row(ErrorCategory.AUTHENTICATION, FailureAction.STOP, _WRONG_KEY, frozenset({403})),
-    _Row(ErrorCategory.NOT_FOUND, FailureAction.STOP, _WRONG_MODEL, frozenset({404}), _MODEL),
-    _Row(ErrorCategory.CONTEXT, FailureAction.ABANDON, _TOO_LONG, words=_CONTEXT),
+    _abandon(ErrorCategory.POLICY, "refuses this prompt by its content policy ({text})", words=_POLICY),
+    _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, frozenset({403})),
+    _stop(ErrorCategory.NOT_FOUND, _WRONG_MODEL, frozenset({404}), _MODEL),
+    _abandon(ErrorCategory.CONTEXT, _TOO_LONG, words=_CONTEXT),
     _REJECTED,
 )
 """The first row that fits a status from 400 on, or 0, which no server sends; the last fits all others."""
@@ -369,23 +351,14 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
 def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
     """Return the row for a fault whose status is made up or missing; None if it may be a server's own 500."""
     if _out_of_reach(error):
-        if (tls := _tls_fault(error, text)) is not None:
-            return tls
-        return _UNREACHED if _unconnected(error) else _DROPPED
+        return _tls_fault(error, text) or (_UNREACHED if _unconnected(error) else _DROPPED)
     if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _causes_of(error)):
         return _BROKEN
     if _has_answer(error, status):
         return None
     known = next((row for row in _BY_STATUS if row.step is FailureAction.STOP and row.fits(0, text)), None)
-    return known or (_DEFECT if status is None or _something_is_missing(error, text) else _CONFUSED)
-
-
-def _wait(error: Exception, text: str, row: _Row) -> float | None:
-    """Return the seconds that the server asks to wait: by its headers or, of a rate limit, by its words."""
-    if row.step is not FailureAction.RETRY:
-        return None
-    after = read_rate_headers(headers_of(error)).retry_after
-    return wait_in_words(text) if after is None and row.kind is ErrorCategory.RATE_LIMIT else after
+    missing = "No module named" in text or any(isinstance(at, ImportError) for at in _causes_of(error))
+    return known or (_DEFECT if status is None or missing else _CONFUSED)
 
 
 def _named(text: str, backend: Backend) -> tuple[str, ...]:
@@ -429,10 +402,6 @@ def _unconnected(error: Exception) -> bool:
 def _has_answer(error: Exception, status: int | None) -> bool:
     """Return True if a server answered, by the error's class: litellm makes a status up where none did."""
     return status is not None and type(error).__name__ != "APIConnectionError"
-
-
-def _something_is_missing(error: Exception, text: str) -> bool:
-    return "No module named" in text or any(isinstance(at, ImportError) for at in _causes_of(error))
 
 
 def _page(error: Exception, status: int | None, text: str) -> str | None:

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
-from refinesynth.client.redaction import redact
+from refinesynth.client.reporting import redact
 from refinesynth.client.token_usage import ESTIMATED, billed, member
 from refinesynth.client.tool_calls import settle
 from refinesynth.errors import StorageError
@@ -176,7 +176,7 @@ class Answer:
         """Refuse an unusable answer.
 
         Raises:
-            AnswerFault: Cut off, empty or too long: worth another try. Refused or filtered: give up the episode.
+            UnusableAnswer: Cut off, empty or too long: worth another try. Refused or filtered: give up the episode.
         """
         ending = _ending(self.finish_reason)
         if ending == _FILTERED or self.refusal:
@@ -292,7 +292,7 @@ def read_answer(raw: object) -> Answer:
     Lone surrogates become U+FFFD. Missing and impossible counts of tokens are 0.
 
     Raises:
-        AnswerFault: It is no chat completion, or has no choice.
+        UnusableAnswer: It is no chat completion, or has no choice.
     """
     try:
         completion = _Completion.model_validate(raw)

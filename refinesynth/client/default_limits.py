@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import anyio
 
 from refinesynth.backends.backend import Backend, Mixed
+from refinesynth.backends.names import replayed_folder
 from refinesynth.backends.providers import key_of, split
-from refinesynth.backends.replayed import replayed_folder
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.transport import base_url_of

@@ -1,6 +1,8 @@
 """The failure policy: a failed request is retried, or its episode is given up, or the run is stopped."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
 
@@ -9,7 +11,7 @@ from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.reporting import LOG, report
-from refinesynth.client.request_watchdog import PendingRequest
+from refinesynth.client.session import RequestContext
 from refinesynth.client.unsupported_features import UnsupportedFeature, carried
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
@@ -41,6 +43,42 @@ _DOUBTFUL = 5
 """Uncertain faults in a row, without an answer in between, that stop the run."""
 
 
+@dataclass
+class RequestCounts:
+    """Requests of a run's process."""
+
+    begun: int = 0
+    retried: int = 0
+    """Attempts after a first one."""
+
+
+@dataclass(eq=False, slots=True)
+class PendingRequest:
+    """State of one request of a role over all its attempts."""
+
+    account: RequestContext
+    attempt: int = 0
+    """Attempts begun."""
+    failed: int = 0
+    """Failed attempts, recalled answers included."""
+    faults: Counter[ErrorCategory] = field(default_factory=Counter[ErrorCategory])
+    """Faults that count against the backend's retries."""
+    may: frozenset[UnsupportedFeature] = frozenset(UnsupportedFeature)
+    """Features that may be left out if the server seems to lack them."""
+    without: frozenset[UnsupportedFeature] = frozenset()
+    """Features left out of the request."""
+    loading: float = 0.0
+    """Seconds of waits for a server that loads its model."""
+    bounded: bool = False
+    """True if the answer has its role's default bound."""
+    unbounded: bool = False
+    """True once it is asked without that bound, which was in the way."""
+    crashes: int = 0
+    """Faults over which the server seems to have crashed."""
+    answered_before: int = 0
+    """Answers of the backend before this request began."""
+
+
 class FailurePolicy:
     """Decides over each failure of one backend: retry, give up the episode, or stop the run.
 
@@ -55,7 +93,7 @@ class FailurePolicy:
         self.usable = False
         """True once an answer could be used."""
         self.proved: set[str] = set()
-        """Features that an answer of the server has proved; see `lacks.carried`."""
+        """Features that an answer of the server has proved; see `carried`."""
         self._backend = backend
         self._limiter = limiter
         self._fruitless = 0
@@ -77,22 +115,19 @@ class FailurePolicy:
             return 0.0
         call.failed += 1
         if fault.kind is ErrorCategory.LOADING:
-            return self._while_loading(fault, call)
+            # Spends no retry.
+            if not call.loading:
+                text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
+                report("loading", self._backend, text)
+            wait = max(_LOADING, fault.after or 0.0)
+            call.loading += wait
+            return wait if call.loading <= self.patience else None
         call.faults[fault.kind] += 1
         if not self._worth_another(fault, call):
             return None
         wait = self._backoff(fault, call.failed)
         LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, call.failed, wait)
         return wait
-
-    def _while_loading(self, fault: ClassifiedError, call: PendingRequest) -> float | None:
-        """Wait without spending a retry, for `patience` seconds in all."""
-        if not call.loading:
-            text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
-            report("loading", self._backend, text)
-        wait = max(_LOADING, fault.after or 0.0)
-        call.loading += wait
-        return wait if call.loading <= self.patience else None
 
     def _backoff(self, fault: ClassifiedError, failed: int) -> float:
         if fault.kind is ErrorCategory.CONTENT:
@@ -144,7 +179,7 @@ class FailurePolicy:
     @property
     def patience(self) -> float:
         """Longest Retry-After, and longest loading of a model, in seconds; shorter where another backend can take over."""
-        waits = self._limiter.state.waits
+        waits = self._limiter.breaker.waits
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
     def error(self, fault: ClassifiedError, call: PendingRequest) -> BackendError:
@@ -208,7 +243,12 @@ def _lack_behind(
         return None
     found = carried(request).items()
     asked = {lack for lack, proof in found if proof not in proved and lack in call.may - call.without}
-    lack = next((one for name in fault.names for one in _meant(name, request) if one in asked), None)
+    named = list[str]()
+    for name in fault.names:
+        # A choice is named as well where there is none: tools that the model may call or not.
+        of_tools = name == UnsupportedFeature.DEMAND and "tools" in request
+        named += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
+    lack = next((UnsupportedFeature(name) for name in named if name in asked), None)
     if lack is None and fault.status == _CRASH:
         call.crashes += 1
         if call.crashes > _CRASHES:
@@ -216,17 +256,6 @@ def _lack_behind(
         elif call.crashes == _CRASHES and UnsupportedFeature.SCHEMA in asked:
             return UnsupportedFeature.SCHEMA
     return lack
-
-
-def _meant(name: str, request: Mapping[str, Any]) -> Sequence[UnsupportedFeature]:
-    if name not in set(UnsupportedFeature):
-        return ()
-    # A choice is named as well where there is none: tools that the model may call or not.
-    return (
-        (UnsupportedFeature.DEMAND, UnsupportedFeature.TOOLS)
-        if name == UnsupportedFeature.DEMAND and "tools" in request
-        else (UnsupportedFeature(name),)
-    )
 
 
 def _no_api(backend: Backend, page: str) -> str:

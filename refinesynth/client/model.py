@@ -21,14 +21,12 @@ from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ErrorCategory, classify_error
 from refinesynth.client.completion_parsing import Answer, ParserFault, read_answer
 from refinesynth.client.default_limits import bound_of
-from refinesynth.client.failure_policy import FailurePolicy
+from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
 from refinesynth.client.reporting import report
-from refinesynth.client.request_arguments import forces_tools, is_open, output_mode, profile_of
-from refinesynth.client.request_watchdog import PendingRequest, RequestsInFlight, RequestStage
+from refinesynth.client.request_arguments import forces_tools, is_open, output_mode, profile_of, with_affinity
 from refinesynth.client.session import current_account, stopped_clock
-from refinesynth.client.session_affinity import with_affinity
 from refinesynth.client.token_usage import ESTIMATED, completed
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, carried
 from refinesynth.errors import NoTools, RefinesynthError
@@ -67,7 +65,7 @@ class LiteLLMModel(Model):
         price: Price = unknown,
         accepts_seed: bool = True,
         limiter: RateLimiter | None = None,
-        calls: RequestsInFlight | None = None,
+        calls: RequestCounts | None = None,
         lacks: UnsupportedFeatures | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
@@ -81,7 +79,7 @@ class LiteLLMModel(Model):
         self._accepts_seed = accepts_seed
         self._sleep = sleep
         self.limiter = limiter or limiter_of(backend)
-        self.calls = RequestsInFlight() if calls is None else calls
+        self.calls = RequestCounts() if calls is None else calls
         self._price = price
         self._buckets = TokenBuckets(
             requests_per_minute=backend.requests_per_minute,
@@ -167,46 +165,41 @@ class LiteLLMModel(Model):
             UserError: A message or setting cannot be sent.
         """
         asked, policy = model_request_parameters, self._policy
-        call = PendingRequest(
-            current_account(), self.backend.label, self.backend.timeout, answered_before=policy.answered
-        )
+        call = PendingRequest(current_account(), answered_before=policy.answered)
+        self.calls.begun += 1
         if self.backend.output_mode is not OutputMode.AUTO and not asked.function_tools:
             # An output mode that the user chose stays; what a player may call is no output mode.
             call.may = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
         form, refused = await self._form(messages, model_settings, asked, call), False
-        with self.calls.begun(call):
-            while True:
-                request, parameters = form
-                try:
-                    response = await self._answer(
-                        _reseeded(request, call.faults[ErrorCategory.CONTENT]), parameters, call
-                    )
-                except RefinesynthError:
-                    # A completion function of ours that knows what its fault means, such as a replay.
-                    raise
-                except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
-                    fault = classify_error(error, self.backend)
-                else:
-                    await self._known.add(self.backend, call.without)
-                    self._takes_bounds = self._takes_bounds and not refused
-                    return response
-                # A default bound is not the user's wish: where it is refused, does not fit the context or cuts thoughts,
-                # the same is asked without it.
-                named = not fault.names or not _BOUNDS.isdisjoint(fault.names)
-                rejected = call.bounded and fault.kind is ErrorCategory.REJECTED and named
-                refused = refused or rejected
-                if rejected or (call.bounded and fault.kind is ErrorCategory.CONTEXT):
-                    call.unbounded, wait = True, 0.0
-                elif call.bounded and fault.kind is ErrorCategory.CONTENT and self._thinks:
-                    wait = 0.0
-                else:
-                    wait = policy.wait(fault, call, request)
-                if wait is None:
-                    break
-                call.enter(RequestStage.BACKOFF)
-                with stopped_clock() if fault.kind is ErrorCategory.LOADING else nullcontext():
-                    await self._sleep(wait)
-                form = await self._form(messages, model_settings, asked, call)
+        while True:
+            request, parameters = form
+            try:
+                response = await self._answer(_reseeded(request, call.faults[ErrorCategory.CONTENT]), parameters, call)
+            except RefinesynthError:
+                # A completion function of ours that knows what its fault means, such as a replay.
+                raise
+            except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
+                fault = classify_error(error, self.backend)
+            else:
+                await self._known.add(self.backend, call.without)
+                self._takes_bounds = self._takes_bounds and not refused
+                return response
+            # A default bound is not the user's wish: where it is refused, does not fit the context or cuts thoughts,
+            # the same is asked without it.
+            named = not fault.names or not _BOUNDS.isdisjoint(fault.names)
+            rejected = call.bounded and fault.kind is ErrorCategory.REJECTED and named
+            refused = refused or rejected
+            if rejected or (call.bounded and fault.kind is ErrorCategory.CONTEXT):
+                call.unbounded, wait = True, 0.0
+            elif call.bounded and fault.kind is ErrorCategory.CONTENT and self._thinks:
+                wait = 0.0
+            else:
+                wait = policy.wait(fault, call, request)
+            if wait is None:
+                break
+            with stopped_clock() if fault.kind is ErrorCategory.LOADING else nullcontext():
+                await self._sleep(wait)
+            form = await self._form(messages, model_settings, asked, call)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise policy.error(fault, call)
 
@@ -231,7 +224,6 @@ class LiteLLMModel(Model):
         lacks = self.lacks | call.without
         merged, parameters = self._prepare(settings, asked, lacks)
         request = self._request(messages, merged or {}, parameters, lacks)
-        call.timeout = request["timeout"]
         role, session = call.account.role, call.account.session
         free = self._thinks or call.unbounded or not self._takes_bounds or not _BOUNDS.isdisjoint(request)
         bound = bound_of(Role(role), self.backend) if role in session.bounded and not free else None
@@ -278,8 +270,9 @@ class LiteLLMModel(Model):
 
     async def _buy(self, request: dict[str, Any], call: PendingRequest) -> tuple[Answer, float | None]:
         """Buy a completion in its turn and within the budget, and keep it before it is used; return it with its price."""
-        account, prompt_tokens, max_tokens = call.account, _rough_tokens(request), request.get("max_tokens")
-        call.enter(RequestStage.TURN)
+        account, max_tokens = call.account, request.get("max_tokens")
+        # At four characters each, accurate enough for a rate limit.
+        prompt_tokens = sum(len(message["content"] or "") for message in request["messages"]) / 4
         async with self.limiter.permit(
             priority=account.session.index,
             buckets=self._buckets,
@@ -289,8 +282,8 @@ class LiteLLMModel(Model):
             reservation = await account.session.tracker.reserve(
                 prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price
             )
+            self.calls.retried += call.attempt > 0
             call.attempt += 1
-            call.enter(RequestStage.ANSWER)
             try:
                 answer = await self._complete(with_affinity(request, self.backend, account), permit)
                 cost = self._price(answer.usage)
@@ -373,11 +366,6 @@ class LiteLLMModel(Model):
         for name in (name for name, value in self.backend.extra.items() if value is None):
             request.pop(name, None)
         return request
-
-
-def _rough_tokens(request: dict[str, Any]) -> float:
-    """Return a prompt's tokens at four characters each, accurate enough for a rate limit."""
-    return sum(len(message["content"] or "") for message in request["messages"]) / 4
 
 
 def _asks_for_free_keys(parameters: ModelRequestParameters) -> bool:

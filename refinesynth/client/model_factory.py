@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from refinesynth.backends.backend import Backend, Completion
-from refinesynth.backends.names import rehearsal_faults
+from refinesynth.backends.names import rehearsal_faults, replayed_folder
 from refinesynth.backends.providers import key_of, key_variables, split
-from refinesynth.backends.replayed import replayed_folder
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from refinesynth.client.batch.batching import Batches
+    from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import RateLimiter
     from refinesynth.client.model import LiteLLMModel
-    from refinesynth.client.request_watchdog import RequestsInFlight
     from refinesynth.client.unsupported_features import UnsupportedFeatures
 
 
@@ -26,7 +25,7 @@ def open_model(
     *,
     call: Completion | None = None,
     limiter: "RateLimiter | None" = None,
-    calls: "RequestsInFlight | None" = None,
+    calls: "RequestCounts | None" = None,
     lacks: "UnsupportedFeatures | None" = None,
     batches: "Batches | None" = None,
 ) -> "LiteLLMModel":
@@ -95,26 +94,26 @@ def open_models(
     *,
     call: Completion | None = None,
     fallback: Backend | None = None,
-    calls: "RequestsInFlight | None" = None,
+    calls: "RequestCounts | None" = None,
     lacks: "UnsupportedFeatures | None" = None,
     batches: "Batches | None" = None,
 ) -> "dict[Role, Model]":
     """Return a model for every role; for a mixture of backends a `MixedModel`.
 
     Roles with equal backends share a model with its rate limits; backends on one server with one key share a limiter.
-    With `fallback`, requests go there while their own backend is unusable. Requests in flight are listed in `calls`,
-    lacks of servers in `lacks`. With `batches`, suitable roles send their requests in them.
+    With `fallback`, requests go there while their own backend is unusable. Requests are counted in `calls`, lacks
+    of servers are listed in `lacks`. With `batches`, suitable roles send their requests in them.
 
     Raises:
         ConfigurationError: A backend needs a key, and no variable holds one.
     """
     from refinesynth.client.batch.batching import BATCHED
+    from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import endpoint, limiters_of
-    from refinesynth.client.request_watchdog import RequestsInFlight
     from refinesynth.client.routing import FallbackModel, mixture
     from refinesynth.client.unsupported_features import UnsupportedFeatures
 
-    calls = RequestsInFlight() if calls is None else calls
+    calls = RequestCounts() if calls is None else calls
     lacks = UnsupportedFeatures() if lacks is None else lacks
     second = () if fallback is None else (fallback,)
     every = [one for backend in backends.values() for one in backend.each]

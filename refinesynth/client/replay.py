@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic_ai.models import Model
 
-from refinesynth.backends.replayed import ReplayedRun, journals, recorded_run
+from refinesynth.backends.names import ReplayedRun, journals, recorded_run
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.completion_parsing import Answer
@@ -35,7 +35,7 @@ class Replay:
         """Open the journals of the run in `folder`, which may be in progress."""
         self._folder = folder
         self._seed = ReplayedRun.read(folder).seed
-        self._journals = [JournalReader.read(path) for path in journals(folder)]
+        self._journals = [JournalReader(path) for path in journals(folder)]
         for journal in self._journals:
             weakref.finalize(self, journal.close)
         self._known: weakref.WeakKeyDictionary[Session, Recorded] = weakref.WeakKeyDictionary()

@@ -1,6 +1,10 @@
-"""Log records about a backend, with facts for a run's events.jsonl."""
+"""Log records about a backend, with facts for a run's events.jsonl; removal of keys from texts that leave it."""
 
+import json
 import logging
+import os
+import re
+from urllib.parse import quote
 
 from refinesynth.backends.backend import Backend
 
@@ -12,3 +16,31 @@ LOG.addHandler(logging.NullHandler())
 def report(event: str, backend: Backend, text: str, *, level: int = logging.WARNING, **facts: object) -> None:
     """Log a text, and its facts as an event."""
     LOG.log(level, "%s", text, extra={"facts": {"event": event, "backend": backend.label, **facts, "text": text}})
+
+
+_VARIABLE = re.compile(r"(_KEY|_TOKEN|_SECRET|_PASSWORD|_CREDENTIALS)$", re.IGNORECASE)
+_SHORTEST = 8
+"""Shorter values are no keys; replacing them would garble the text."""
+_SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?<=Bearer )[^\s\"']{8,}")
+"""Shapes of keys that are in no variable here, or that a server echoes in part."""
+
+
+def redact(text: str, *, key: str | None = None) -> str:
+    """Return `text` without `key`, values of environment variables named like secrets, and texts shaped like keys.
+
+    A key is found as it is and as JSON, URLs and Python write it.
+    """
+    secrets = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _VARIABLE.search(name)}
+    if key is not None and len(key) >= _SHORTEST:
+        secrets.add(key)
+    # Longest first: one key may begin with another.
+    for spelling in sorted({at for secret in secrets for at in _spellings(secret)}, key=len, reverse=True):
+        text = text.replace(spelling, "***")
+    return _SHAPES.sub("***", text)
+
+
+def _spellings(secret: str) -> tuple[str, ...]:
+    # Python's own JSON leaves slashes alone, as others do not; either kind of URL may hold one.
+    urls = (quote(secret, safe="", errors="replace"), quote(secret, errors="replace"))
+    text = json.dumps(secret)[1:-1]
+    return (secret, text, text.replace("/", "\\/"), repr(secret)[1:-1], *urls)

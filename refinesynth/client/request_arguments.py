@@ -1,4 +1,4 @@
-"""Arguments of a chat completion from pydantic-ai's messages and parameters; capabilities of models.
+"""Arguments of a chat completion from pydantic-ai's messages and parameters; capabilities of models; session affinity.
 
 The capabilities are pydantic-ai's profiles: litellm's flags claim a native JSON schema for DeepSeek and deny it to
 local models.
@@ -30,6 +30,9 @@ from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.providers import PROVIDERS, split
+from refinesynth.backends.role import Role
+from refinesynth.client.http.transport import is_openais
+from refinesynth.client.session import RequestContext
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.text.json_reader import scrub
 
@@ -287,3 +290,49 @@ def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
         or not profile.get("thinking_enabled_by_default", False)
         or profile.get("supports_forced_tool_choice_with_thinking", True)
     )
+
+
+CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
+"""Roles whose requests in an episode extend each other. Other roles' prompts begin alike in all episodes."""
+
+
+def with_affinity(request: dict[str, Any], backend: Backend, account: RequestContext) -> dict[str, Any]:
+    """Return the request with the marks by which a provider finds the cached beginning of its conversation.
+
+    Unchanged if it belongs to no episode. The marks are added after the journal's digest is computed, so they do not
+    change which answers are recalled.
+    """
+    role, episode = account.role, account.session.id
+    kind = affinity_of(backend) if episode else "none"
+    if kind == "openai" and role in CONVERSING:
+        # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
+        body = {"prompt_cache_key": f"{episode}-{role}", **request.get("extra_body", {})}
+        return {**request, "extra_body": body}
+    if kind != "anthropic":
+        return request
+    # The DungeonMaster's instructions are the same in all episodes, and a Player's conversation grows message by
+    # message. Nothing else is marked: a mark that is not used again costs a quarter more.
+    messages: list[dict[str, Any]] = list(request["messages"])
+    if role in CONVERSING and messages[0]["role"] == "system":
+        messages[0] = _marked(messages[0])
+    if role in {Role.PLAYER, Role.REPAIRER}:
+        messages[-1] = _marked(messages[-1])
+    return {**request, "messages": messages}
+
+
+def affinity_of(backend: Backend) -> str:
+    """Return the preset of a backend; `auto` is resolved."""
+    if backend.session_headers != "auto":
+        return backend.session_headers
+    provider = split(backend.model)[0]
+    if provider == "openai" and is_openais(backend):
+        return "openai"
+    return "anthropic" if provider == "anthropic" else "none"
+
+
+def _marked(message: dict[str, Any]) -> dict[str, Any]:
+    mark, text = {"cache_control": {"type": "ephemeral"}}, message.get("content")
+    if message["role"] == "tool":
+        return {**message, **mark}
+    # Blocks without a word are refused.
+    return {**message, "content": [{"type": "text", "text": text, **mark}]} if text else message

@@ -74,7 +74,10 @@ class FallbackModel(WrapperModel):
             except RunStopped as stopped:
                 self._leave(str(stopped))
             else:
-                self._return()
+                if self._away:
+                    self._away = False
+                    back = f"{self.model_name} answers again; requests return to it"
+                    LOG.warning("%s from %s", back, self.fallback.model_name)
                 return response
         return await self.fallback.request(messages, self._passed_on(model_settings), model_request_parameters)
 
@@ -92,11 +95,6 @@ class FallbackModel(WrapperModel):
         if not self._away:
             self._away = True
             LOG.warning("%s Requests go to %s meanwhile", why, self.fallback.model_name)
-
-    def _return(self) -> None:
-        if self._away:
-            self._away = False
-            LOG.warning("%s answers again; requests return to it from %s", self.model_name, self.fallback.model_name)
 
 
 def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:

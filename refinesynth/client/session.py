@@ -77,7 +77,7 @@ class Session:
     """None to keep nothing."""
     tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
     bounded: frozenset[Role] = frozenset()
-    """Roles whose answers have their default bound where the backend states none; see `limits.bound_of`."""
+    """Roles whose answers have their default bound where the backend states none; see `default_limits.bound_of`."""
     _spent: UsageCounter = field(default_factory=UsageCounter)
     attempt: int = 0
     """Scripts and drafts begun so far."""
@@ -249,8 +249,14 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
     for message in messages:
         if isinstance(message, ModelRequest):
             yield from _asked(message, with_instructions=parameters.instruction_parts is None)
-        else:
-            yield from _answered(message)
+            continue
+        yield "response"
+        for part in message.parts:
+            if isinstance(part, TextPart):
+                yield part.content
+            elif isinstance(part, ToolCallPart):
+                yield part.tool_name
+                yield part.args_as_json_str()
 
 
 def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
@@ -265,16 +271,6 @@ def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
             yield part.model_response_str()
         elif isinstance(part, RetryFeedbackPart):
             yield part.model_response()
-
-
-def _answered(message: ModelResponse) -> Iterator[str]:
-    yield "response"
-    for part in message.parts:
-        if isinstance(part, TextPart):
-            yield part.content
-        elif isinstance(part, ToolCallPart):
-            yield part.tool_name
-            yield part.args_as_json_str()
 
 
 _deadline: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)

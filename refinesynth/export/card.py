@@ -16,7 +16,8 @@ from refinesynth._version import __version__
 from refinesynth.errors import InputError
 from refinesynth.export.export_files import ExportReport
 from refinesynth.files.atomic_write import output_file
-from refinesynth.run.trajectory_stats import EpisodeStats, TrajectoryStats
+from refinesynth.run.completed_episode import EpisodeStats
+from refinesynth.run.stats import TrajectoryStats
 from refinesynth.text.json_reader import scrub
 from refinesynth.text.markup import code, plain_text
 from refinesynth.trajectory import PlayerTurn, Trajectory, Usage

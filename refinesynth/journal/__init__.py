@@ -2,7 +2,7 @@
 counts.
 """
 
-from refinesynth.journal.journal import Journal
+from refinesynth.journal.commits import Journal
 from refinesynth.journal.journal_values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
 from refinesynth.journal.reader import BATCHES, JournalReader
 

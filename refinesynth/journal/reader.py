@@ -1,19 +1,23 @@
 """Reader of a journal, also while another process writes it and after that one died."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import Self, TypeVar
 
-from refinesynth.journal.journal_values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
-from refinesynth.journal.rows import (
+from refinesynth.journal.journal_values import (
     ENTRY_COLUMNS,
     HELD_COLUMNS,
     PAID_COLUMNS,
     SUMS_COLUMNS,
+    Committed,
+    Entry,
+    Outstanding,
+    Paid,
+    Recorded,
     Row,
+    SpentRow,
     committed_from_row,
     end_from_row,
     held_from_row,
@@ -50,19 +54,15 @@ class JournalReader:
     same state while another process writes.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._connection = connection
-        self._reading = Lock()
-
-    @classmethod
-    def read(cls, path: Path) -> "JournalReader":
+    def __init__(self, path: Path) -> None:
         """Open the journal at `path`, which is never changed.
 
         Raises:
             StorageError: There is none, it is damaged, or of a newer version.
         """
-        return JournalReader(path, connect_to_read(path))
+        self.path = path
+        self._connection = connect_to_read(path)
+        self._reading = Lock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"

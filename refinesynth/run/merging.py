@@ -148,7 +148,7 @@ def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[CompletedEpisode
 def _episodes(folder: RunFolder) -> Iterator[CompletedEpisode]:
     """Yield the counted episodes, with their lines of both files."""
     with (
-        JournalReader.read(folder.journal_file) as journal,
+        JournalReader(folder.journal_file) as journal,
         folder.trajectories_file.open("rb") as accepted,
         folder.rejected_file.open("rb") as refused,
     ):

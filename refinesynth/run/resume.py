@@ -14,40 +14,31 @@ right; for the next process it is outstanding.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from refinesynth.errors import RunFolderError
+from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import is_unfinished
 from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.journal import Committed, Journal, JournalReader, Paid, Recorded
 from refinesynth.run.completed_episode import EpisodeLine, fingerprint
 from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
 from refinesynth.run.run_config import TO_BE_ANSWERED, RunConfig, differences
-from refinesynth.run.run_folder import CONFIG, RunFolder, holds_run, refuse_irregular_files, usable
+from refinesynth.run.run_folder import CONFIG, JOURNAL, RunFolder, holds_run, refuse_irregular_files, usable
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona
 
 _LOG = logging.getLogger("refinesynth.run")
 
 
-class LockedRun(NamedTuple):
-    """A run folder that is locked by this process and ready to be continued."""
-
-    journal: Journal
-    aside: Path | None
-    """New place of a run that was moved aside."""
-    forgotten: range
-    """Episodes whose lines were missing; they are outstanding now."""
-
-
-def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> LockedRun:
+def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> tuple[Journal, Path | None, range]:
     """Continue the run in `path`, or begin one, until `until` is closed.
 
-    Raises what `RunWriter.claim` raises.
+    Returns its journal, the new place of a run that was moved aside, and the episodes whose lines were missing, which
+    are outstanding now. Raises what `RunWriter.claim` raises.
     """
     if holds_run(path) and not fresh:
         # Before the lock's file says that this process has the folder; and again when it has.
@@ -58,14 +49,14 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> Lo
     else:
         config.save(path / CONFIG)
     folder = RunFolder(path, config)
-    journal = until.enter_context(closing(Journal.open(folder.journal_file)))
+    journal = until.enter_context(closing(Journal(folder.journal_file)))
     # Before anything is changed: the version that began it can still go on with it.
     _refuse_second_tries(path, journal, n=config.n)
     counted = journal.committed.count
     missing = _repair(folder, journal)
     if config != RunConfig.load(folder.config_file):
         config.save(folder.config_file)
-    return LockedRun(journal, aside, range(counted if missing is None else missing, counted))
+    return journal, aside, range(counted if missing is None else missing, counted)
 
 
 def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
@@ -93,15 +84,12 @@ def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
 def _refuse_strangers(path: Path) -> None:
     with usable("use", path):
         found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
-    if not holds_run(path) and not all(_is_of_no_run(name) for name in found):
+    # What a process that died before it began a run may have left.
+    left = {name for name in found if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
+    if not holds_run(path) and found != left:
         raise RunFolderError(
             f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
         )
-
-
-def _is_of_no_run(name: str) -> bool:
-    """Return True if a process that died before it began a run may have left this file."""
-    return name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)
 
 
 def _refuse_changes(path: Path, config: RunConfig) -> None:
@@ -253,7 +241,8 @@ class EpisodeMemory:
             self._on_kept(paid)
         if _LOG.isEnabledFor(logging.DEBUG):
             for one in paid:
-                _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": _facts(one)})
+                facts = {"event": "completion", **{name: getattr(one, name) for name in _TOLD}}
+                _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": facts})
 
     @cached_property
     def _recorded(self) -> Recorded:
@@ -270,5 +259,45 @@ _TOLD = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached_
 """Parts of a completion in its event; `episode`, `role` and `step` find its text in the journal."""
 
 
-def _facts(paid: Paid) -> dict[str, Any]:
-    return {"event": "completion", **{name: getattr(paid, name) for name in _TOLD}}
+_ROWS = 500
+"""Completions that are read at a time."""
+
+
+def blocks_of(run: Path) -> Path:
+    """Return the parent of the blocks' folders; it exists while blocks play, and after blocks were killed."""
+    return run / "blocks"
+
+
+async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]], *, at_start: bool = False) -> None:
+    """Keep the completions of all ended blocks below `parent`, and remove their folders.
+
+    At the start of a run, also the folders of blocks that died before they began.
+    """
+    names = ("block-*", "new-*") if at_start else ("block-*",)
+    for folder in sorted(found for name in names for found in parent.glob(name)):  # noqa: ASYNC240 - local and short
+        with ExitStack() as until:
+            try:
+                until.enter_context(FolderLock(folder))
+            except RunFolderError:  # in use by a live block
+                continue
+            except StorageError:
+                if folder.exists():
+                    raise
+                continue  # collected meanwhile, after the death of another block
+            if (folder / JOURNAL).exists():
+                try:
+                    journal = until.enter_context(JournalReader(folder / JOURNAL))
+                except StorageError as error:
+                    text = (
+                        f"the completions of a block cannot be read, and are requested again: {error}. Put a copy of it back, "
+                        f"or remove {str(folder)!r}"
+                    )
+                    _LOG.warning(
+                        "%s", text, extra={"facts": {"event": "block_lost", "path": str(folder), "text": text}}
+                    )
+                    continue
+                row = 0
+                while found := journal.paid_after(row, most=_ROWS):
+                    row = found[-1][0]
+                    await keep([paid for _, paid in found])
+            shutil.rmtree(folder, ignore_errors=True)

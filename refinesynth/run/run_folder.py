@@ -177,11 +177,11 @@ class RunFolder:
     def _all_journals(self) -> Iterator[JournalReader]:
         for path in (self.journal_file, *worker_journals(self.path)):
             if path.exists():
-                with JournalReader.read(path) as journal:
+                with JournalReader(path) as journal:
                     yield journal
 
     def _journal(self) -> AbstractContextManager[JournalReader | None]:
-        return JournalReader.read(self.journal_file) if self.journal_file.exists() else nullcontext()
+        return JournalReader(self.journal_file) if self.journal_file.exists() else nullcontext()
 
 
 def _carried(journal: JournalReader) -> list[SpentRow]:

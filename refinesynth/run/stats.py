@@ -1,17 +1,22 @@
-"""Counts of a run: sums over its finished episodes, updated by commits and read by everything that shows a run."""
+"""Counts of a run: sums over its finished episodes, updated by commits and read by everything that shows a run; and
+its spending by role, model and result.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast
 
-from pydantic import Field
+from pydantic import BaseModel, Field, model_validator
 
 from refinesynth.cost import Cost
+from refinesynth.journal import SpentRow
+from refinesynth.journal.journal_values import ESTIMATED, model_of
 from refinesynth.outcome import Refused
-from refinesynth.run.completed_episode import EpisodeLine, JournalModel, refusals_by_rule
-from refinesynth.run.trajectory_stats import EpisodeStats, TrajectoryStats
+from refinesynth.run.completed_episode import EpisodeLine, EpisodeStats, JournalModel, of_earlier, refusals_by_rule
 from refinesynth.trajectory import Persona, Trajectory, Usage
+from refinesynth.trajectory.positions import TENTHS, summed
 
 REASON = 300
 """Characters of a reason that are kept."""
@@ -19,6 +24,60 @@ _KEPT = 16
 """Distinct reasons that are kept. The rarest gives way to a new one, so a count may be too low."""
 _OF_ONE_EPISODE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
 """Names, quoted words and numbers, which differ between episodes with the same reason."""
+
+
+_RULE = re.compile(r"\b([A-Z]\w*)\(")
+
+
+class TrajectoryStats(BaseModel, extra="forbid"):
+    """Sums of `EpisodeStats`, of constant size."""
+
+    trajectories: int = 0
+    turns: Counter[int] = Field(default_factory=Counter[int])
+    """Number of turns to trajectories."""
+    steps: Counter[int] = Field(default_factory=Counter[int])
+    """Length of the shortest solution to trajectories."""
+    features: Counter[str] = Field(default_factory=Counter[str])
+    mistakes: Counter[str] = Field(default_factory=Counter[str])
+    refinements: int = 0
+    abandoned: int = 0
+    unanswered: int = 0
+    longer: Counter[str] = Field(default_factory=Counter[str])
+    repaired: Counter[str] = Field(default_factory=Counter[str])
+    repair_turns: Counter[str] = Field(default_factory=Counter[str])
+    tenths: tuple[float, ...] = (0.0,) * TENTHS
+    clean: int = 0
+    transient: int = 0
+    plain: int = 0
+    salvaged: Counter[str] = Field(default_factory=Counter[str])
+    stopped: Counter[str] = Field(default_factory=Counter[str])
+    passed: int = 0
+
+    _read_earlier = model_validator(mode="before")(of_earlier)
+
+    def add(self, one: EpisodeStats) -> None:
+        self.trajectories += len(one.turns)
+        self.tenths = summed((self.tenths, one.tenths or (0.0,) * TENTHS))
+        for name in _SUMMED:
+            known, more = getattr(self, name), getattr(one, name)
+            if isinstance(known, Counter):
+                cast("Counter[object]", known).update(more)
+            else:
+                setattr(self, name, known + more)
+
+    @property
+    def written(self) -> int:
+        """Scripts that were refused or played."""
+        return self.passed + self.stopped.total()
+
+
+_SUMMED = TrajectoryStats.model_fields.keys() & EpisodeStats.model_fields.keys() - {"tenths"}
+"""Counts of the same name in both."""
+
+
+def in_order(chain: str) -> list[str]:
+    """Return the names of the rules in a chain's text, each once, in their order."""
+    return list(dict.fromkeys(_RULE.findall(chain)))
 
 
 class RunStats(JournalModel):
@@ -135,3 +194,72 @@ def count_reason(counts: Counter[str], reason: str) -> None:
 
 def _shape(reason: str) -> str:
     return _OF_ONE_EPISODE.sub("", reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """Everything that was paid, split twice: by who took it, and by what came of it. Each split adds up to `total`."""
+
+    by_role: Mapping[str, Cost]
+    by_model: Mapping[str, Cost]
+    kept: Cost
+    """For trajectories in the files: their scripts, and the turns in them."""
+    wasted: Mapping[str, Cost]
+    """Rule name to the cost of scripts and drafts that it refused, see `Refused.usage`; several rules share the
+    cost."""
+    fruitless: Cost
+    """For episodes without a trajectory, beside what rules wasted."""
+    estimated: Cost
+    """Part of `total` whose tokens are estimated, because the server did not report them."""
+    unneeded: Cost
+    """For episodes that are in no file (in flight, broken off, waiting, or more than needed), and for second
+    sendings of a request by earlier versions."""
+
+    cost_usd: float | None
+    """US dollars in all; None where a price is unknown."""
+
+    @classmethod
+    def of(cls, rows: Sequence[SpentRow], totals: RunStats) -> "Spending":
+        """Make it from the journal's sums, and the sums over the episodes in the files."""
+        wasted = sum(totals.wasted.values(), Cost())
+        total = sum(map(spent_of, rows), Cost()) if rows else totals.spent
+        return cls(
+            by_role=_by(rows, lambda row: row.role),
+            by_model=_by(rows, lambda row: model_of(row.model)),
+            kept=totals.spent - wasted - totals.fruitless,
+            wasted=dict(totals.wasted),
+            fruitless=totals.fruitless,
+            estimated=sum((spent_of(row) for row in rows if ESTIMATED in row.model), Cost()),
+            unneeded=total - totals.spent,
+            cost_usd=None if total.cost_usd is None else sum((row.cost_usd for row in rows), 0.0),
+        )
+
+    def cost_per_accepted(self, accepted: int) -> float | None:
+        """Return US dollars per accepted trajectory, waste included; None before the first, or if unknown."""
+        return None if self.cost_usd is None or not accepted else self.cost_usd / accepted
+
+    @property
+    def total(self) -> Cost:
+        return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.unneeded
+
+    def as_json(self) -> dict[str, Any]:
+        def one(spent: Cost | Mapping[str, Cost]) -> dict[str, Any]:
+            if isinstance(spent, Cost):
+                return {**spent.usage.model_dump(), "cost_usd": spent.cost_usd}
+            return {name: one(part) for name, part in spent.items()}
+
+        names = ("total", "by_role", "by_model", "kept", "wasted", "fruitless", "unneeded", "estimated")
+        return {"wasted_by_rule" if name == "wasted" else name: one(getattr(self, name)) for name in names}
+
+
+def spent_of(row: SpentRow) -> Cost:
+    """Return one of the journal's sums as a cost."""
+    usage = Usage.model_validate({name: getattr(row, name) for name in Usage.model_fields})
+    return Cost(usage=usage, cost_usd=None if row.unpriced else row.cost_usd)
+
+
+def _by(rows: Iterable[SpentRow], name: Callable[[SpentRow], str]) -> dict[str, Cost]:
+    sums: dict[str, Cost] = {}
+    for row in rows:
+        sums[name(row)] = sums.get(name(row), Cost()) + spent_of(row)
+    return sums

@@ -17,12 +17,10 @@ import orjson
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
 from refinesynth.files.output_folder import Holder, holder_of
 from refinesynth.journal import JournalReader, Outstanding, SpentRow
-from refinesynth.run.completed_episode import EpisodeLine
+from refinesynth.run.completed_episode import UNREADABLE, EpisodeLine, EpisodeStats
 from refinesynth.run.jsonl import last_line
 from refinesynth.run.run_folder import RunFolder
-from refinesynth.run.spending import Spending
-from refinesynth.run.stats import RunStats
-from refinesynth.run.trajectory_stats import UNREADABLE, EpisodeStats, TrajectoryStats, in_order
+from refinesynth.run.stats import RunStats, Spending, TrajectoryStats, in_order
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
 """`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed. The same command
@@ -221,7 +219,7 @@ def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
             figures = EpisodeStats.of_records([trajectory])
             yield figures.scripts, figures.actions
         return
-    with JournalReader.read(folder.journal_file) as journal:
+    with JournalReader(folder.journal_file) as journal:
         for entry in journal.entries():
             if entry.is_held:
                 return

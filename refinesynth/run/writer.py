@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, Paid, SpentRow
 from refinesynth.run import resume
-from refinesynth.run.block_journals import blocks_of, collect
 from refinesynth.run.completed_episode import CompletedEpisode
-from refinesynth.run.event_log import logged, open_events
-from refinesynth.run.jsonl import LineWriter
-from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory
+from refinesynth.run.jsonl import LineWriter, logged, open_events
+from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory, blocks_of, collect
 from refinesynth.run.run_config import RunConfig
 from refinesynth.run.run_folder import CARRIED, RunFolder, worker_journals
 from refinesynth.run.stats import RunStats
 from refinesynth.text.json_reader import write_json
 
 if TYPE_CHECKING:
-    from refinesynth.client.batch.batch_record import BatchRecord
+    from refinesynth.client.batch.batching import BatchRecord
     from refinesynth.client.unsupported_features import UnsupportedFeatures
 
 
@@ -39,7 +37,7 @@ class RunWriter(RunFolder):
         """Use `claim` to make one; `close` closes what is in `until`."""
         super().__init__(path, config)
         self._records = journal
-        self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in worker_journals(path)]
+        self._elsewhere = [until.enter_context(JournalReader(one)) for one in worker_journals(path)]
         self._begun = max(known.started() for known in (journal, *self._elsewhere))
         self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
@@ -76,11 +74,11 @@ class RunWriter(RunFolder):
         """
         path = Path(path)
         with ExitStack() as until:
-            claimed = resume.claim(path, config, fresh=fresh, until=until)
-            run = cls(path, config, journal=claimed.journal, until=until, log_level=log_level)
-        if claimed.aside is not None:
-            run.log.info("moved_aside", to=str(claimed.aside))
-        if lost := claimed.forgotten:
+            journal, aside, lost = resume.claim(path, config, fresh=fresh, until=until)
+            run = cls(path, config, journal=journal, until=until, log_level=log_level)
+        if aside is not None:
+            run.log.info("moved_aside", to=str(aside))
+        if lost:
             run.log.warning("lines_missing", first_episode=lost.start, episodes=len(lost))
         return run
 

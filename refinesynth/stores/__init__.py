@@ -5,7 +5,6 @@ finished episodes that earlier ones lack, with their lines. A segment is one obj
 never written again, so it is whole or missing, and of two processes that write the next one, the second is refused.
 """
 
-from refinesynth.stores.run_fetching import fetch
-from refinesynth.stores.run_output import opened_output, work_folder
+from refinesynth.stores.run_output import fetch, opened_output, work_folder
 
 __all__ = ["fetch", "opened_output", "work_folder"]

@@ -5,23 +5,168 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from shutil import rmtree
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
+from pydantic import BaseModel, ValidationError
 
+from refinesynth.client.background_tasks import background_tasks
 from refinesynth.errors import InputError, RunFolderError, StorageError
+from refinesynth.files.atomic_write import atomic_write, open_to_append
 from refinesynth.files.output_folder import FolderLock, Holder, is_url, move_aside
 from refinesynth.journal import JournalReader
-from refinesynth.run import RunConfig
-from refinesynth.run.run_folder import JOURNAL, holds_run
-from refinesynth.stores.run_fetching import Stored, folder_in, make, take_in
-from refinesynth.stores.segment import Part, Segment, next_part
-from refinesynth.stores.store import AlreadyThere, Listed, RunStore, place_of
+from refinesynth.journal.commits import Restore, restoring
+from refinesynth.journal.reader import TOTALS
+from refinesynth.run import EpisodeLine, RunConfig, RunFolder, RunStats
+from refinesynth.run.jsonl import cut
+from refinesynth.run.run_folder import CONFIG, JOURNAL, holds_run, usable
+from refinesynth.stores.store import (
+    FILES,
+    AlreadyThere,
+    Ends,
+    Listed,
+    Part,
+    RunStore,
+    Segment,
+    first_line,
+    next_part,
+    place_of,
+)
+from refinesynth.trajectory import explain
+
+
+class Stored(BaseModel, frozen=True, extra="forbid"):
+    """State of a work folder relative to its store; kept beside it, in stored.json."""
+
+    url: str
+    number: int = 0
+    """Last segment that is known to be in the store."""
+    writer: str | None = None
+    """Name of this folder in its segments; None for a mere copy."""
+    ends: Ends = Ends()
+    """Part of the folder that is in the store."""
+    ended: bool = False
+    """True if that segment was the last of its process."""
+
+    @classmethod
+    def load(cls, place: Path, url: str) -> "Stored":
+        """Read the state of a place; empty for a new one. Raises StorageError: it is damaged, or of another store."""
+        path = place / "stored.json"
+        try:
+            found = cls.model_validate_json(path.read_bytes()) if path.exists() else cls(url=url)
+        except ValidationError as error:
+            raise StorageError(f"{str(path)!r} is damaged ({explain(error)}); move {str(place)!r} aside") from error
+        if found.url != url:
+            raise StorageError(f"{str(place)!r} belongs to {found.url!r}; move it aside to work on {url!r}")
+        return found
+
+    def save(self, place: Path) -> None:
+        """Write this, in one step. Raises StorageError: it cannot be written."""
+        with usable("write", path := place / "stored.json"), atomic_write(path) as file:
+            file.write(self.model_dump_json().encode())
+
+
+def folder_in(place: Path) -> Path:
+    return place / "run"
+
+
+def make(place: Path) -> None:
+    with usable("make the folder", place):
+        place.mkdir(parents=True, exist_ok=True)
+
+
+async def fetch(url: str) -> Path:
+    """Fetch a copy of the run at this URL into the cache of this machine; only new segments are transferred.
+
+    The work folder of the run is not touched; another process may write the run meanwhile.
+
+    Raises:
+        InputError: There is no run, or this is no URL of a store.
+        StorageError: The store cannot be read, or holds what no run has written.
+    """
+    store = RunStore(url)
+    place = place_of(store.url) / "copy"
+    make(place)
+    with FolderLock(place, work="copy of the same run"):
+        stored = Stored.load(place, store.url)
+        listed = await store.after(max(0, stored.number - 1))
+        if stored.number and (not listed or listed[0].number != stored.number):
+            # Another run is there now than the one that was copied.
+            rmtree(folder_in(place), ignore_errors=True)
+            stored, listed = Stored(url=store.url), await store.after(0)
+        if not listed:
+            raise RunFolderError(f"there is no run at {store.url!r}: it has no segment; see docs/stores.md")
+        stored = await take_in(store, place, stored, [one for one in listed if one.number > stored.number])
+        stored.save(place)
+    return folder_in(place)
+
+
+async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence[Listed]) -> Stored:
+    """Add segments to the run folder of a place; return its new state, which is to be saved.
+
+    Repeatable after an interruption: adding existing content changes nothing. Raises StorageError: the segments do not
+    continue the folder, or hold what no run has written.
+    """
+    if not listed:
+        return stored
+    path, ends, ended, config = folder_in(place), stored.ends, stored.ended, None
+    make(path)
+    with restoring(path / JOURNAL) as restore:
+        async for segment in store.read_all(one.number for one in listed):
+            try:
+                config = RunConfig.model_validate(segment.config)
+                _add(path, segment, segment.part(), ends, restore)
+            except ValueError as error:
+                raise StorageError(
+                    f"segment {segment.number} in {store.url!r} holds what no run has written: {first_line(error)}"
+                ) from error
+            ends, ended = segment.ends, segment.ended
+        if config is not None:
+            totals = RunStats().with_lines(RunFolder(path, config).episodes())
+            restore((), (), {TOTALS: totals.to_json()})
+    if config is not None:
+        config.save(path / CONFIG)
+    with JournalReader(path / JOURNAL) as journal:
+        rows = {JOURNAL: journal.last_row()}
+    ends = ends.model_copy(update={"paid": rows})
+    return stored.model_copy(update={"number": listed[-1].number, "ends": ends, "ended": ended})
+
+
+def _add(path: Path, segment: Segment, part: Part, before: Ends, restore: Restore) -> None:
+    _check(part, before)
+    for name in FILES:
+        file, data, start = path / f"{name}.jsonl", getattr(part, name), getattr(before, name)
+        cut(file, end=start)
+        with usable("write", file), open_to_append(file) as opened:
+            if opened.seek(0, 2) != start:
+                raise StorageError(f"{str(file)!r} was changed by something else; move {str(path)!r} aside")
+            opened.write(data)
+    notes = {name: None if value is None else value.encode() for name, value in segment.notes.items() if name != TOTALS}
+    restore(part.paid, part.entries, notes)
+
+
+def _check(part: Part, before: Ends) -> None:
+    """Raise ValueError if the part does not go from there to where it says."""
+    ends = [(before.entries, before.trajectories, before.rejected)]
+    ends += [(entry.index + 1, entry.trajectories_end or 0, entry.rejected_end or 0) for entry in part.entries]
+    lines = [EpisodeLine.model_validate_json(entry.line).index for entry in part.entries]
+    after = part.ends
+    if (
+        [count for count, *_ in ends] != [*range(before.entries, before.entries + len(ends))]
+        or any(one[1] > then[1] or one[2] > then[2] for one, then in pairwise(ends))
+        or lines != [entry.index for entry in part.entries]
+        or ends[-1] != (after.entries, after.trajectories, after.rejected)
+        or any(getattr(before, name) + len(getattr(part, name)) != getattr(after, name) for name in FILES)
+    ):
+        raise ValueError("it does not go on where the one before it ends")
+
 
 EVERY = 30.0
 """Seconds between two segments, and so the most work that is lost with a machine. Without news an empty segment goes
@@ -60,6 +205,8 @@ class Uploads:
         self._holder = Holder(pid=os.getpid(), host=socket.gethostname(), since=datetime.now(UTC))
         self._all_up = time.monotonic()
         self._failing = False
+        self._tasks: TaskGroup | None = None
+        self._begun = False
 
     def has_room(self) -> bool:
         """Return True while the store keeps up."""
@@ -74,6 +221,46 @@ class Uploads:
             added = await self._add(part, ended=ended and not part.full)
             more = part.full or not added
         self._all_up = began
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Upload what is new while the context lasts, from `begin` on, and all of it at the end."""
+        failure: Exception | None = None
+        try:
+            try:
+                async with background_tasks() as self._tasks:
+                    yield
+            except Exception as error:  # noqa: BLE001 - raised below, once what is new is up
+                failure = error
+            if failure is None:
+                await self.finish(within=AT_THE_END)
+        except anyio.get_cancelled_exc_class():
+            if self._begun:
+                with anyio.move_on_after(_AFTER_CTRL_C, shield=True) as soon:
+                    await self._try_to_finish(warn, within=0)
+                if soon.cancelled_caught:
+                    warn(self.left())
+            raise
+        if failure is not None:
+            if self._begun and not isinstance(failure, TakenOver):
+                await self._try_to_finish(failure.add_note, within=_AFTER_A_FAILURE)
+            raise failure
+
+    async def begin(self, wake: Callable[[], None]) -> None:
+        """Start once the run exists; call `wake` whenever there is room again.
+
+        Before anything is paid for, this shows that the store may be written, and that it is ours from now on.
+        """
+        await self.seal()
+        self._begun = True
+        if self._tasks is not None:
+            self._tasks.start_soon(self.keep_up, wake)
+
+    async def _try_to_finish(self, tell: Callable[[str], None], *, within: float) -> None:
+        try:
+            await self.finish(within=within)
+        except (RunFolderError, StorageError) as error:
+            tell(str(error))
 
     async def keep_up(self, wake: Callable[[], None]) -> None:
         """Seal regularly until cancelled, also while the store is down; call `wake` when there is room again."""
@@ -137,7 +324,7 @@ class Uploads:
         self.stored.save(self._place)
 
     def _sealed(self, part: Part, number: int, ended: bool) -> bytes:
-        with JournalReader.read(self._path / JOURNAL) as journal:
+        with JournalReader(self._path / JOURNAL) as journal:
             notes = {name: None if value is None else value.decode() for name, value in journal.notes().items()}
         return Segment.of(
             part,
@@ -155,27 +342,20 @@ def warn(text: str) -> None:
     _LOG.warning("%s", text, extra={"facts": {"event": "store"}})
 
 
-class Output(NamedTuple):
-    """Output of a run."""
-
-    path: Path | None
-    """Folder; None for the next free one."""
-    begin: Callable[[Callable[[], None]], Awaitable[None]]
-    """Call it once the run exists, with a function that wakes it when there is room again."""
-    has_room: Callable[[], bool]
-    """Returns True if more may be begun."""
-
-
 @asynccontextmanager
-async def opened_output(output: Path | str | None, *, fresh: bool = False) -> AsyncGenerator[Output, None]:
-    """Yield the folder to write a run to; a URL's holds what the store has, and at the end the store has all of it.
+async def opened_output(
+    output: Path | str | None, *, fresh: bool = False
+) -> AsyncGenerator[tuple[Path | None, Uploads | None], None]:
+    """Yield the folder to write a run to, None for the next free one, and for a URL the uploads to its store.
+
+    The folder of a URL holds what the store has; at the end the store has all of it.
 
     Raises:
         InputError: It is no URL of a store, `fresh` is given with one, or another process writes the run.
         StorageError: The store cannot be used, or lacks something at the end, which is then in the work folder.
     """
     if not isinstance(output, str) or not is_url(output):
-        yield Output(None if output is None else Path(output), _nothing, lambda: True)
+        yield None if output is None else Path(output), None
         return
     store = RunStore(output)
     if fresh:
@@ -184,72 +364,13 @@ async def opened_output(output: Path | str | None, *, fresh: bool = False) -> As
     make(place)
     with FolderLock(place):
         uploads = Uploads(store, place, await _up_to_date(store, place))
-        async with _uploading(uploads, folder_in(place)) as opened:
-            yield opened
+        async with uploads.running():
+            yield folder_in(place), uploads
 
 
 def work_folder(url: str) -> Path:
     """Return the folder in which this machine works on the run at a URL."""
     return folder_in(place_of(url))
-
-
-async def _nothing(_wake: Callable[[], None]) -> None: ...
-
-
-@asynccontextmanager
-async def _uploading(uploads: Uploads, path: Path) -> AsyncGenerator[Output, None]:
-    failure: Exception | None = None
-    begun = False
-    try:
-        async with anyio.create_task_group() as tasks:
-
-            async def keep_up(wake: Callable[[], None]) -> None:
-                nonlocal failure
-                try:
-                    await uploads.keep_up(wake)
-                except Exception as error:  # noqa: BLE001 - likewise
-                    failure = error
-                    tasks.cancel_scope.cancel()
-
-            async def begin(wake: Callable[[], None]) -> None:
-                nonlocal begun
-                # Before anything is paid for: that this may be written, and that it is ours from now on.
-                await uploads.seal()
-                begun = True
-                tasks.start_soon(keep_up, wake)
-
-            try:
-                yield Output(path, begin, uploads.has_room)
-            except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
-                failure = failure or error
-            tasks.cancel_scope.cancel()
-        if failure is None:
-            await uploads.finish(within=AT_THE_END)
-    except anyio.get_cancelled_exc_class():
-        if begun:
-            await _finish_soon(uploads)
-        raise
-    if failure is not None:
-        if begun and not isinstance(failure, TakenOver):
-            await _note(uploads, failure)
-        raise failure
-
-
-async def _finish_soon(uploads: Uploads) -> None:
-    with anyio.move_on_after(_AFTER_CTRL_C, shield=True):
-        try:
-            await uploads.finish(within=0)
-        except (RunFolderError, StorageError) as error:
-            warn(str(error))
-        return
-    warn(uploads.left())
-
-
-async def _note(uploads: Uploads, failure: Exception) -> None:
-    try:
-        await uploads.finish(within=_AFTER_A_FAILURE)
-    except (RunFolderError, StorageError) as error:
-        failure.add_note(str(error))
 
 
 async def _up_to_date(store: RunStore, place: Path) -> Stored:
@@ -283,7 +404,7 @@ def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
     path, ends = folder_in(place), stored.ends
     if not holds_run(path) or not (path / JOURNAL).exists():
         return stored.writer is None and stored.number == 0
-    with JournalReader.read(path / JOURNAL) as journal:
+    with JournalReader(path / JOURNAL) as journal:
         whole = stored.writer is not None and journal.last_row() >= ends.paid.get(JOURNAL, 0)
     return whole and not (newer and next_part(path, ends).size)
 

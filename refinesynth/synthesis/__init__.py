@@ -3,8 +3,7 @@
 from refinesynth.synthesis.dry_run import Estimate, estimate
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import Records, SynthesisResult
-from refinesynth.synthesis.stream import TrajectoryStream, stream
-from refinesynth.synthesis.synthesize import synthesize
+from refinesynth.synthesis.synthesize import TrajectoryStream, stream, synthesize
 
 __all__ = [
     "Estimate",

@@ -1,15 +1,33 @@
 """Limit of the episodes in flight: as given, or with `auto` as many as servers and memory bear."""
 
 import math
+import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
 
-from refinesynth.files.machine_memory import memory_of_machine
 from refinesynth.synthesis.progress import LimitingFactor, room_of
 
 if TYPE_CHECKING:
     from refinesynth.client.limiter.rate_limiter import RateLimiter
+
+
+_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Files with a container's memory limit."""
+
+
+def memory_of_machine() -> int | None:
+    """Return the bytes of the machine's or its container's memory; None if unknown."""
+    found: list[int] = []
+    with suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _LIMITS:
+        with suppress(OSError, ValueError):
+            found.append(int(Path(path).read_text()))
+    return min(found, default=None)
+
 
 FEWEST = 16
 """First and lowest limit under `auto` of a run that needs so many, as many as a limiter admits at first."""
@@ -70,6 +88,5 @@ class EpisodeLimit:
         """Return what keeps more than `in_flight` episodes, the present limit, from being in flight."""
         if in_flight >= self.ahead * self.most:
             return LimitingFactor.ASKED if self.fewest == self.most else LimitingFactor.MEMORY
-        states = [limiter.state for limiter in self.limiters()]
-        paced = any(state.waiting and state.in_flight < (state.limit or math.inf) for state in states)
+        paced = any(one.waiting and one.in_flight < (one.most or math.inf) for one in self.limiters())
         return LimitingFactor.RATE if paced else LimitingFactor.SERVER

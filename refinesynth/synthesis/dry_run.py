@@ -18,8 +18,8 @@ from refinesynth.run import RunFolder
 from refinesynth.run.run_folder import ScriptSource, open_source
 from refinesynth.settings import RunSettings
 from refinesynth.synthesis.concurrency import FEWEST
-from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.progress import Progress
+from refinesynth.synthesis.request import configured
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.text.markup import html_table
 from refinesynth.text.number_format import compact, dollars, duration

@@ -16,8 +16,8 @@ from refinesynth.trajectory import Usage
 
 if TYPE_CHECKING:
     from refinesynth.client.budget.tracker import BudgetTracker
-    from refinesynth.client.limiter.rate_limiter import RateLimiter, RateLimiterState
-    from refinesynth.client.request_watchdog import RequestsInFlight
+    from refinesynth.client.failure_policy import RequestCounts
+    from refinesynth.client.limiter.rate_limiter import RateLimiter
 
 _EVERY_S = 0.5
 """Seconds between two lines at least: each is a message to the browser."""
@@ -125,10 +125,10 @@ class BackendsState:
 
 @dataclass(frozen=True)
 class StatusProbe:
-    """Reader of the state around a run: its tracker, its requests in flight and its models."""
+    """Reader of the state around a run: its tracker, its requests and its models."""
 
     tracker: "BudgetTracker"
-    calls: "RequestsInFlight"
+    calls: "RequestCounts"
     models: "Callable[[], Mapping[Any, Any]]"
     """Returns role to model; not called before the first request."""
     elsewhere: Callable[[], BackendsState] = BackendsState
@@ -146,33 +146,33 @@ class StatusProbe:
         """Return the limiters of the servers that this process has used."""
         from refinesynth.client.routing import limiters_in
 
-        return limiters_in(self.models().values()) if self.calls.finished or len(self.calls) else ()
+        return limiters_in(self.models().values()) if self.calls.begun else ()
 
 
 def room_of(limiters: "Iterable[RateLimiter]") -> int:
     """Return the requests that servers take at once, of servers that have answered and are not down."""
-    states = [limiter.state for limiter in limiters]
-    return sum(state.limit or 0 for state in states if state.met and state.down_since is None)
+    return sum(limiter.most or 0 for limiter in limiters if limiter.met and not limiter.down)
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:
     """Return why backends take no requests, each in a clause."""
-    found = (trouble(limiter.state, now=time.monotonic()) for limiter in limiters)
+    found = (trouble(limiter, now=time.monotonic()) for limiter in limiters)
     return [clause for clause in found if clause is not None]
 
 
-def trouble(state: "RateLimiterState", *, now: float) -> str | None:
+def trouble(limiter: "RateLimiter", *, now: float) -> str | None:
     """Return why a backend takes no requests, in a clause; None if it takes them. `now` is on its clock."""
-    if state.down_since is not None:
-        because = f" ({state.fault})" if state.fault else ""
-        then = "the run waits for it" if state.waits else "the fallback is asked"
-        return f"{state.name} has been down for {_seconds(now - state.down_since)}; {then}{because}"
-    if state.fault is not None and not state.met:
-        return f"{state.fault}; it has not answered yet"
-    if state.held_until is not None and state.held_until > now:
-        return f"{state.name} asks for a pause of {_seconds(state.held_until - now)}"
-    if state.waiting and state.limit is not None:
-        return f"{state.name} is given {state.limit:,} requests at once, {state.waiting:,} wait"
+    breaker, held = limiter.breaker, limiter.held_until
+    if breaker.down_since is not None:
+        because = f" ({breaker.fault.message})" if breaker.fault else ""
+        then = "the run waits for it" if breaker.waits else "the fallback is asked"
+        return f"{limiter.name} has been down for {_seconds(now - breaker.down_since)}; {then}{because}"
+    if breaker.fault is not None and not breaker.met:
+        return f"{breaker.fault.message}; it has not answered yet"
+    if held is not None and held > now:
+        return f"{limiter.name} asks for a pause of {_seconds(held - now)}"
+    if limiter.waiting and limiter.most is not None:
+        return f"{limiter.name} is given {limiter.most:,} requests at once, {limiter.waiting:,} wait"
     return None
 
 

@@ -1,15 +1,23 @@
-"""A request for a run: its settings, checked before anything is written or paid for, and their record in config.json."""
+"""A request for a run: its settings, from arguments and a file, checked before anything is written or paid for, and
+their record in config.json.
+"""
 
+import inspect
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from difflib import get_close_matches
+from functools import cached_property, partial, wraps
 from hashlib import blake2b
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Self, cast
+from os import PathLike
+from pathlib import Path
+from reprlib import repr as shortened
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from refinesynth._version import __version__
 from refinesynth.client.budget.budget import Budget
@@ -19,6 +27,7 @@ from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.extras import check_installed
 from refinesynth.run import RunConfig, RunFolder, stable_repr
 from refinesynth.settings import Curation, PlaySettings, RunSettings
+from refinesynth.settings.run import with_present_names
 from refinesynth.synthesis.progress import Progress, shown_in_notebook
 
 if TYPE_CHECKING:
@@ -58,7 +67,8 @@ class Request:
             given["on_progress"] = shown_in_notebook()
         own = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         settings = RunSettings.of({name: value for name, value in given.items() if name not in own})
-        _refuse_without_effect(settings, given.get("repairer"))
+        for problem in _without_effect(settings, given.get("repairer")):
+            raise InputError(problem)
         settings = settings.model_copy(update={"n": settings.wanted()})
         if settings.on_ray:
             check_installed("cluster", "ray")
@@ -149,7 +159,7 @@ class Request:
         """Rules of a replayed run, if others judge now too: its answers are found by prompts with their numbers."""
         from refinesynth import rules
         from refinesynth.backends import resolve_roles
-        from refinesynth.backends.replayed import recorded_run, replayed_folder
+        from refinesynth.backends.names import recorded_run, replayed_folder
 
         for role, backend in resolve_roles(self.settings.backend).items():
             folder = next(filter(None, map(replayed_folder, backend.each)), None)
@@ -222,54 +232,44 @@ class Request:
         )
 
 
-def _refuse_without_effect(settings: RunSettings, repairer: object) -> None:
-    """Raise InputError for what does nothing beside the other settings; `repairer` is the argument as it was given."""
+def _without_effect(settings: RunSettings, repairer: object) -> Iterator[str]:
+    """Yield what does nothing beside the other settings; `repairer` is the argument as it was given."""
     plays.checked(settings.play)
-    executed = plays.find(settings.play).executed
+    executed, play = plays.find(settings.play).executed, settings.play
     sources = [name for name in ("tools", "mcp", "scripts") if getattr(settings, name) is not None]
-    refused = (
-        (
-            "grounding" in settings.model_fields_set and not executed,
-            f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone",
-        ),
-        (
-            settings.repairer == "planner" and not executed,
-            f"the repairer is 'planner', and play is {settings.play!r}; it plans in play='grounded' alone, elsewhere give the role a model",
-        ),
-        (
-            settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None,
-            f"max_mistakes is {settings.max_mistakes}, and nobody repairs after them; give a repairer, or stuck='give_up'",
-        ),
-        (
-            repairer not in {None, settings.repairer},
-            f"repairer is {repairer!r}, and the backend of that role makes it {settings.repairer!r}; give only one of the two",
-        ),
-        (
-            settings.stuck != "repair" and settings.max_mistakes is None,
-            f"stuck is {settings.stuck!r}, and no player counts as stuck without a bound; give max_mistakes, or leave out stuck",
-        ),
-        (
-            settings.repair_turns != 1 and settings.repairer is None,
-            f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns",
-        ),
-        (
-            settings.parallel_calls and settings.player_form != "tools",
-            f"parallel_calls is True, and player_form is {settings.player_form!r}; it is for player_form='tools' alone",
-        ),
-        (len(sources) > 1, f"{' and '.join(sources)} are given; give only one of them"),
-        (
-            bool(settings.allow_tool) and not {"tools", "mcp"} & {*sources},
-            f"allow_tool is {', '.join(settings.allow_tool)}, and there are no tools to choose from; give tools or mcp too",
-        ),
-        (
-            settings.real and (settings.play != "live" or settings.mcp is None),
-            f"real is given, with play {settings.play!r} and mcp {settings.mcp!r}; it needs the server that executes the calls, and play='live'",
-        ),
-        (settings.real_state is not None and not settings.real, "real_state is given without real; give that too"),
-    )
-    for wrong, problem in refused:
-        if wrong:
-            raise InputError(problem)
+    if "grounding" in settings.model_fields_set and not executed:
+        yield f"grounding is given, and play is {play!r}; it is for play='grounded' alone"
+    if settings.repairer == "planner" and not executed:
+        where = "it plans in play='grounded' alone, elsewhere give the role a model"
+        yield f"the repairer is 'planner', and play is {play!r}; {where}"
+    yield from _without_repairs(settings, repairer)
+    if settings.parallel_calls and settings.player_form != "tools":
+        form = f"player_form is {settings.player_form!r}; it is for player_form='tools' alone"
+        yield f"parallel_calls is True, and {form}"
+    if len(sources) > 1:
+        yield f"{' and '.join(sources)} are given; give only one of them"
+    if settings.allow_tool and not {"tools", "mcp"} & {*sources}:
+        missing = "there are no tools to choose from; give tools or mcp too"
+        yield f"allow_tool is {', '.join(settings.allow_tool)}, and {missing}"
+    if settings.real and (play != "live" or settings.mcp is None):
+        needs = "it needs the server that executes the calls, and play='live'"
+        yield f"real is given, with play {play!r} and mcp {settings.mcp!r}; {needs}"
+    if settings.real_state is not None and not settings.real:
+        yield "real_state is given without real; give that too"
+
+
+def _without_repairs(settings: RunSettings, repairer: object) -> Iterator[str]:
+    if settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None:
+        nobody = "nobody repairs after them; give a repairer, or stuck='give_up'"
+        yield f"max_mistakes is {settings.max_mistakes}, and {nobody}"
+    if repairer not in {None, settings.repairer}:
+        other = f"the backend of that role makes it {settings.repairer!r}; give only one of the two"
+        yield f"repairer is {repairer!r}, and {other}"
+    if settings.stuck != "repair" and settings.max_mistakes is None:
+        unbound = "no player counts as stuck without a bound; give max_mistakes, or leave out stuck"
+        yield f"stuck is {settings.stuck!r}, and {unbound}"
+    if settings.repair_turns != 1 and settings.repairer is None:
+        yield f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns"
 
 
 def _usual(play: "Play", asked: RunSettings) -> "Rule":
@@ -319,10 +319,114 @@ def _recorded(curation: Curation) -> dict[str, JsonValue]:
 
 def _hidden(value: JsonValue) -> JsonValue:
     """Return the value without keys from the environment; `Backend` itself refuses values named like secrets."""
-    from refinesynth.client.redaction import redact
+    from refinesynth.client.reporting import redact
 
     if isinstance(value, dict):
         return {name: _hidden(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_hidden(item) for item in value]
     return redact(value) if isinstance(value, str) else value
+
+
+_P = ParamSpec("_P")
+_Q = ParamSpec("_Q")
+_R = TypeVar("_R")
+_S = TypeVar("_S")
+
+_ARG = " " * 4
+
+
+def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
+    """Return the settings in a file, by name. Raises InputError: it cannot be read, or has an unknown setting."""
+    from refinesynth.files.settings_file import read_settings
+
+    found = with_present_names(read_settings(Path(path)))
+    for name in found.keys() - RunSettings.model_fields.keys():
+        near = get_close_matches(name, RunSettings.model_fields, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(RunSettings.model_fields)}"
+        raise ConfigurationError(f"{str(path)!r}: there is no setting {shortened(name)}; {meant}")
+    for name in found.keys() & {"backend", "fallback"}:
+        found[name] = _backends(found[name])
+    return found
+
+
+def _backends(given: Any) -> Any:
+    """Return names, or the backend that a file describes by settings (`{model: NAME, temperature: 0.7}`)."""
+    from refinesynth.backends import Backend, resolve
+
+    if isinstance(given, list):
+        return [_backends(one) for one in cast("list[Any]", given)]
+    if not isinstance(given, dict):
+        return given
+    settings = cast("dict[str, Any]", given)
+    if "model" not in settings:
+        return {role: _backends(one) for role, one in settings.items()}
+    base = resolve(str(settings["model"]))
+    try:
+        return Backend.model_validate({**dict(base), **settings, "model": base.model})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"the backend {settings['model']!r}: {str(error).removeprefix('Backend: ')}") from None
+
+
+def merged(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given arguments, and from the file in `config` all others."""
+    rest = {name: value for name, value in given.items() if name != "config"}
+    return rest if given.get("config") is None else {**settings_of(given["config"]), **rest}
+
+
+def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+    """Return arguments by the name of their parameter. Raises TypeError: one has none; the nearest is named."""
+    kwargs = with_present_names(kwargs)
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        unknown = next((one for one in kwargs if one not in signature.parameters), None)
+        near = [] if unknown is None else get_close_matches(unknown, signature.parameters, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"{name}() {error}{meant}") from None
+
+
+def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function with an argument `config`, a file from which settings without an argument are taken."""
+    signature = inspect.signature(function)
+    further = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
+
+    @wraps(function)
+    def with_file(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        given = dict(_bound(function.__name__, signature, *args, **kwargs))
+        return function(**merged({**given.pop(further or "", {}), **given}))  # pyright: ignore[reportCallIssue] - as bound
+
+    return with_file
+
+
+def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Put the descriptions of a model's fields into the `Args:` of a function, before those that it has."""
+
+    def with_descriptions(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        head, section, rest = inspect.cleandoc(function.__doc__ or "").partition("Args:\n")
+        args = [
+            fill(
+                f"{name}: {model.model_fields[name].description}", 116, initial_indent=_ARG, subsequent_indent=2 * _ARG
+            )
+            for name in inspect.signature(function).parameters
+            if name in model.model_fields
+        ]
+        function.__doc__ = "\n".join([f"{head}{section}".rstrip("\n"), *args, rest])
+        return function
+
+    return with_descriptions
+
+
+def takes_what(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:
+    """Give a function of keyword arguments the parameters of `other`, for editors and `help` too."""
+    signature = inspect.signature(other)
+
+    def with_its_signature(function: Callable[_Q, _S]) -> Callable[_P, _S]:
+        @wraps(function)
+        def called(*args: _P.args, **kwargs: _P.kwargs) -> _S:
+            return function(**_bound(function.__name__, signature, *args, **kwargs))  # pyright: ignore[reportCallIssue] - as bound
+
+        called.__signature__ = signature.replace(return_annotation=inspect.signature(function).return_annotation)  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
+        return called
+
+    return with_its_signature

@@ -4,21 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Generic, TypeVar, overload
 
-from refinesynth.chat import to_messages
 from refinesynth.cost import Cost
-from refinesynth.extras import require
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
-from refinesynth.run.spending import Spending
-from refinesynth.run.trajectory_stats import TrajectoryStats
+from refinesynth.run.stats import Spending, TrajectoryStats
 from refinesynth.synthesis.pool import StopReason
 from refinesynth.text.markup import html_table
 from refinesynth.trajectory import Trajectory, Usage
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 _Record = TypeVar("_Record")
 
@@ -217,35 +211,6 @@ class SynthesisResult:
             sentence += f" {self.bad_personas:,} rows of the source are no personas."
         return sentence
 
-    def to_dataset(self) -> "Dataset":
-        """Return a Hugging Face dataset with the columns id, persona, messages, mistakes and trajectory.
-
-        `messages` are those of `chat.to_messages`, each with its loss flag; `mistakes` are indices of the trajectory's
-        turns; `trajectory` is the record as JSON text, because environments have no common columns.
-
-        Raises:
-            ConfigurationError: The package `datasets` is not installed (extra `datasets`).
-        """
-        # Typed as Any: datasets is optional, and its types are partial.
-        datasets: Any = require("datasets", "datasets")
-        text: Any = datasets.Value("string")
-        features = datasets.Features(
-            {
-                "id": text,
-                "persona": text,
-                "messages": datasets.List({"role": text, "content": text, "loss": datasets.Value("bool")}),
-                "mistakes": datasets.List(datasets.Value("int32")),
-                "trajectory": text,
-            }
-        )
-        if next(iter(self), None) is None:
-            # from_generator refuses a generator that gives nothing.
-            return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
-        state = self._folder.trajectories_file.stat()
-        # The size and time are among the arguments because datasets caches by them: a run that has grown is read again.
-        arguments = {"path": str(self.path.resolve()), "size": state.st_size, "changed": state.st_mtime_ns}
-        return datasets.Dataset.from_generator(_rows, features=features, gen_kwargs=arguments)
-
     def _repr_html_(self) -> str:
         cost = "unknown" if self.cost_usd is None else f"${self.cost_usd:,.2f}"
         rows = {
@@ -261,18 +226,3 @@ class SynthesisResult:
         if self.shortfall:
             rows["note"] = self.shortfall
         return html_table(rows.items())
-
-
-def _rows(path: str, size: int, changed: int) -> Iterator[dict[str, Any]]:
-    del size, changed
-    for trajectory in RunFolder.open(Path(path)).trajectories():
-        yield {
-            "id": trajectory.id,
-            "persona": trajectory.persona.text,
-            "messages": [
-                {"role": message.role, "content": message.content, "loss": message.loss}
-                for message in to_messages(trajectory)
-            ],
-            "mistakes": list(trajectory.mistakes()),
-            "trajectory": trajectory.to_json().decode(),
-        }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from socket import gethostname
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -19,9 +19,9 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, RunWriter, next_run_folder
-from refinesynth.run.event_log import LEVELS
+from refinesynth.run.jsonl import LEVELS
 from refinesynth.run.run_folder import open_source
-from refinesynth.run.spending import spent_of
+from refinesynth.run.stats import spent_of
 from refinesynth.settings import Curation, RunSettings
 from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, fewest_for, most_of
 from refinesynth.synthesis.pool import PlayEpisode, Pool, explain_early_stop
@@ -88,8 +88,8 @@ async def begin(
 
     async with AsyncExitStack() as until:
         # 1. The output folder, on this machine.
-        output = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
-        asked = request.settings.model_copy(update={"output": output.path})
+        path, uploads = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
+        asked = request.settings.model_copy(update={"output": path})
         request = replace(request, settings=asked)
         has_enough = request.has_enough()
         if asked.tools is not None or asked.mcp is not None:
@@ -131,25 +131,22 @@ async def begin(
             await anyio.to_thread.run_sync(read)
 
         # 4. The players, and how many episodes they play at once.
-        def on_change() -> None:
-            pool.report()
-
-        ready = await until.enter_async_context(
-            players.open(folder, tracker, needed=not has_enough, on_change=on_change)
+        play, elsewhere, queued = await until.enter_async_context(
+            players.open(folder, tracker, needed=not has_enough, on_change=lambda: pool.report())  # noqa: PLW0108 - made below
         )
         most = most_of(asked.concurrency, workers=asked.workers)
         # A batch has room for all.
         fewest = min(most, fewest_for(asked.n)) if asked.concurrency == "auto" and players.batches is None else most
-        probe = StatusProbe(tracker, players.calls, lambda: players.models, ready.elsewhere)
+        probe = StatusProbe(tracker, players.calls, lambda: players.models, elsewhere)
         ahead = AHEAD if asked.on_ray else 1
         pool = Pool(
             personas=personas,
             folder=folder,
-            play=ready.play,
-            limit=EpisodeLimit(most, fewest, probe.limiters, lambda: ready.elsewhere().room, ahead),
-            queued=ready.queued,
+            play=play,
+            limit=EpisodeLimit(most, fewest, probe.limiters, lambda: elsewhere().room, ahead),
+            queued=queued,
             may_start=tracker.may_start,
-            has_room=lambda: output.has_room() and has_room(),
+            has_room=lambda: (uploads is None or uploads.has_room()) and has_room(),
             curate=None if curator is None else curator.curate,
             on_accepted=on_accepted,
             on_progress=request.on_progress,
@@ -161,17 +158,9 @@ async def begin(
             _log_start(folder, personas)
             if asked.real:
                 _warn_of_tools(asked)
-            await output.begin(pool.wake)
+            if uploads is not None:
+                await uploads.begin(pool.wake)
         yield StartedRun(pool, tracker)
-
-
-class PreparedRun(NamedTuple):
-    """The open parts of a run that plays."""
-
-    play: PlayEpisode
-    elsewhere: Callable[[], BackendsState] = BackendsState
-    queued: Callable[[], int] = int
-    """Episodes that were handed over and wait for a worker."""
 
 
 class Players:
@@ -179,8 +168,8 @@ class Players:
 
     def __init__(self, request: Request) -> None:
         # Imported here: what opens models brings pydantic-ai with it.
+        from refinesynth.client.failure_policy import RequestCounts
         from refinesynth.client.http.transport import routed
-        from refinesynth.client.request_watchdog import RequestsInFlight
         from refinesynth.client.unsupported_features import UnsupportedFeatures
 
         self._request = request
@@ -191,7 +180,7 @@ class Players:
         self.backends = {role: routed(backend, in_flight=most) for role, backend in self.asked_backends.items()}
         """`asked_backends`, each with the transport of its requests."""
         self.fallback = None if self.asked_fallback is None else routed(self.asked_fallback, in_flight=most)
-        self.calls = RequestsInFlight()
+        self.calls = RequestCounts()
         self.batches = request.batches(self.asked_backends)
         """Batches of the provider; None if each request is sent by itself."""
         self._lacks = UnsupportedFeatures()
@@ -220,12 +209,14 @@ class Players:
     @asynccontextmanager
     async def open(
         self, folder: RunWriter, tracker: "BudgetTracker", *, needed: bool, on_change: Callable[[], None]
-    ) -> AsyncGenerator[PreparedRun, None]:
-        """Yield what plays an episode. `on_change` is called when workers begin or end an episode."""
+    ) -> AsyncGenerator[tuple[PlayEpisode, Callable[[], BackendsState], Callable[[], int]], None]:
+        """Yield three functions: one plays an episode, one gives the state of the backends elsewhere, and one the number
+        of episodes that were handed over and wait for a worker.
+
+        `on_change` is called when workers begin or end an episode.
+        """
         # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
-        from refinesynth.client.background_tasks import background_tasks
-        from refinesynth.client.request_watchdog import watch
 
         asked = self._request.settings
         folder.open_batches(self.batches and self.batches.record)
@@ -242,13 +233,12 @@ class Players:
                 workers=asked.workers,
             )
             async with blocks.opened(asked.cluster):
-                yield PreparedRun(blocks.play, blocks.how, blocks.queued)
+                yield blocks.play, blocks.how, blocks.queued
             return
         try:
             with traced(self._request.tracing):
-                async with background_tasks() as tasks, self.batches.running() if self.batches else nullcontext():
-                    tasks.start_soon(watch, self.calls)
-                    yield PreparedRun(partial(self._play_here, folder, tracker))
+                async with self.batches.running() if self.batches else nullcontext():
+                    yield partial(self._play_here, folder, tracker), BackendsState, int
         finally:
             if "models" in vars(self):
                 with anyio.CancelScope(shield=True):

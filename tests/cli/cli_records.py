@@ -80,7 +80,7 @@ def write_run(folder: Path, trajectories: Sequence[Trajectory] = (), refused: Se
 
 def write_journal(folder: Path) -> None:
     """Have what is in a run folder counted by a journal, all of it as one episode."""
-    journal = Journal.open(folder / "journal.sqlite")
+    journal = Journal(folder / "journal.sqlite")
     ends = [(folder / name).stat().st_size for name in ("trajectories.jsonl", "rejected.jsonl")]
     line = EpisodeLine(
         index=0,

@@ -17,8 +17,8 @@ from refinesynth.backends.backend import SESSION_PRESETS
 from refinesynth.cli.backend_options import tuned_backend
 from refinesynth.client import litellm_sdk, open_model
 from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.request_arguments import affinity_of
 from refinesynth.client.session import Session
-from refinesynth.client.session_affinity import affinity_of
 from refinesynth.errors import ConfigurationError
 
 ROLES = (Role.SCRIPT_WRITER, Role.PLAYER, Role.DUNGEON_MASTER)

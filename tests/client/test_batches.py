@@ -16,7 +16,8 @@ from batch_server import BatchServer, Manners
 from refinesynth import Backend, synthesize
 from refinesynth.backends.providers import read_table
 from refinesynth.client.batch import batching
-from refinesynth.client.batch.batch_record import Batch, BatchRecord
+from refinesynth.client.batch.batching import BatchRecord
+from refinesynth.client.batch.provider_batches import Batch
 from refinesynth.client.budget.price_table import listed
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import limiter_of
@@ -317,7 +318,7 @@ def test_a_batch_costs_what_the_map_says_and_else_half() -> None:
 
 async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: Path) -> None:
     first, second = BatchRecord(), BatchRecord()
-    with Journal.open(tmp_path / "j.sqlite") as journal:
+    with Journal(tmp_path / "j.sqlite") as journal:
         first.open(journal)
         assert [await first.begin(key, names) for key, names in (("k0", ["a", "b"]), ("k1", ["c", "a"]))] == [0, 1]
         await first.change(0, Batch(key="k0", id="batch_0", requests=("a", "b")))

@@ -12,11 +12,10 @@ from chat_server import ChatServer, Reply, completion
 
 from refinesynth.backends import Backend, providers
 from refinesynth.client import litellm_sdk
-from refinesynth.client.http import provider_params as listing
+from refinesynth.client.http import transport as listing
 from refinesynth.client.http.direct_client import DirectCompletion
-from refinesynth.client.http.provider_params import COMMON, body_of, taken
 from refinesynth.client.http.reply import UnsupportedParamsError
-from refinesynth.client.http.transport import why_not_direct
+from refinesynth.client.http.transport import COMMON, body_of, taken, why_not_direct
 
 pytestmark = pytest.mark.process
 

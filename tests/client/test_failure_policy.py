@@ -13,11 +13,10 @@ from pydantic_ai.messages import ModelRequest
 
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer, classify_error
-from refinesynth.client.failure_policy import FailurePolicy
+from refinesynth.client.failure_policy import FailurePolicy, PendingRequest
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import LiteLLMModel
-from refinesynth.client.request_watchdog import PendingRequest
 from refinesynth.client.session import RequestContext
 from refinesynth.errors import RunStopped
 
@@ -47,7 +46,7 @@ def waits(*errors: Exception, met: bool = True, attempt: int = 1, **settings: fl
     breaker = CircuitBreaker()
     breaker.met = met
     policy, found = FailurePolicy(backend, RateLimiter("m", breaker=breaker)), list[float]()
-    call = PendingRequest(RequestContext(), "m", timeout=1, since=0, stage_since=0, attempt=attempt)
+    call = PendingRequest(RequestContext(), attempt=attempt)
     for error in errors:
         wait = policy.wait(classify_error(error, backend), call, {})
         if wait is None:

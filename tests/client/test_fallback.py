@@ -142,5 +142,5 @@ def test_all_roles_share_one_fallback_and_those_on_one_endpoint_a_limiter() -> N
     assert player.fallback is master.fallback is models[Role.JUDGE]
     limiters = limiters_in(models.values())
     assert len(limiters) == 2
-    assert limiters[0].state.limit == 5
+    assert limiters[0].most == 5
     assert [limiter.name for limiter in limiters] == ["first", "second"]

@@ -240,11 +240,11 @@ async def test_stop_sequences_of_the_backend_come_first() -> None:
 async def test_what_was_found_out_is_in_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     first, server = UnsupportedFeatures(), Server(response_format=(400, NO_SCHEMA))
-    with Journal.open(path) as journal:
+    with Journal(path) as journal:
         first.open(journal)
         await ask(model(server, lacks=first))
     second = UnsupportedFeatures()
-    with Journal.open(path) as journal:
+    with Journal(path) as journal:
         second.open(journal)
         await ask(model(server, lacks=second))
         other = model(server, Backend(model="openai/m", base_url="http://h/v1"), lacks=second)
@@ -253,7 +253,7 @@ async def test_what_was_found_out_is_in_the_journal(tmp_path: Path) -> None:
 
 
 async def test_a_note_that_is_none_is_damage(tmp_path: Path) -> None:
-    with Journal.open(tmp_path / "journal.sqlite") as journal:
+    with Journal(tmp_path / "journal.sqlite") as journal:
         await journal.keep_note("lacks", b'{"m": ["magic"]}')
         with pytest.raises(StorageError, match="damaged"):
             UnsupportedFeatures().open(journal)

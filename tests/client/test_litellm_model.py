@@ -21,6 +21,7 @@ from virtual_time import in_virtual_time
 from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve
 from refinesynth.client import open_model
 from refinesynth.client.budget.price_table import free
+from refinesynth.client.failure_policy import RequestCounts
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
@@ -50,6 +51,12 @@ async def ask(answering: LiteLLMModel, settings: ModelSettings | None = None) ->
     (part,) = response.parts
     assert isinstance(part, TextPart)
     return part.content
+
+
+async def test_requests_and_attempts_after_the_first_are_counted() -> None:
+    answering = model(Scripted(OSError(), OSError(), completion(), completion()))
+    assert [await ask(answering), await ask(answering)] == [await ask(model(Scripted(completion())))] * 2
+    assert answering.calls == RequestCounts(begun=2, retried=2)
 
 
 GO_TO = ModelRequestParameters(

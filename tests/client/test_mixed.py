@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from refinesynth.backends import Backend, BackendSpec, Role, resolve_roles
 from refinesynth.backends.backend import Mixed
-from refinesynth.backends.replayed import recorded_run
+from refinesynth.backends.names import recorded_run
 from refinesynth.client import open_models
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.routing import RoundRobinModel, in_turn, leaves_of, limiters_in

@@ -147,7 +147,7 @@ def test_where_nothing_is_answered_it_halves_once(fault: ClassifiedError, left: 
                 group.start_soon(one)
             await anyio.sleep(1)
             go.set()
-        return limiter.state.limit
+        return limiter.most
 
     assert in_virtual_time(all_fail) == left
 
@@ -158,7 +158,7 @@ async def test_one_retry_after_among_many_holds_its_own_place_and_no_other() -> 
     async with limiter.permit() as permit:
         permit.failed(BUSY, headers={"retry-after": "30"})
     began = anyio.current_time()
-    assert limiter.state.held_until is None
+    assert limiter.held_until is None
 
     async def one() -> None:
         async with limiter.permit() as permit:
@@ -184,12 +184,12 @@ def test_no_request_goes_before_retry_after_is_over(asked: float, waited: float)
             async with limiter.permit() as permit:
                 permit.failed(fault, headers=headers)
             began = anyio.current_time()
-            assert limiter.state.held_until == began + waited
+            assert limiter.held_until == began + waited
             async with anyio.create_task_group() as group:
                 for index in range(4):
                     group.start_soon(ask, limiter, server)
                     await anyio.sleep(index * 0.1)
-            assert limiter.state.held_until is None
+            assert limiter.held_until is None
             return [arrival - began for arrival in server.arrivals]
 
         assert min(in_virtual_time(reserved)) == pytest.approx(waited)
@@ -289,7 +289,7 @@ def test_no_slot_is_lost_however_requests_end(data: st.DataObject) -> None:
             for plan in plans:
                 group.start_soon(one, *plan)
         assert peak <= most
-        assert (limiter.state.in_flight, limiter.state.waiting) == (0, 0)
+        assert (limiter.in_flight, limiter.waiting) == (0, 0)
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:
                 for _ in range(most):
@@ -305,7 +305,7 @@ async def test_a_turn_that_comes_in_the_moment_of_a_cancellation_is_passed_on() 
     async def first() -> None:
         await occupy(limiter, 1)
         # The second has its turn now, and does not know it yet.
-        assert limiter.state.in_flight == 1
+        assert limiter.in_flight == 1
         scope.cancel()
 
     async def second() -> None:
@@ -322,7 +322,7 @@ async def test_a_turn_that_comes_in_the_moment_of_a_cancellation_is_passed_on() 
             group.start_soon(one)
             await anyio.sleep(0.1)
     assert done == ["third"]
-    assert (limiter.state.in_flight, limiter.state.waiting) == (0, 0)
+    assert (limiter.in_flight, limiter.waiting) == (0, 0)
 
 
 class Outage:
@@ -502,13 +502,13 @@ async def test_any_answer_is_a_sign_of_life() -> None:
 @virtually
 async def test_its_state_says_what_goes_on() -> None:
     limiter = RateLimiter("m", limit=ConcurrencyLimit(start=2))
-    assert (limiter.state.held_until, limiter.state.fault) == (None, None)
+    assert (limiter.held_until, limiter.breaker.fault) == (None, None)
     async with anyio.create_task_group() as group:
         for _ in range(5):
             group.start_soon(occupy, limiter, 2)
         await anyio.sleep(1)
-        assert (limiter.state.limit, limiter.state.in_flight, limiter.state.waiting) == (2, 2, 3)
-    assert RateLimiter("m", limit=ConcurrencyLimit(start=None)).state.limit is None
+        assert (limiter.most, limiter.in_flight, limiter.waiting) == (2, 2, 3)
+    assert RateLimiter("m", limit=ConcurrencyLimit(start=None)).most is None
 
 
 def test_a_limiter_serves_one_event_loop_after_another() -> None:
@@ -529,4 +529,4 @@ def test_a_limiter_serves_one_event_loop_after_another() -> None:
         await occupy(limiter, 1)
 
     in_virtual_time(one)
-    assert limiter.state.in_flight == 0
+    assert limiter.in_flight == 0

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
-from refinesynth.backends.replayed import recorded_run
+from refinesynth.backends.names import recorded_run
 from refinesynth.client import open_models
 from refinesynth.client.replay import Replay
 from refinesynth.client.session import Session
@@ -173,7 +173,7 @@ def test_what_is_remembered_goes_with_the_episode(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(orjson.dumps(config))
     from refinesynth.journal import Journal
 
-    journal = Journal.open(tmp_path / "journal.sqlite")
+    journal = Journal(tmp_path / "journal.sqlite")
     journal.close()
     replay = Replay(tmp_path)
     session = Session(id="000000-x", seed=0)

@@ -12,10 +12,9 @@ from samples import trajectory as sample
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation, script
 from refinesynth.rules.repairs import refinements
-from refinesynth.run.completed_episode import EpisodeLine
-from refinesynth.run.stats import RunStats
+from refinesynth.run.completed_episode import FEATURES, UNREADABLE, EpisodeLine, EpisodeStats
+from refinesynth.run.stats import RunStats, TrajectoryStats, in_order
 from refinesynth.run.status import Distribution, RuleStage, stages
-from refinesynth.run.trajectory_stats import FEATURES, UNREADABLE, EpisodeStats, TrajectoryStats, in_order
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))

@@ -25,7 +25,7 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
-from refinesynth.run.trajectory_stats import TrajectoryStats
+from refinesynth.run.stats import TrajectoryStats
 from refinesynth.testing import texts
 from refinesynth.trajectory import Refinements, Trajectory, Usage
 

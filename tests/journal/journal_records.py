@@ -42,7 +42,7 @@ def held(index: int, *, records: bytes | None = None) -> Entry:
 async def fill(path: Path, *, episodes: int = 12, steps: int = 4) -> list[Paid]:
     """A closed journal: half of the episodes committed, every third of the others held, one in flight at least."""
     kept: list[Paid] = []
-    with Journal.open(path) as journal:
+    with Journal(path) as journal:
         for index in range(episodes):
             for step in range(steps):
                 one = paid(index, step, answer=b"x" * (700 * step), cost_usd=None if step == 1 else 0.5)

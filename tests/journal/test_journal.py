@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
 
 class TestPaidCompletions:
     async def test_the_same_place_asked_otherwise_is_another_completion(self, path: Path) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             await journal.keep(paid(0, 1, asked=7))
             await journal.keep(paid(0, 1, asked=8))
             recorded = journal.recorded(episode(0))
@@ -30,7 +30,7 @@ class TestPaidCompletions:
         assert recorded.get("verifier", 1, digest(8)) is None
 
     async def test_sums_are_per_role_and_model(self, path: Path) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             for index, cost in enumerate((0.5, None, 0.25)):
                 await journal.keep(paid(index, role="player", cost_usd=cost))
             await journal.keep(paid(0, role="player", model="other", asked=5))
@@ -53,7 +53,7 @@ class TestPaidCompletions:
         greedy = paid(1, cost_usd=float("inf"))
         object.__setattr__(greedy, "input_tokens", 10**30)
         object.__setattr__(greedy, "output_tokens", -5)
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             await journal.keep(strange)
             await journal.keep(greedy)
             (found,) = journal.recorded(episode(0))
@@ -67,14 +67,14 @@ class TestPaidCompletions:
         one = paid(0)
         for name, value in wrong.items():
             object.__setattr__(one, name, value)
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             with pytest.raises(ValueError):
                 await journal.keep(one)
             await journal.keep(paid(1))
             assert count_paid(journal) == 1
 
     async def test_a_completion_is_committed_though_its_caller_was_cancelled(self, path: Path) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             with anyio.CancelScope() as scope:
                 scope.cancel()
                 await journal.keep(paid(0))
@@ -90,7 +90,7 @@ class TestPaidCompletions:
                 await journal.keep(paid(index, step))
             released.append(index)
 
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             async with anyio.create_task_group() as group:
                 for index in range(300):
                     group.start_soon(caller, index)
@@ -103,7 +103,7 @@ class TestPaidCompletions:
             for index in range(first, first + 20):
                 await journal.keep(paid(index))
 
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             threads = [threading.Thread(target=asyncio.run, args=(callers(at),)) for at in (100, 200, 300)]
             for thread in threads:
                 thread.start()
@@ -118,7 +118,7 @@ class TestPaidCompletions:
             await asyncio.sleep(0)
             task.cancel()
 
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             await anyio.to_thread.run_sync(lambda: asyncio.run(begin_and_leave()))
             await journal.keep(paid(1))
             assert count_paid(journal) == 2
@@ -126,7 +126,7 @@ class TestPaidCompletions:
 
 class TestEntries:
     async def test_an_entry_is_read_back_by_its_index(self, path: Path) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             await journal.enter([committed(0), held(2), committed(1)], totals=b"sums")
             assert [journal.entry(index) for index in range(4)] == [committed(0), committed(1), held(2), None]
             assert journal.committed == Committed(2, 2_000, 20)
@@ -134,7 +134,7 @@ class TestEntries:
             assert journal.totals == b"sums"
 
     async def test_committing_takes_the_place_of_holding(self, path: Path) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             await journal.enter([held(1), held(2, records=b"old")])
             await journal.enter([held(2, records=b"new")])
             found = journal.entry(2)
@@ -150,7 +150,7 @@ class TestEntries:
             assert journal.totals == b"3"
 
     async def test_entries_come_by_index_from_anywhere(self, path: Path) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             await journal.enter([committed(index) for index in range(1_100)])
             await journal.enter([held(index) for index in range(1_139, 1_100, -2)])
             everything = [*range(1_100), *range(1_101, 1_140, 2)]
@@ -174,7 +174,7 @@ class TestEntries:
         ids=["too soon", "twice", "gap", "held again", "no records", "one end", "the other end"],
     )
     async def test_an_entry_out_of_its_turn_is_refused_alone(self, path: Path, wrong: list[Entry]) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             with pytest.raises(ValueError, match="episode"):
                 journal.enter(wrong)
             await journal.enter([committed(0)])
@@ -182,7 +182,7 @@ class TestEntries:
 
     async def test_forgotten_entries_count_no_more_and_come_again(self, path: Path) -> None:
         await fill(path, episodes=12)
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             before = count_paid(journal)
             journal.forget_from(4, totals=b"fewer")
             assert journal.committed == Committed(4, 4_000, 40)
@@ -200,7 +200,7 @@ class TestEntries:
 class TestTheWhole:
     async def test_outstanding_is_what_began_and_has_not_ended(self, path: Path) -> None:
         await fill(path, episodes=6, steps=3)
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             # 0 to 2 are committed, 4 is held.
             await journal.keep(paid(5, 0, role="verifier"))
             assert journal.outstanding() == [
@@ -209,25 +209,25 @@ class TestTheWhole:
             ]
 
     async def test_closing_commits_what_nobody_waited_for(self, path: Path) -> None:
-        journal = Journal.open(path)
+        journal = Journal(path)
         journal.enter([committed(0)], totals=b"t")
         journal.close()
         journal.close()
         with pytest.raises(RuntimeError, match="closed"):
             await journal.keep(paid(0))
-        with JournalReader.read(path) as reader:
+        with JournalReader(path) as reader:
             assert reader.committed.count == 1
         assert [entry.name for entry in path.parent.iterdir()] == ["journal.sqlite"]
 
     async def test_a_reader_of_a_closed_journal_sees_what_comes_when_it_is_opened_again(self, path: Path) -> None:
         await fill(path, episodes=2, steps=1)
-        with JournalReader.read(path) as reader:
+        with JournalReader(path) as reader:
             assert count_paid(reader) == 2
-            with Journal.open(path) as journal:
+            with Journal(path) as journal:
                 await journal.keep(paid(9))
                 assert count_paid(reader) == 3
             assert count_paid(reader) == 3
-            with Journal.open(path) as journal:
+            with Journal(path) as journal:
                 await journal.keep(paid(10))
             assert count_paid(reader) == 4
 
@@ -235,7 +235,7 @@ class TestTheWhole:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("refinesynth.journal.commits._CHECKPOINT_EVERY", 100_000)
-        with Journal.open(path) as journal, JournalReader.read(path) as reader:
+        with Journal(path) as journal, JournalReader(path) as reader:
             await journal.enter([committed(index) for index in range(1_200)])
             halfway = reader.entries()
             next(halfway)
@@ -249,7 +249,7 @@ class TestTheWhole:
     ) -> None:
         monkeypatch.setattr("refinesynth.journal.commits._CHECKPOINT_EVERY", 100_000)
         monkeypatch.setattr("refinesynth.journal.sqlite_file.WAL_KEPT", 200_000)
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             stands_still = sqlite3.connect(path, isolation_level=None)
             stands_still.execute("BEGIN")
             stands_still.execute("SELECT count(*) FROM paid").fetchall()
@@ -266,9 +266,9 @@ class TestTheWhole:
         for name in ("a b", "100%25?mode=memory#x", "ünïcode", "a\nb", "'\"; --", "\udcff"):
             (tmp_path / name).mkdir()
             path = tmp_path / name / "journal.sqlite"
-            with Journal.open(path) as journal:
+            with Journal(path) as journal:
                 journal.enter([committed(0)])
-            with JournalReader.read(path) as reader:
+            with JournalReader(path) as reader:
                 assert reader.committed.count == 1
             assert repr(path) or repr(reader)
 

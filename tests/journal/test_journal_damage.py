@@ -36,7 +36,7 @@ def killed() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.sqlite"
         asyncio.run(fill(path))
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             asyncio.run(last_words(journal))
             return {name: (Path(folder) / name).read_bytes() for name in ("journal.sqlite", "journal.sqlite-wal")}
 
@@ -116,14 +116,14 @@ async def write_some(journal: Journal) -> None:
 
 
 def write_and_read(path: Path) -> None:
-    with Journal.open(path) as journal:
+    with Journal(path) as journal:
         read_all(journal)
         asyncio.run(write_some(journal))
         read_all(journal)
 
 
 def only_read(path: Path) -> None:
-    with JournalReader.read(path) as reader:
+    with JournalReader(path) as reader:
         read_all(reader)
 
 
@@ -139,7 +139,7 @@ def test_tables_of_no_name_at_all_are_refused(tmp_path: Path, table: str) -> Non
     path = tmp_path / "journal.sqlite"
     # SQLite quotes the name when it complains, which is no text any more.
     path.write_bytes(closed()[path.name].replace(f" {table} ".encode(), b" " + b"\xff" * len(table) + b" "))
-    for use in (Journal.open, JournalReader.read):
+    for use in (Journal, JournalReader):
         with pytest.raises(StorageError, match="damaged"):
             use(path)
 
@@ -148,6 +148,6 @@ def test_undamaged_ones_are_read_whole() -> None:
     for is_killed, count in ((False, 48), (True, 49)):
         with tempfile.TemporaryDirectory() as folder:
             path = Damage(killed=is_killed, log=False, cut=None, changed=[], copied=None).do(Path(folder))
-            with JournalReader.read(path) as reader:
+            with JournalReader(path) as reader:
                 assert count_paid(reader) == count
                 assert reader.entry(9) == (held(9) if is_killed else None)

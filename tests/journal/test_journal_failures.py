@@ -79,7 +79,7 @@ async def keep_until_it_fails(journal: Journal) -> tuple[int, StorageError]:
 class TestFullDisk:
     @pytest.mark.usefixtures("full_disk")
     async def test_what_was_committed_stays_and_everyone_after_is_told(self, path: Path) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             count, error = await keep_until_it_fails(journal)
             assert count > 0
             assert "disk is full" in str(error)
@@ -92,7 +92,7 @@ class TestFullDisk:
             # Reading goes on.
             assert count_paid(journal) == count
             assert len(journal.recorded(episode(0))) == 1
-        with JournalReader.read(path) as reader:
+        with JournalReader(path) as reader:
             assert count_paid(reader) == count
             assert reader.committed.count == 0
 
@@ -106,7 +106,7 @@ class TestFullDisk:
             except StorageError as error:
                 told.append(error)
 
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             async with anyio.create_task_group() as group:
                 for index in range(50):
                     group.start_soon(caller, index)
@@ -115,7 +115,7 @@ class TestFullDisk:
 
     @pytest.mark.usefixtures("full_disk")
     def test_a_failure_that_nobody_was_told_of_is_told_at_the_end(self, path: Path) -> None:
-        journal = Journal.open(path)
+        journal = Journal(path)
         journal.enter([held(0, records=os.urandom(1_000_000))])
         with pytest.raises(StorageError, match="disk is full"):
             journal.close()
@@ -124,9 +124,9 @@ class TestFullDisk:
     async def test_after_room_was_made_the_journal_goes_on(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             fill_the_disk(patch)
-            with Journal.open(path) as journal:
+            with Journal(path) as journal:
                 count, _ = await keep_until_it_fails(journal)
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             await journal.keep(paid(count, answer=b"x" * 1_000))
             assert count_paid(journal) == count + 1
 
@@ -135,7 +135,7 @@ class TestFullDisk:
 async def test_a_journal_whose_folder_goes_away_takes_no_more_money(tmp_path: Path, moved: bool) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    with Journal.open(folder / "journal.sqlite") as journal:
+    with Journal(folder / "journal.sqlite") as journal:
         await journal.keep(paid(0))
         if moved:
             folder.rename(tmp_path / "elsewhere")
@@ -146,7 +146,7 @@ async def test_a_journal_whose_folder_goes_away_takes_no_more_money(tmp_path: Pa
         with pytest.raises(StorageError, match="is gone"):
             await journal.keep(paid(2))
     if moved:
-        with JournalReader.read(tmp_path / "elsewhere" / "journal.sqlite") as reader:
+        with JournalReader(tmp_path / "elsewhere" / "journal.sqlite") as reader:
             # The one that could no longer be told of is there too: it was paid for.
             assert count_paid(reader) == 2
 
@@ -155,7 +155,7 @@ async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeyp
     def fail(commits: Commits, batch: object) -> None:
         raise MemoryError("no more")
 
-    with Journal.open(path) as journal:
+    with Journal(path) as journal:
         await journal.keep(paid(0))
         monkeypatch.setattr(Commits, "commit", fail)
         with pytest.raises(StorageError, match="MemoryError") as caught:
@@ -178,7 +178,7 @@ from refinesynth.errors import StorageError
 from refinesynth.journal import Journal
 
 async def main():
-    with Journal.open(Path({path!r})) as journal:
+    with Journal(Path({path!r})) as journal:
         for index in range(10_000):
             try:
                 await journal.keep(paid(index, answer=b"x" * 1_000))
@@ -199,7 +199,7 @@ def test_a_file_that_may_not_grow_loses_nothing(path: Path) -> None:
     count, message = done.stdout.strip().split(" ", 1)
     assert int(count) > 0
     assert message.startswith(repr(str(path)))
-    with JournalReader.read(path) as reader:
+    with JournalReader(path) as reader:
         assert count_paid(reader) == int(count)
 
 
@@ -210,26 +210,26 @@ class TestPermissions:
         path.chmod(0o444)
         open_folder.chmod(0o555)
         with unprivileged(), pytest.raises(StorageError, match="read-only"):
-            Journal.open(path)
+            Journal(path)
         open_folder.chmod(0o755)
 
     def test_a_journal_that_cannot_be_made_is_refused(self, open_folder: Path) -> None:
         open_folder.chmod(0o555)
         with unprivileged(), pytest.raises(StorageError, match="Permission denied"):
-            Journal.open(open_folder / "journal.sqlite")
+            Journal(open_folder / "journal.sqlite")
         open_folder.chmod(0o755)
 
     def test_a_closed_journal_is_read_where_nothing_can_be_written(self, open_folder: Path) -> None:
         path = open_folder / "journal.sqlite"
         kept = asyncio.run(fill(path))
         open_folder.chmod(0o555)
-        with unprivileged(), JournalReader.read(path) as reader:
+        with unprivileged(), JournalReader(path) as reader:
             assert count_paid(reader) == len(kept)
         open_folder.chmod(0o755)
 
     def test_a_journal_that_was_not_closed_says_so_where_nothing_can_be_written(self, open_folder: Path) -> None:
         path = open_folder / "journal.sqlite"
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             asyncio.run(journal.keep(paid(0)))
             copy = {name: (open_folder / name).read_bytes() for name in ("journal.sqlite", "journal.sqlite-wal")}
         with tempfile.TemporaryDirectory(dir=open_folder) as folder:
@@ -238,14 +238,14 @@ class TestPermissions:
                 (Path(folder) / name).write_bytes(content)
             Path(folder).chmod(0o555)
             with unprivileged(), pytest.raises(StorageError, match="was not closed"):
-                JournalReader.read(Path(folder) / path.name)
+                JournalReader(Path(folder) / path.name)
             Path(folder).chmod(0o755)
-            with JournalReader.read(Path(folder) / path.name) as reader:
+            with JournalReader(Path(folder) / path.name) as reader:
                 assert count_paid(reader) == 1
 
     def test_there_is_nothing_to_read_where_nothing_is(self, path: Path) -> None:
         with pytest.raises(StorageError, match="no journal"):
-            JournalReader.read(path)
+            JournalReader(path)
         assert not list(path.parent.iterdir())
 
     def test_a_folder_is_no_journal(self, path: Path) -> None:
@@ -254,7 +254,7 @@ class TestPermissions:
 
 
 def refused_by_both(path: Path, message: str) -> None:
-    for use in (Journal.open, JournalReader.read):
+    for use in (Journal, JournalReader):
         with pytest.raises(StorageError, match=message):
             use(path)
 
@@ -290,19 +290,19 @@ class TestOtherFiles:
         refused_by_both(path, "its tables")
 
     def test_a_log_without_its_journal_is_not_taken_for_a_new_one(self, path: Path) -> None:
-        with Journal.open(path) as journal:
+        with Journal(path) as journal:
             asyncio.run(journal.keep(paid(0)))
             log = path.with_name("journal.sqlite-wal").read_bytes()
         path.unlink()
         path.with_name("journal.sqlite-wal").write_bytes(log)
         with pytest.raises(StorageError, match="is missing"):
-            Journal.open(path)
+            Journal(path)
         assert path.with_name("journal.sqlite-wal").read_bytes() == log
 
     def test_a_journal_that_was_never_born_is_made_again(self, path: Path) -> None:
         path.with_name("journal.sqlite.new").write_bytes(b"half a jour")
-        Journal.open(path).close()
-        with JournalReader.read(path) as reader:
+        Journal(path).close()
+        with JournalReader(path) as reader:
             assert count_paid(reader) == 0
         assert [entry.name for entry in path.parent.iterdir()] == ["journal.sqlite"]
 
@@ -328,24 +328,24 @@ OUTSIDERS = {
 def test_whoever_looks_at_a_journal_takes_nothing_from_its_writer(tmp_path: Path) -> None:
     path = tmp_path / "run" / "journal.sqlite"
     path.parent.mkdir()
-    with Journal.open(path) as journal:
+    with Journal(path) as journal:
         for step, (name, code) in enumerate(OUTSIDERS.items()):
             asyncio.run(journal.keep(paid(0, 2 * step)))
             elsewhere(code, path)
             # A status that is asked for in the same process, such as a notebook.
-            with JournalReader.read(path) as reader:
+            with JournalReader(path) as reader:
                 assert count_paid(reader) == 2 * step + 1
             elsewhere(code, path)
             asyncio.run(journal.keep(paid(0, 2 * step + 1)))
             # What a killed process would leave.
             elsewhere(COPY, path.parent, tmp_path / "copies" / name)
-            with JournalReader.read(tmp_path / "copies" / name / path.name) as reader:
+            with JournalReader(tmp_path / "copies" / name / path.name) as reader:
                 assert count_paid(reader) == 2 * step + 2, name
 
 
 @pytest.mark.process
 def test_a_log_that_was_taken_away_stops_the_run_and_loses_nothing(path: Path) -> None:
-    journal = Journal.open(path)
+    journal = Journal(path)
     asyncio.run(journal.keep(paid(0)))
     # By whom is in this process and knows nothing of SQLite: its locks are gone, and the next one cleans up.
     path.read_bytes()
@@ -354,13 +354,13 @@ def test_a_log_that_was_taken_away_stops_the_run_and_loses_nothing(path: Path) -
     with pytest.raises(StorageError, match=r"was deleted .* Run the same command again"):
         asyncio.run(journal.keep(paid(1)))
     journal.close()
-    with Journal.open(path) as again:
+    with Journal(path) as again:
         assert count_paid(again) == 2
 
 
 async def test_a_writer_that_another_one_blocks_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinesynth.journal.sqlite_file._WRITER_WAITS_S", 0.01)
-    with Journal.open(path) as journal:
+    with Journal(path) as journal:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StorageError, match="another process"):
@@ -372,7 +372,7 @@ async def test_a_writer_that_another_one_blocks_says_so(path: Path, monkeypatch:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_is_refused_and_harms_nothing(path: Path) -> None:
-    with Journal.open(path) as journal:
+    with Journal(path) as journal:
         asyncio.run(journal.keep(paid(0)))
         child = os.fork()
         if child == 0:
@@ -384,6 +384,6 @@ def test_a_forked_process_is_refused_and_harms_nothing(path: Path) -> None:
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         asyncio.run(journal.keep(paid(1)))
-    with JournalReader.read(path) as reader:
+    with JournalReader(path) as reader:
         assert count_paid(reader) == 2
         assert reader.committed.count == 0

@@ -36,7 +36,7 @@ async def enter(journal):
         os.write(1, b"entry %d 0\\n" % index)
 
 async def main():
-    with Journal.open(Path({path!r})) as journal:
+    with Journal(Path({path!r})) as journal:
         async with asyncio.TaskGroup() as group:
             group.create_task(enter(journal))
             for index in range({first}, {first} + 20):
@@ -69,7 +69,7 @@ def test_nothing_is_lost_that_was_committed(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     for kill in range(5):
         told += killed_after(path, chance.choice([1, 30, 300, 2_000]), first=100 * kill)
-        with JournalReader.read(path) as reader:
+        with JournalReader(path) as reader:
             entries = list(reader.entries())
             assert [entry.index for entry in entries] == list(range(len(entries)))
             assert reader.committed.count > max((index for kind, index, _ in told if kind == "entry"), default=-1)

@@ -117,17 +117,17 @@ def test_a_journal_says_what_its_model_says(done: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.sqlite"
         model = Model()
-        journal = Journal.open(path)
+        journal = Journal(path)
         try:
             for step in done:
                 if isinstance(step, OpenAgain):
                     journal.close()
-                    journal = Journal.open(path)
+                    journal = Journal(path)
                 anyio.run(play, journal, model, step)
                 agree(journal, model)
-            with JournalReader.read(path) as beside:
+            with JournalReader(path) as beside:
                 agree(beside, model)
         finally:
             journal.close()
-        with JournalReader.read(path) as afterwards:
+        with JournalReader(path) as afterwards:
             agree(afterwards, model)

@@ -12,7 +12,7 @@ from journal_records import episode, fill
 
 from refinesynth.errors import StorageError
 from refinesynth.journal import Entry, Journal, JournalReader, Paid
-from refinesynth.journal.rows import (
+from refinesynth.journal.journal_values import (
     LARGEST,
     committed_from_row,
     committed_to_row,
@@ -141,7 +141,7 @@ async def test_values_that_no_run_wrote_are_refused(
     connection.execute(sql)
     connection.commit()
     connection.close()
-    with JournalReader.read(path) as reader, pytest.raises(StorageError, match="damaged"):
+    with JournalReader(path) as reader, pytest.raises(StorageError, match="damaged"):
         question(reader)
 
 
@@ -153,4 +153,4 @@ async def test_a_journal_of_wrong_values_is_not_opened_for_writing(tmp_path: Pat
     connection.commit()
     connection.close()
     with pytest.raises(StorageError, match="damaged"):
-        Journal.open(path)
+        Journal(path)

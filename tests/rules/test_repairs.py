@@ -9,7 +9,7 @@ from words_corpus import HOUSE
 from refinesynth import rules
 from refinesynth.rules import RealRefinement
 from refinesynth.rules.repairs import Repair, count_refinements, refinements, repairs
-from refinesynth.run.trajectory_stats import EpisodeStats
+from refinesynth.run.completed_episode import EpisodeStats
 from refinesynth.trajectory import (
     Draft,
     DraftTurn,

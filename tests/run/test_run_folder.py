@@ -87,11 +87,11 @@ async def test_what_workers_of_an_earlier_version_had_paid_for_is_summed_once_wh
     tmp_path: Path,
 ) -> None:
     path = (await write(tmp_path, True)).path
-    with closing(Journal.open(path / "journal-here-1.sqlite")) as journal:
+    with closing(Journal(path / "journal-here-1.sqlite")) as journal:
         await journal.keep(paid(7, step=1))
         (sums,) = journal.spent()
     journals = [{"path": f"/disk/journal-{host}-1.sqlite", "spent": [asdict(sums)]} for host in ("here", "gone")]
-    with closing(Journal.open(path / "journal.sqlite")) as journal:
+    with closing(Journal(path / "journal.sqlite")) as journal:
         await journal.keep_note("workers", orjson.dumps({"run": "run-1", "journals": journals}))
     assert sum(row.requests for row in RunFolder.open(path).spent()) == 2
     assert [one.index for one in RunFolder.open(path).outstanding()] == [7]

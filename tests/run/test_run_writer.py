@@ -176,7 +176,7 @@ async def test_changed_settings_are_refused_by_name_and_change_nothing(tmp_path:
 
 async def test_a_run_with_second_tries_is_refused_before_anything_changes(tmp_path: Path) -> None:
     await write(tmp_path, True)
-    with Journal.open(tmp_path / "journal.sqlite") as journal:
+    with Journal(tmp_path / "journal.sqlite") as journal:
         await journal.keep_note("second_tries", b"[]")
     with (tmp_path / "trajectories.jsonl").open("ab") as file:
         file.write(b'{"half a line')

@@ -14,11 +14,10 @@ from run_records import contents, write
 from refinesynth.errors import StorageError
 from refinesynth.files.output_folder import Holder
 from refinesynth.journal import JournalReader
-from refinesynth.journal.rows import pack
+from refinesynth.journal.journal_values import pack
 from refinesynth.run import RunFolder
-from refinesynth.stores import fetch, segment, store, work_folder
-from refinesynth.stores.segment import Ends, Segment, name_of
-from refinesynth.stores.store import AlreadyThere, RunStore
+from refinesynth.stores import fetch, store, work_folder
+from refinesynth.stores.store import AlreadyThere, Ends, RunStore, Segment, name_of
 from refinesynth.synthesis import synthesize
 
 RUN_FILES = ("config.json", "journal.sqlite", "trajectories.jsonl", "rejected.jsonl", "events.jsonl")
@@ -28,7 +27,7 @@ FAULTY = "rehearsal:no_success=0.3,too_few_errors=0.2"
 def everything(path: Path) -> list[Any]:
     """All that a run folder says, whichever way it came about."""
     folder = RunFolder.open(path)
-    with JournalReader.read(folder.journal_file) as journal:
+    with JournalReader(folder.journal_file) as journal:
         paid = [one for _, one in journal.paid_after(0, most=10_000)]
         entries = [entry for entry in journal.entries() if not entry.is_held]
         return [contents(path), folder.config, folder.totals(), paid, entries, journal.spent(), journal.notes()]
@@ -38,9 +37,9 @@ def everything(path: Path) -> list[Any]:
 async def test_a_run_comes_down_as_it_went_up_in_however_many_segments(
     size: int, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment, "_ENOUGH", size)
-    monkeypatch.setattr(segment, "_ROWS", 5)
-    monkeypatch.setattr(segment, "_EPISODES", 2)
+    monkeypatch.setattr(store, "_ENOUGH", size)
+    monkeypatch.setattr(store, "_ROWS", 5)
+    monkeypatch.setattr(store, "_EPISODES", 2)
     url = f"{(tmp_path / 'store').as_uri()}/run"
     result = await synthesize(None, 2, FAULTY, output=url, seed=1, concurrency=2)
     assert everything(await fetch(url)) == everything(result.path)
@@ -57,7 +56,7 @@ async def sealed(tmp_path: Path) -> dict[str, Any]:
     folder = await write(tmp_path / "made", True, False, True)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     sealed_part = Segment.of(
-        segment.next_part(folder.path, Ends()),
+        store.next_part(folder.path, Ends()),
         number=1,
         writer="w",
         holder=Holder(pid=1, host="there", since=now),

@@ -18,8 +18,7 @@ from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.stores import fetch, run_output, work_folder
 from refinesynth.stores.run_output import TakenOver
-from refinesynth.stores.segment import Segment
-from refinesynth.stores.store import RunStore
+from refinesynth.stores.store import RunStore, Segment
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 Machine = Callable[[str], Path]
@@ -85,7 +84,7 @@ async def test_a_run_whose_machine_is_lost_goes_on_elsewhere_and_pays_for_nothin
     machine("two")
     counted = Counted()
     result = await made(bucket, n, counted)
-    with JournalReader.read(result.path / "journal.sqlite") as journal:
+    with JournalReader(result.path / "journal.sqlite") as journal:
         assert sum(row.requests for row in journal.spent()) == paid + counted.answers
     assert paid > 0
     assert contents(result.path) == contents((await made(tmp_path / "whole", n, Counted())).path)

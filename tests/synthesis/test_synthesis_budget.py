@@ -11,7 +11,7 @@ from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
-from refinesynth.run.spending import spent_of
+from refinesynth.run.stats import spent_of
 from refinesynth.synthesis import Progress, SynthesisResult
 
 PEOPLE = [f"Somebody with the number {number}" for number in range(60)]

@@ -13,8 +13,7 @@ from virtual_time import in_virtual_time
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.rate_limits import TokenBuckets
-from refinesynth.files import machine_memory
-from refinesynth.synthesis import Progress
+from refinesynth.synthesis import Progress, concurrency
 from refinesynth.synthesis.concurrency import FEWEST, MOST, EpisodeLimit, most_of
 from refinesynth.synthesis.progress import LimitingFactor
 
@@ -114,8 +113,8 @@ def test_memory_bounds_it(monkeypatch: pytest.MonkeyPatch, mebibytes: int | None
 
 def test_the_memory_of_a_container_is_what_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("4096\n")
-    monkeypatch.setattr(machine_memory, "_LIMITS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
-    assert machine_memory.memory_of_machine() == 4_096
+    monkeypatch.setattr(concurrency, "_LIMITS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
+    assert concurrency.memory_of_machine() == 4_096
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,19 @@
 """A result is read from its folder: counted already, iterated lazily, and safe to show."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fates import Fate, config, outcome
 from samples import paid
 
-from refinesynth.chat import to_messages
-from refinesynth.errors import ConfigurationError, RunFolderError
+from refinesynth.errors import RunFolderError
 from refinesynth.journal import Paid
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunWriter
 from refinesynth.synthesis import Records, SynthesisResult
-from refinesynth.trajectory import Persona, Trajectory, Usage
+from refinesynth.trajectory import Persona, Usage
 
 GOOD = Fate()
 BAD = Fate(accepted=False, refusals=("TurnLimit", "TurnLimit", "TaskSucceed"))
@@ -46,12 +42,6 @@ def completions(ended: EpisodeOutcome) -> Iterator[Paid]:
         tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         rest = {"cached_tokens": 0, "cache_write_tokens": 0, "cost_usd": 0.0 if step else ended.cost_usd}
         yield paid(ended.index, episode=ended.id, step=step, **tokens, **rest)
-
-
-def rows(result: SynthesisResult) -> list[dict[str, Any]]:
-    # The types of datasets are partial.
-    dataset: Any = result.to_dataset()
-    return list(dataset)
 
 
 def page_of(result: SynthesisResult) -> str:
@@ -163,42 +153,3 @@ async def test_the_page_for_notebooks_escapes_what_it_shows(tmp_path: Path) -> N
     assert "by &lt;b&gt;Rule&lt;/b&gt;" in page
     assert "0 of 3" in page
     assert "$0.25" in page
-
-
-async def test_a_dataset_holds_messages_and_the_whole_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets: Any = import_module("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    datasets.disable_progress_bars()
-    folder = await written(tmp_path / "run", GOOD, BAD, GOOD)
-    result = SynthesisResult.open(tmp_path / "run")
-    made = rows(result)
-    assert [row["id"] for row in made] == ["000000", "000002"]
-    for row, trajectory in zip(made, result, strict=True):
-        assert Trajectory.from_json(row["trajectory"]) == trajectory
-        assert [tuple(message.values()) for message in row["messages"]] == [
-            tuple(m)[:3] for m in to_messages(trajectory)
-        ]
-        assert row["persona"] == "Somebody"
-        assert row["mistakes"] == list(trajectory.mistakes())
-    # A run that has grown is read anew, whatever datasets has cached of it.
-    grown = RunWriter.claim(tmp_path / "run", folder.config)
-    await grown.append(CompletedEpisode.of(outcome(3, Persona(text="Somebody else"), GOOD)))
-    grown.close()
-    assert [row["id"] for row in rows(SynthesisResult.open(tmp_path / "run"))] == ["000000", "000002", "000003"]
-
-
-async def test_an_empty_run_gives_an_empty_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets: Any = import_module("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    datasets.disable_progress_bars()
-    folder = await written(tmp_path / "run", BAD)
-    assert rows(SynthesisResult.open(tmp_path / "run")) == []
-    RunFolder.open(folder.path).trajectories_file.unlink()
-    assert rows(SynthesisResult.open(tmp_path / "run")) == []
-
-
-async def test_without_datasets_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    await written(tmp_path, GOOD)
-    with pytest.raises(ConfigurationError, match=r"refinesynth\[datasets\]"):
-        SynthesisResult.open(tmp_path).to_dataset()

@@ -1,8 +1,10 @@
 """State of a run's backends, in words."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from refinesynth.client.limiter.rate_limiter import RateLimiterState
 from refinesynth.synthesis.progress import trouble
 
 
@@ -14,17 +16,10 @@ def state(
     down_since: float | None = None,
     fault: str | None = None,
     met: bool = True,
-) -> RateLimiterState:
-    return RateLimiterState(
-        name="gpt-4o",
-        limit=limit,
-        in_flight=8,
-        waiting=waiting,
-        held_until=held_until,
-        down_since=down_since,
-        fault=fault,
-        met=met,
-    )
+) -> Any:
+    said = None if fault is None else SimpleNamespace(message=fault)
+    breaker = SimpleNamespace(down_since=down_since, fault=said, met=met, waits=True)
+    return SimpleNamespace(name="gpt-4o", most=limit, waiting=waiting, held_until=held_until, breaker=breaker)
 
 
 @pytest.mark.parametrize(
@@ -44,5 +39,5 @@ def state(
         (state(down_since=-500.0), "gpt-4o has been down for 10 min; the run waits for it"),
     ],
 )
-def test_what_keeps_a_backend_from_taking_requests_is_said(found: RateLimiterState, said: str | None) -> None:
+def test_what_keeps_a_backend_from_taking_requests_is_said(found: Any, said: str | None) -> None:
     assert trouble(found, now=100.0) == said

@@ -28,12 +28,11 @@ from refinesynth.episode.plays import find
 from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
-from refinesynth.run.block_journals import blocks_of
+from refinesynth.run.resume import blocks_of
 from refinesynth.settings import Curation
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.workers.block_driver import share_of_limits
-from refinesynth.synthesis.workers.block_task import Block, BlockSettings, ToPlay, play_block
-from refinesynth.synthesis.workers.mailbox import Mailbox, Report, _Actor  # pyright: ignore[reportPrivateUsage]
+from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Mailbox, Report, ToPlay, _Actor, play_block  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Draft, Persona
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]

@@ -11,11 +11,10 @@ from pydantic_ai.usage import RequestUsage
 from samples import paid
 
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.budget.tracker import BudgetTracker, Share, Shares
 from refinesynth.errors import BudgetSpent
 from refinesynth.journal import Journal
-from refinesynth.run.block_journals import collect
-from refinesynth.synthesis.workers.budget_shares import Share, Shares
+from refinesynth.run.resume import collect
 
 
 async def test_all_who_wait_for_a_share_are_served() -> None:
@@ -84,7 +83,7 @@ async def test_what_killed_blocks_left_is_taken_over_or_said_to_be_lost(
     for name in ("block-empty", "block-damaged", "new-half", "block-whole"):
         (tmp_path / name).mkdir()
     (tmp_path / "block-damaged" / "journal.sqlite").write_bytes(b"no journal")
-    with Journal.open(tmp_path / "block-whole" / "journal.sqlite") as journal:
+    with Journal(tmp_path / "block-whole" / "journal.sqlite") as journal:
         await journal.keep(paid(3))
     await collect(tmp_path, keep)
     assert sorted(os.listdir(tmp_path)) == ["block-damaged", "new-half"]  # noqa: PTH208 - in one call
@@ -100,7 +99,7 @@ async def test_a_block_that_was_collected_meanwhile_is_passed_over(tmp_path: Pat
 
     for name in ("block-a", "block-b"):
         (tmp_path / name).mkdir()
-        with Journal.open(tmp_path / name / "journal.sqlite") as journal:
+        with Journal(tmp_path / name / "journal.sqlite") as journal:
             await journal.keep(paid(3))
     await collect(tmp_path, keep)
     assert os.listdir(tmp_path) == []  # noqa: PTH208

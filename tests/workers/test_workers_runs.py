@@ -14,7 +14,7 @@ import pytest
 
 from bench.command import family
 from refinesynth.run import RunFolder
-from refinesynth.run.block_journals import blocks_of
+from refinesynth.run.resume import blocks_of
 
 pytestmark = [
     pytest.mark.process,

@@ -6,9 +6,10 @@ is sent. After a crash the same request waits for the batch that has it.
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -16,20 +17,28 @@ from typing import Any, TypeVar
 import anyio
 import anyio.abc
 import orjson
+from pydantic import ValidationError
 from pydantic_ai.models import check_allow_model_requests
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
 from refinesynth.client.background_tasks import background_tasks
-from refinesynth.client.batch.api import BatchApi, Body, EndedBatch, Outcome, missing
-from refinesynth.client.batch.batch_record import Batch, BatchRecord
+from refinesynth.client.batch.provider_batches import (
+    AnthropicBatches,
+    Batch,
+    Body,
+    EndedBatch,
+    OpenAIBatches,
+    Outcome,
+)
 from refinesynth.client.classify_error import FailureAction, classify_error
 from refinesynth.client.http.transport import why_not_direct
 from refinesynth.client.reporting import LOG, report
 from refinesynth.client.session import current_account, stopped_clock
-from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped, StorageError
 from refinesynth.extras import check_installed
+from refinesynth.journal import BATCHES, Journal
 
 QUIET = 2.0
 """Seconds without another request after which the collected ones are sent."""
@@ -68,6 +77,64 @@ def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
             check_installed("anthropic", "anthropic")
         elif (why_not := why_not_direct(backend)) is not None:
             raise ConfigurationError(f"the {role}, {backend.label}, cannot be asked in batches: {why_not}")
+
+
+class BatchRecord:
+    """Batches of a run, committed to its journal before they are sent, so no request is sent twice."""
+
+    def __init__(self) -> None:
+        self._journal: Journal | None = None
+        self._batches: list[Batch] = []
+        self._sent_in: dict[str, int] = {}
+
+    def open(self, journal: Journal) -> None:
+        """Read the batches of earlier processes of the run."""
+        self._journal = journal
+        try:
+            for number in range(int(journal.note(BATCHES) or 0)):
+                self._learn(number, Batch.model_validate_json(journal.note(f"batch {number}") or b""))
+        except (ValidationError, ValueError) as error:
+            raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its notes on batches") from error
+
+    @property
+    def ids(self) -> set[str | None]:
+        """Known provider's ids of all batches."""
+        return {batch.id for batch in self._batches}
+
+    def __getitem__(self, number: int) -> Batch:
+        return self._batches[number]
+
+    def batch_of(self, request: str) -> int | None:
+        """Return the number of the batch with this request, if its answers were not read yet."""
+        return self._sent_in.get(request)
+
+    async def begin(self, key: str, requests: Sequence[str]) -> int:
+        """Record a batch that is sent now; return its number."""
+        number = len(self._batches)
+        await self.change(number, Batch(key=key, made=datetime.now(UTC), requests=tuple(requests)))
+        return number
+
+    async def change(self, number: int, batch: Batch) -> None:
+        """Record a change of a batch."""
+        self._learn(number, batch)
+        if self._journal is not None:
+            await self._journal.keep_note(f"batch {number}", batch.model_dump_json().encode())
+            await self._journal.keep_note(BATCHES, str(len(self._batches)).encode())
+
+    def read(self, number: int) -> None:
+        """Note that its answers were read in this process: a repeated request is a new one."""
+        for request in self._batches[number].requests:
+            if self._sent_in.get(request) == number:
+                del self._sent_in[request]
+
+    def _learn(self, number: int, batch: Batch) -> None:
+        if number == len(self._batches):
+            self._batches.append(batch)
+        else:
+            self.read(number)
+            self._batches[number] = batch
+        # One that was made again is in a later batch.
+        self._sent_in |= {name: max(number, self._sent_in.get(name, number)) for name in batch.requests}
 
 
 @dataclass
@@ -114,7 +181,7 @@ class BatchedCompletion:
         self._backend = backend
         self._batches = batches
         self._record = batches.record
-        self._api = _api_of(backend)
+        self._api = (AnthropicBatches if split(backend.model)[0] == "anthropic" else OpenAIBatches)(backend)
         self._waiting: dict[str, _Waiting] = {}
         """Waiting requests by id, sent or not."""
         self._queue: list[str] = []
@@ -225,7 +292,7 @@ class BatchedCompletion:
         answered = sum(isinstance(outcomes.get(name), dict) for name in batch.requests)
         self._say("batch_ended", number, f"{answered:,} of {len(batch.requests):,} answered")
         for name in batch.requests:
-            outcome = outcomes.get(name) or missing(ended)
+            outcome = outcomes.get(name) or ended.missing()
             if name in self._waiting:
                 self._waiting[name].end(outcome)
             elif isinstance(outcome, dict):
@@ -233,13 +300,13 @@ class BatchedCompletion:
 
     async def _find(self, batch: Batch) -> str | None:
         for one in await self._patiently(lambda: self._api.candidates(batch)):
-            if self._api.keyed or (one not in self._record.ids and await self._holds(one, batch)):
+            if self._api.keyed:
                 return one
+            if one not in self._record.ids:
+                ended = await self._end_of(one)
+                if await self._patiently(partial(self._api.outcomes, ended, batch.key)):
+                    return one
         return None
-
-    async def _holds(self, candidate: str, batch: Batch) -> bool:
-        ended = await self._end_of(candidate)
-        return bool(await self._patiently(lambda: self._api.outcomes(ended, batch.key)))
 
     async def _end_of(self, batch: str) -> EndedBatch:
         pause, most = POLL
@@ -271,16 +338,6 @@ class BatchedCompletion:
     def _say(self, event: str, number: int, what: str) -> None:
         text = f"batch {number + 1}, requests: {what}"
         report(event, self._backend, text, level=logging.INFO, batch=self._record[number].id)
-
-
-def _api_of(backend: Backend) -> BatchApi:
-    if split(backend.model)[0] == "anthropic":
-        from refinesynth.client.batch.anthropic_api import AnthropicBatches
-
-        return AnthropicBatches(backend)
-    from refinesynth.client.batch.openai_api import OpenAIBatches
-
-    return OpenAIBatches(backend)
 
 
 def _id_of_current_request() -> str:

@@ -103,14 +103,13 @@ def entry_of(model: str) -> Mapping[str, Any] | None:
     plain = base_of(name).removeprefix("converse/").removeprefix("invoke/")
     for key in dict.fromkeys((model, name, plain, model.lower(), plain.lower())):
         entry = table.get(key)
-        if entry is not None and _same_provider(provider, str(entry.get("litellm_provider", ""))):
+        if entry is None:
+            continue
+        of = str(entry.get("litellm_provider", ""))
+        # `vertex_ai-language-models`, `cohere_chat` and the like are families of one provider.
+        if not provider or provider == of or of.startswith((f"{provider}-", f"{provider}_")):
             return entry
     return None
-
-
-def _same_provider(asked: str, listed: str) -> bool:
-    # `vertex_ai-language-models`, `cohere_chat` and the like are families of one provider.
-    return not asked or asked == listed or listed.startswith((f"{asked}-", f"{asked}_"))
 
 
 def _rates(entry: Mapping[str, Any]) -> Rates | None:

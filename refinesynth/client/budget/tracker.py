@@ -1,4 +1,4 @@
-"""Tracker of a run's budget: reserves before every request and settles after it."""
+"""Tracker of a run's budget: reserves before every request and settles after it; shares of it for other processes."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -145,12 +145,18 @@ class BudgetReservation:
     gone: bool = False
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count the cost of the request."""
-        self.tracker.settle(self, usage, cost_usd)
+        """Count the cost of the request, and release its reservation."""
+        self.tracker.paid.enter(usage, cost_usd)
+        if self.estimates is not None:
+            self.estimates.learn(self.prompt_tokens, usage)
+            # A price that is unknown all of a sudden is taken to be as expected.
+            self.tracker.enter(usage, cost_usd, [expected for _, expected in self.amounts], self.episode)
+            self.release()
 
     def release(self) -> None:
-        """Release the reservation of an unanswered request."""
-        self.tracker.put_back(self)
+        """Release the reservation; without `settle`, of an unanswered request."""
+        if self.estimates is not None:
+            self.tracker.put_back(self.amounts)
 
 
 class BudgetTracker:
@@ -183,7 +189,7 @@ class BudgetTracker:
         """
         self.budget = budget or Budget()
         self._before = spent or Cost()
-        self._paid = UsageCounter()
+        self.paid = UsageCounter()
         self.limits: list[BudgetLimit] = []
         """US dollars first."""
         self._estimates: dict[object, Estimates] = {}
@@ -207,7 +213,7 @@ class BudgetTracker:
     @property
     def spent(self) -> Cost:
         """Cost of this process and earlier ones, episodes in flight included."""
-        return self._before + self._paid.spent()
+        return self._before + self.paid.spent()
 
     @property
     def refused(self) -> bool:
@@ -260,7 +266,7 @@ class BudgetTracker:
             await reserved.decided.wait()
         except BaseException:
             if reserved.granted:
-                self.put_back(reserved)
+                reserved.release()
             reserved.gone = True
             self._decide()
             raise
@@ -270,22 +276,12 @@ class BudgetTracker:
             )
         return reserved
 
-    def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count the cost of the request, and release its reservation."""
-        self._paid.enter(usage, cost_usd)
-        if reserved.estimates is None:
-            return
-        reserved.estimates.learn(reserved.prompt_tokens, usage)
-        # A price that is unknown all of a sudden is taken to be as expected.
-        self._enter(usage, cost_usd, [expected for _, expected in reserved.amounts], reserved.episode)
-        self.put_back(reserved)
-
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
         """Count what another process has paid from its share of the budget."""
-        self._enter(usage, cost_usd, [self._about(usage, limit) for limit in self.limits], episode)
-        self._paid.enter(usage, cost_usd)
+        self.enter(usage, cost_usd, [self._about(usage, limit) for limit in self.limits], episode)
+        self.paid.enter(usage, cost_usd)
 
-    def _enter(
+    def enter(
         self, usage: RequestUsage, cost_usd: float | None, unpriced: Sequence[float], episode: "EpisodeTracker | None"
     ) -> None:
         """Count a cost against the limits; `unpriced` is the amount for each of them if the price is unknown."""
@@ -298,19 +294,17 @@ class BudgetTracker:
 
     def _about(self, usage: RequestUsage, limit: BudgetLimit) -> float:
         """Return estimated US dollars of a completion without a price, at the mean price of tokens so far."""
-        paid = self._paid
+        paid = self.paid
         return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output) if paid.cost_usd else limit.mean
 
     def refuse(self) -> None:
         """Begin no more episodes: the rest pays for no request of another process."""
         self._refused_from = min(self._refused_from, 0.0)
 
-    def put_back(self, reserved: BudgetReservation) -> None:
-        """Release a reservation."""
-        if reserved.estimates is None:
-            return
+    def put_back(self, amounts: Iterable[tuple[float, float]]) -> None:
+        """Release reserved amounts: the worst and the expected case, for every limit."""
         self._holds -= 1
-        for limit, (worst, expected) in zip(self.limits, reserved.amounts, strict=True):
+        for limit, (worst, expected) in zip(self.limits, amounts, strict=True):
             # With nothing put aside the sums are 0 to the last bit.
             limit.at_worst = limit.at_worst - worst if self._holds else 0.0
             limit.expected = limit.expected - expected if self._holds else 0.0
@@ -364,3 +358,93 @@ class EpisodeTracker:
         return await self.tracker.reserve(
             prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price, priority=self.index, episode=self
         )
+
+
+_GENEROUS = 2
+"""Share of a block as a multiple of its expected cost; doubled each time that the block could not pay for all episodes."""
+
+
+class Shares:
+    """Gives out the remainder of a budget. When a share is given, all shares and the money spent are within the budget.
+
+    The answer to its last request may exceed a share, as it may exceed the budget of one process.
+    """
+
+    def __init__(self, tracker: BudgetTracker) -> None:
+        self.tracker = tracker
+        self._out = 0
+        self._changed = anyio.Event()
+
+    async def take(self, episodes: int, *, tries: int) -> "Share":
+        """Return a share for so many episodes that came back unpaid `tries` times; unlimited without a budget.
+
+        Waits for other shares to come back while too little is left. Raises BudgetSpent: nothing is left.
+        """
+        limits = self.tracker.limits
+        while True:
+            left = [limit.limit - limit.spent - limit.at_worst for limit in limits]
+            expected = [limit.mean * episodes for limit in limits]
+            pairs = list(zip(left, expected, strict=True))
+            if not self._out and any(amount <= 0 for amount in left):
+                raise self.spent()
+            if not self._out or all(amount > (need if tries else 0) for amount, need in pairs):
+                break
+            await self._changed.wait()
+        # Without a known cost, as with a self-hosted server, half of what is left.
+        unknown = 1 if tries and not self._out else 2
+        amounts = [min(amount, _GENEROUS * 2**tries * need) if need else amount / unknown for amount, need in pairs]
+        for limit, amount in zip(limits, amounts, strict=True):
+            limit.at_worst += amount
+        share = Share(
+            self, amounts, everything=not self._out and any(a == b for a, b in zip(amounts, left, strict=True))
+        )
+        self._out += 1
+        return share
+
+    def spent(self) -> BudgetSpent:
+        """Begin no more episodes, and return the error for one that cannot be paid for."""
+        self.tracker.refuse()
+        return BudgetSpent(
+            f"the budget of {self.tracker.budget} is spent: what is left of it does not pay for a request."
+        )
+
+    def returned(self) -> None:
+        self._out -= 1
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+@dataclass
+class Share:
+    """The budget of one block."""
+
+    shares: Shares
+    amounts: list[float]
+    """Remainder for every limit of the budget."""
+    everything: bool
+    """True if the share is all that was left of one of the limits."""
+
+    @property
+    def budget(self) -> Budget | None:
+        """The share as the budget of another process; None without a limit."""
+        if not self.amounts:
+            return None
+        usd, tokens = self.shares.tracker.budget.usd, self.shares.tracker.budget.tokens
+        return Budget(usd=None if usd is None else self.amounts[0], tokens=None if tokens is None else self.amounts[-1])
+
+    def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: EpisodeTracker | None) -> None:
+        """Count a completion of the block against its share."""
+        tracker = self.shares.tracker
+        before = [limit.spent for limit in tracker.limits]
+        tracker.count(usage, cost_usd, episode=episode)
+        for at, (limit, spent) in enumerate(zip(tracker.limits, before, strict=True)):
+            self._put_back(at, min(self.amounts[at], limit.spent - spent))
+
+    def give_back(self) -> None:
+        for at, amount in enumerate(self.amounts):
+            self._put_back(at, amount)
+        self.shares.returned()
+
+    def _put_back(self, at: int, amount: float) -> None:
+        self.amounts[at] -= amount
+        self.shares.tracker.limits[at].at_worst -= amount

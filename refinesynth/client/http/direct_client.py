@@ -20,9 +20,8 @@ from yarl import URL
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split
-from refinesynth.client.http.provider_params import body_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
-from refinesynth.client.http.transport import base_url_of, proxy_of, why_not_direct
+from refinesynth.client.http.transport import base_url_of, body_of, proxy_of, why_not_direct
 from refinesynth.errors import ConfigurationError
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -45,7 +44,7 @@ _NO_KEY = "none"
 class DirectCompletion:
     """Replacement of `litellm.acompletion` for one model, with little work per call.
 
-    Guarantees: the body is litellm's; `answers.read_answer` reads the same from the answer; faults are classified
+    Guarantees: the body is litellm's; `completion_parsing.read_answer` reads the same from the answer; faults are classified
     alike. Answers are read up to a bound. Redirects are not followed. No key is in its `repr` nor in its errors.
 
     Not promised: streaming, and a time limit, which the caller sets. `api_base` and `api_key` of a request are ignored:

@@ -91,7 +91,9 @@ class CircuitBreaker:
         if len(self._episodes) < _EPISODES:
             self._episodes.add(episode)
         if began:
-            if not self._is_down():
+            # No prompt makes a server refuse connections.
+            of_server = len(self._episodes) >= _EPISODES or set(self._row) == {ErrorCategory.UNREACHED}
+            if not (self.met and self._opens and of_server) or len(self._row) < _FAULTS:
                 return False
             self.down_since = now
         elif not trial:
@@ -101,9 +103,3 @@ class CircuitBreaker:
         self.next_trial = max(now + self._jitter(0.0, min(self._longest_wait, 2.0**self.trials)), not_before)
         self.trials = min(self.trials + 1, 30)
         return began
-
-    def _is_down(self) -> bool:
-        if not (self.met and self._opens) or len(self._row) < _FAULTS:
-            return False
-        # No prompt makes a server refuse connections.
-        return len(self._episodes) >= _EPISODES or set(self._row) == {ErrorCategory.UNREACHED}

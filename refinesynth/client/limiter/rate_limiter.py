@@ -63,11 +63,34 @@ class Permit:
         `seconds` counts from the grant if None, `billed` tokens of prompt and answer are the estimate if None, and the
         names of `headers` are in lower case.
         """
-        self.limiter.note_answer(self, output_tokens, seconds, billed, read_rate_headers(headers))
+        limiter, now, charged = self.limiter, self.limiter.now(), self.charged
+        limiter.limit.answered(
+            self.number,
+            seconds=now - self.since if seconds is None else seconds,
+            tokens=output_tokens,
+            kind=self.kind,
+            in_flight=limiter.in_flight,
+            held=len(limiter.held),
+        )
+        self.buckets.settle(now, charged, billed=charged if billed is None else billed, answer=output_tokens)
+        limiter.learn(self, read_rate_headers(headers), now)
+        limiter.up()
 
     def failed(self, fault: ClassifiedError, *, headers: Mapping[str, str] | None = None) -> None:
         """Report a fault."""
-        self.limiter.note_fault(self, fault, read_rate_headers(headers))
+        limiter, now = self.limiter, self.limiter.now()
+        self.buckets.settle(now, self.charged, billed=0.0)
+        limiter.learn(self, read_rate_headers(headers), now, after=fault.after)
+        if fault.kind in _UNANSWERED:
+            limiter.limit.failed(self.number)
+        if fault.kind not in DOWN:
+            # A web page is no model's answer.
+            if fault.kind is not ErrorCategory.DEFECT and fault.page is None:
+                limiter.up()
+        elif limiter.breaker.failed(
+            fault, episode=self.priority, now=now, trial=self.trial, not_before=self.held_until
+        ):
+            limiter.went_down(fault)
 
 
 class Queue:
@@ -118,28 +141,6 @@ class Queue:
         return first, soonest
 
 
-@dataclass(frozen=True)
-class RateLimiterState:
-    """Snapshot of a limiter, for displays of a run."""
-
-    name: str
-    limit: int | None
-    """Limit of the requests in flight; None without one."""
-    in_flight: int
-    waiting: int
-    held_until: float | None
-    """Time until which the server wants no request, on the event loop's clock (`time.monotonic`); None if one may
-    go."""
-    down_since: float | None
-    """On the same clock; None while the backend is up."""
-    fault: str | None
-    """Last fault, if the backend has not answered since."""
-    waits: bool = True
-    """True if requests wait for the end of an outage; False if they go elsewhere."""
-    met: bool = True
-    """True if the backend has ever answered."""
-
-
 class RateLimiter:
     """Admits requests: as many at once as the server takes, no faster than its limits, none while it is down.
 
@@ -165,13 +166,13 @@ class RateLimiter:
         server's wish to wait is honoured for at most `longest_wait` seconds.
         """
         self.name = name
-        self._limit = limit or ConcurrencyLimit()
-        self._breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
+        self.limit = limit or ConcurrencyLimit()
+        self.breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
         self._longest_wait = longest_wait
         self._queue = Queue()
         self._any_buckets = TokenBuckets()
-        self._in_flight = 0
-        self._held: list[float] = []
+        self.in_flight = 0
+        self.held: list[float] = []
         """Heap of the times until which places are empty because of a Retry-After."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -179,28 +180,30 @@ class RateLimiter:
     @property
     def met(self) -> bool:
         """True if the backend has ever answered."""
-        return self._breaker.met
+        return self.breaker.met
 
     @property
     def down(self) -> bool:
         """True if the backend counts as down."""
-        return self._breaker.down_since is not None
+        return self.breaker.down_since is not None
 
     @property
-    def state(self) -> RateLimiterState:
-        fault = self._breaker.fault
-        self._let_go(self._now())
-        return RateLimiterState(
-            name=self.name,
-            limit=None if self._limit.current == UNBOUNDED else self._limit.current,
-            in_flight=self._in_flight,
-            waiting=len(self._queue),
-            held_until=self._held[0] if len(self._held) >= self._limit.current else None,
-            down_since=self._breaker.down_since,
-            fault=None if fault is None else fault.message,
-            waits=self._breaker.waits,
-            met=self._breaker.met,
-        )
+    def most(self) -> int | None:
+        """Limit of the requests in flight; None without one."""
+        return None if self.limit.current == UNBOUNDED else self.limit.current
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests without a turn."""
+        return len(self._queue)
+
+    @property
+    def held_until(self) -> float | None:
+        """Time until which the server wants no request, on the event loop's clock (`time.monotonic`); None if one may
+        go.
+        """
+        self._let_go(self.now())
+        return self.held[0] if len(self.held) >= self.limit.current else None
 
     def excuses(self, fault: ClassifiedError) -> bool:
         """Return True if a fault is part of an outage, so the request spends no retry on it."""
@@ -232,44 +235,6 @@ class RateLimiter:
         finally:
             self._leave(permit)
 
-    def note_answer(
-        self,
-        permit: Permit,
-        output_tokens: float,
-        seconds: float | None,
-        billed: float | None,
-        rate_headers: RateHeaders,
-    ) -> None:
-        now = self._now()
-        took = now - permit.since if seconds is None else seconds
-        self._limit.answered(
-            permit.number,
-            seconds=took,
-            tokens=output_tokens,
-            kind=permit.kind,
-            in_flight=self._in_flight,
-            held=len(self._held),
-        )
-        charged = permit.charged
-        permit.buckets.settle(now, charged, billed=charged if billed is None else billed, answer=output_tokens)
-        self._learn(permit, rate_headers, now)
-        self._up()
-
-    def note_fault(self, permit: Permit, fault: ClassifiedError, rate_headers: RateHeaders) -> None:
-        now = self._now()
-        permit.buckets.settle(now, permit.charged, billed=0.0)
-        self._learn(permit, rate_headers, now, after=fault.after)
-        if fault.kind in _UNANSWERED:
-            self._limit.failed(permit.number)
-        if fault.kind not in DOWN:
-            # A web page is no model's answer.
-            if fault.kind is not ErrorCategory.DEFECT and fault.page is None:
-                self._up()
-        elif self._breaker.failed(
-            fault, episode=permit.priority, now=now, trial=permit.trial, not_before=permit.held_until
-        ):
-            self._went_down(fault)
-
     async def _turn_of(self, permit: Permit) -> None:
         permit.turn = anyio.Event()
         permit.deadline = current_deadline()
@@ -290,25 +255,25 @@ class RateLimiter:
                 permit.deadline.go_on(permit)
 
     def _leave(self, permit: Permit) -> None:
-        self._in_flight -= 1
-        if permit.held_until > self._now():
-            heappush(self._held, permit.held_until)
-        self._limit.ended(permit.number)
+        self.in_flight -= 1
+        if permit.held_until > self.now():
+            heappush(self.held, permit.held_until)
+        self.limit.ended(permit.number)
         if permit.trial:
             # A cancelled one has reported nothing, and the next may go at once.
-            self._breaker.trying = False
+            self.breaker.trying = False
         self._advance()
 
     def _advance(self) -> None:
         """Admit the requests that may go now; set a timer where time alone admits more."""
-        now = self._now()
+        now = self.now()
         if self.down:
             self._advance_trials(now)
             return
         self._let_go(now)
-        while self._queue and self._in_flight < self._limit.current:
-            if self._in_flight + len(self._held) >= self._limit.current:
-                self._wake_at(self._held[0])
+        while self._queue and self.in_flight < self.limit.current:
+            if self.in_flight + len(self.held) >= self.limit.current:
+                self._wake_at(self.held[0])
                 return
             permit, soonest = self._queue.next(now)
             if permit is None:
@@ -317,7 +282,7 @@ class RateLimiter:
             self._grant(permit, now)
 
     def _advance_trials(self, now: float) -> None:
-        breaker = self._breaker
+        breaker = self.breaker
         if self._queue and breaker.may_try(now):
             breaker.trying = True
             # Any of them: the first may be the one that the server cannot bear.
@@ -331,45 +296,45 @@ class RateLimiter:
 
     def _grant(self, permit: Permit, now: float) -> None:
         self._queue.remove(permit)
-        self._in_flight += 1
+        self.in_flight += 1
         permit.since = now
-        permit.number = self._limit.begin()
+        permit.number = self.limit.begin()
         permit.charged = permit.buckets.charge(now, permit.tokens)
         if permit.turn is not None:
             permit.turn.set()
 
     def _give_up(self) -> None:
-        fault = self._breaker.fault
+        fault = self.breaker.fault
         for permit in self._queue:
             self._queue.remove(permit)
             permit.refusal = f"{fault.message if fault else self.name}; it stays down, try again later."
             if permit.turn is not None:
                 permit.turn.set()
 
-    def _learn(self, permit: Permit, rate_headers: RateHeaders, now: float, *, after: float | None = None) -> None:
+    def learn(self, permit: Permit, rate_headers: RateHeaders, now: float, *, after: float | None = None) -> None:
         permit.buckets.learn(now, rate_headers)
         asked = max(rate_headers.retry_after or 0.0, after or 0.0)
         permit.held_until = now + min(asked, self._longest_wait)
 
     def _let_go(self, now: float) -> None:
-        while self._held and self._held[0] <= now:
-            heappop(self._held)
+        while self.held and self.held[0] <= now:
+            heappop(self.held)
 
-    def _went_down(self, fault: ClassifiedError) -> None:
-        then = "the run waits" if self._breaker.waits else "others are asked"
+    def went_down(self, fault: ClassifiedError) -> None:
+        then = "the run waits" if self.breaker.waits else "others are asked"
         LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for permit in self._queue:
             if permit.deadline is not None:
                 permit.deadline.stop(permit)
 
-    def _up(self) -> None:
-        since, first = self._breaker.down_since, self._breaker.trials <= 1
-        if not self._breaker.answered():
+    def up(self) -> None:
+        since, first = self.breaker.down_since, self.breaker.trials <= 1
+        if not self.breaker.answered():
             return
-        LOG.warning("%s is back after %.0f s", self.name, self._now() - (since or 0.0))
+        LOG.warning("%s is back after %.0f s", self.name, self.now() - (since or 0.0))
         if not first:
             # What is back at the first trial was not gone.
-            self._limit.restart()
+            self.limit.restart()
         for permit in self._queue:
             if permit.deadline is not None:
                 permit.deadline.go_on(permit)
@@ -387,7 +352,7 @@ class RateLimiter:
         self._timer = None
         self._advance()
 
-    def _now(self) -> float:
+    def now(self) -> float:
         return 0.0 if self._loop is None else self._loop.time()
 
     def _bind(self) -> None:
@@ -398,8 +363,8 @@ class RateLimiter:
         self._loop = loop
         self._timer = None
         self._queue = Queue()
-        self._in_flight = 0
-        self._held = []
+        self.in_flight = 0
+        self.held = []
 
 
 Endpoint: TypeAlias = tuple[str, tuple[str, ...]]

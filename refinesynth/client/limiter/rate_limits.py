@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import cast
 
 _COPY = "llm_provider-"
@@ -80,8 +81,7 @@ _TOKENS = (
 )
 
 
-def _wall_clock() -> datetime:
-    return datetime.now(UTC)
+_wall_clock = partial(datetime.now, UTC)
 
 
 def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], datetime] = _wall_clock) -> RateHeaders:
@@ -93,7 +93,10 @@ def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], 
         return RateHeaders()
     requests = min(_quotas(headers, _REQUESTS, clock), key=_rate, default=None)
     tokens = min(_quotas(headers, _TOKENS, clock), key=_rate, default=None)
-    return RateHeaders(retry_after=_retry_after(headers, clock), requests=requests, tokens=tokens)
+    after = seconds(headers.get("retry-after", ""), clock=clock)
+    if (wait := seconds(headers.get("retry-after-ms", ""))) is not None:
+        after = wait / 1000
+    return RateHeaders(retry_after=after, requests=requests, tokens=tokens)
 
 
 def headers_of(source: object) -> Mapping[str, str]:
@@ -123,18 +126,16 @@ def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float 
     try:
         plain = float(text)
     except ValueError:
-        return _duration(text) if _PART.match(text) and "-" not in text else _until(text, clock())
+        if not _PART.match(text) or "-" in text:
+            return _until(text, clock())
+        parts = _PART.findall(text)
+        return _sum(parts) if "".join(number + unit for number, unit in parts) == text else None
     if not (math.isfinite(plain) and plain >= 0):
         return None
     if plain < _EPOCH:
         return plain
     # A time of day, in seconds or milliseconds since 1970.
     return max(plain / (1 if plain < 100 * _EPOCH else 1000) - clock().timestamp(), 0.0)
-
-
-def _duration(text: str) -> float | None:
-    parts = _PART.findall(text)
-    return _sum(parts) if "".join(number + unit for number, unit in parts) == text else None
 
 
 def wait_in_words(text: str) -> float | None:
@@ -185,13 +186,6 @@ def _quotas(
 
 def _rate(quota: Quota) -> float:
     return quota.remaining / max(quota.reset, 1e-9)
-
-
-def _retry_after(headers: Mapping[str, str], clock: Callable[[], datetime]) -> float | None:
-    if (text := headers.get("retry-after-ms")) is not None and (wait := seconds(text)) is not None:
-        return wait / 1000
-    text = headers.get("retry-after")
-    return None if text is None else seconds(text, clock=clock)
 
 
 _MINUTE = 60.0

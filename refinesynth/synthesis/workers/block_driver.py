@@ -17,20 +17,18 @@ import anyio.to_thread
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Mixed
 from refinesynth.client.background_tasks import background_tasks
-from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
+from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, Share, Shares
 from refinesynth.client.completion_parsing import usage_of
 from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import episode_id
 from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import Paid
 from refinesynth.run import CompletedEpisode, RunWriter
-from refinesynth.run.block_journals import blocks_of, collect
+from refinesynth.run.resume import blocks_of, collect
 from refinesynth.synthesis.concurrency import FEWEST
 from refinesynth.synthesis.progress import BackendsState
-from refinesynth.synthesis.workers.block_task import Block, BlockSettings, ToPlay, play_block
-from refinesynth.synthesis.workers.budget_shares import Share, Shares
+from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Mailbox, Report, ToPlay, play_block
 from refinesynth.synthesis.workers.cluster import answered, connected, cpus_of_each, first_line, ray
-from refinesynth.synthesis.workers.mailbox import Mailbox, Report
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
@@ -371,15 +369,14 @@ class Blocks:
         """Warn of blocks that wait for a CPU of the cluster; Ray itself waits without a word."""
         while True:
             await anyio.sleep(_PATIENCE)
-            since = min((out.since for out in self._out.values() if not out.begun), default=math.inf)
-            if anyio.current_time() - since > 2 * _PATIENCE:
-                await anyio.to_thread.run_sync(self._warn_of_no_room)
-
-    def _warn_of_no_room(self) -> None:
-        """Warn if blocks have no CPU; they may not begin for another reason, such as processes that still start."""
-        there, free = (one.get("CPU", 0.0) for one in (ray().cluster_resources(), ray().available_resources()))
-        each, waiting = cpus_of_each(), sum(not out.begun for out in self._out.values())
-        if free < each and (free or there != each * len(self._out)):
+            waits = [anyio.current_time() - out.since for out in self._out.values() if not out.begun]
+            if max(waits, default=0.0) <= 2 * _PATIENCE:
+                continue
+            each, waiting, resources = cpus_of_each(), len(waits), (ray().cluster_resources, ray().available_resources)
+            there, free = [(await anyio.to_thread.run_sync(one)).get("CPU", 0.0) for one in resources]
+            # They may not begin for another reason, such as processes that still start.
+            if free >= each or (not free and there == each * len(self._out)):
+                continue
             text = (
                 f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {there:g}, "
                 f"of which {free:g} are free (`ray status`); add machines, or ask for fewer workers"

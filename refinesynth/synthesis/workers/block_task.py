@@ -13,9 +13,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import format_exception_only
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -26,7 +27,7 @@ from refinesynth.client import close_models, open_models
 from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
-from refinesynth.client.request_watchdog import RequestsInFlight, watch
+from refinesynth.client.failure_policy import RequestCounts
 from refinesynth.client.routing import limiters_in
 from refinesynth.client.tracing import Tracing, traced
 from refinesynth.client.unsupported_features import UnsupportedFeatures
@@ -35,14 +36,94 @@ from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.journal import Journal, Paid
 from refinesynth.run import CompletedEpisode, EpisodeMemory
-from refinesynth.run.block_journals import blocks_of
-from refinesynth.run.event_log import LOGGER, facts_of
+from refinesynth.run.jsonl import LOGGER, facts_of
+from refinesynth.run.resume import blocks_of
 from refinesynth.run.run_folder import JOURNAL
 from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.gc_tuning import calm_collector
 from refinesynth.synthesis.progress import BackendsState, room_of, troubles_of
-from refinesynth.synthesis.workers.mailbox import Mailbox, Report
+from refinesynth.synthesis.workers.cluster import ray
 from refinesynth.trajectory import Persona
+
+_TRIES = 5
+"""Retries of a call that a broken connection interrupted."""
+
+
+@dataclass(kw_only=True)
+class Report:
+    """News of a block since its last report."""
+
+    block: int = 0
+    number: int = 0
+    """Number of the report within its block, from 1."""
+    folder: str = ""
+    """Name of the block's folder, for the driver to remove; empty outside the run's folder."""
+    how: BackendsState = field(default_factory=BackendsState)
+    lacks: bytes = b"{}"
+    """Features that servers lack, as `UnsupportedFeatures.to_json` gives them."""
+    paid: list[Paid] = field(default_factory=list[Paid])
+    finished: list[CompletedEpisode] = field(default_factory=list[CompletedEpisode])
+    said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
+    """Level and facts of each logged event."""
+
+
+class _Actor:
+    """The mailbox. Ray may repeat a call whose answer it has not received, so a repeated call changes nothing."""
+
+    def __init__(self) -> None:
+        self._reports: list[Report] = []
+        self._taken = 0
+        self._begun: dict[int, int] = {}
+        """Number of the last report of each block."""
+        self._ended = set[int]()
+
+    def put(self, report: Report) -> bool:
+        goes_on = report.block not in self._ended
+        if (goes_on or report.block in self._begun) and report.number > self._begun.get(report.block, 0):
+            self._begun[report.block] = report.number
+            self._reports.append(report)
+        return goes_on
+
+    def take(self, after: int) -> list[Report]:
+        self._reports, self._taken = self._reports[after - self._taken :], after
+        return self._reports
+
+    def end(self, block: int) -> bool:
+        self._ended.add(block)
+        return block in self._begun
+
+
+class Mailbox:
+    """Handle of the actor for the driver and its blocks; picklable. Calls wait for Ray, and raise its errors."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._taken = 0
+
+    @classmethod
+    def open(cls) -> "Mailbox":
+        """Start the actor on this process's node; it is lost only with the run."""
+        node = ray().get_runtime_context().get_node_id()
+        strategy = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+        how: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": strategy, "max_task_retries": _TRIES}
+        return cls(ray().remote(**how)(_Actor).remote())
+
+    def put(self, report: Report) -> bool:
+        """Leave a report; return False if its block is to end."""
+        return ray().get(self._actor.put.remote(report))
+
+    def take(self) -> list[Report]:
+        """Take the reports since the last call, in order."""
+        reports: list[Report] = ray().get(self._actor.take.remote(self._taken))
+        self._taken += len(reports)
+        return reports
+
+    def end(self, block: int) -> bool:
+        """Tell a block to end; return False if it has left no report, in which case it will pay for nothing."""
+        return ray().get(self._actor.end.remote(block))
+
+    def close(self) -> None:
+        ray().kill(self._actor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +226,7 @@ class _Playing(logging.Handler):
         self._settings = settings
         self._block = block
         self._mailbox = mailbox
-        self._calls = RequestsInFlight()
+        self._calls = RequestCounts()
         self._lacks = UnsupportedFeatures()
         self._models = open_models(
             settings.backends, call=settings.call, fallback=settings.fallback, calls=self._calls, lacks=self._lacks
@@ -173,11 +254,10 @@ class _Playing(logging.Handler):
             logger.addHandler(self)
             logger.setLevel(self._settings.log_level)
             until.enter_context(traced(self._settings.tracing))
-            journal = until.enter_context(closing(Journal.open(self._own_folder(until) / JOURNAL)))
+            journal = until.enter_context(closing(Journal(self._own_folder(until) / JOURNAL)))
             await self._lacks.learn(self._block.lacks)
             try:
                 async with background_tasks() as tasks:
-                    tasks.start_soon(watch, self._calls)
                     with anyio.CancelScope() as playing:
                         tasks.start_soon(self._send_often, playing)
                         await self._play_all(journal)

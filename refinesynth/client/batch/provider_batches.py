@@ -1,0 +1,300 @@
+"""Batch APIs of OpenAI and Anthropic, through their own SDKs.
+
+litellm's functions for OpenAI's batches open a client of the SDK for each call and never close it: with one poll a
+minute for a day, a thousand open sockets. It reads Anthropic's batches and cannot create them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
+
+import httpx
+import orjson
+from pydantic import AwareDatetime, BaseModel
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import key_of, split
+from refinesynth.client import litellm_sdk
+from refinesynth.client.http.reply import HttpError, read_reply, refused, status_meant
+from refinesynth.client.http.transport import base_url_of, body_of
+from refinesynth.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from openai import AsyncOpenAI
+
+_SUCCESS, _REJECTED, _BUSY, _BROKEN, _NOT_IN_TIME = 200, 400, 429, 500, 504
+"""Equivalent HTTP statuses of a single request."""
+
+Body: TypeAlias = dict[str, Any]
+"""Body of one request."""
+Outcome: TypeAlias = dict[str, Any] | Exception
+"""A completion, or the error in its place."""
+Answer: TypeAlias = Callable[[Body], Awaitable[Outcome]]
+"""Waits until a batch has answered a body."""
+
+
+class Batch(BaseModel, frozen=True, extra="forbid"):
+    """A batch, recorded before it is sent."""
+
+    key: str
+    """Sent with the batch; identifies a batch whose id was not recorded."""
+    made: AwareDatetime | None = None
+    """Time of the record; None in earlier versions."""
+    id: str | None = None
+    """The provider's id; None if it may not have been sent."""
+    requests: tuple[str, ...] = ()
+    """Ids of its requests."""
+
+
+@dataclass(frozen=True)
+class EndedBatch:
+    """A batch that is no longer processed."""
+
+    status: str
+    files: tuple[str, ...] = ()
+    """Ids of the files with its answers and its errors."""
+    errors: str = ""
+    """Reason why it was not begun."""
+
+    def missing(self) -> HttpError:
+        """Return the error of a request without an outcome."""
+        if self.status == "expired":
+            return HttpError(_NOT_IN_TIME, "the batch has expired before it came to this request")
+        if self.status == "failed":
+            status = _BUSY if "limit" in self.errors else _REJECTED
+            return HttpError(status, f"the batch was not begun: {self.errors}")
+        return HttpError(_BROKEN, f"the batch is {self.status} and says nothing of this request")
+
+
+class BatchApi(ABC):
+    """Batches of one backend at its provider, or at a server with the same endpoints.
+
+    All methods raise the errors of the provider's SDK, which hold no key.
+    """
+
+    keyed: ClassVar[bool]
+    """True if candidates are identified by their key; else a candidate is this batch if it has outcomes for the key."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        # The SDKs insist on a key, even for servers that look at none.
+        self._key = key_of(backend) or "none"
+
+    @abstractmethod
+    async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
+        """Return the completion for a request, whose body is given to `answer`.
+
+        Raises:
+            Exception: The outcome, or the request has no body.
+        """
+
+    @abstractmethod
+    async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
+        """Send bodies by their ids; return the id of the batch."""
+
+    @abstractmethod
+    async def candidates(self, batch: Batch) -> list[str]:
+        """Return the ids of batches that may be this one, if it was sent."""
+
+    @abstractmethod
+    async def look(self, batch: str) -> EndedBatch | None:
+        """Return the end of a batch; None while it is processed."""
+
+    @abstractmethod
+    async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:
+        """Return the outcomes of the requests that were sent with this key, by their ids, as far as its files have
+        them.
+        """
+
+    async def aclose(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        if (client := vars(self).pop("_client", None)) is not None:
+            await client.close()
+
+
+def _results(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the ids of requests, each with its line in a file of results; a line that is cut off counts as missing."""
+    for line in content.splitlines():
+        try:
+            said: object = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(said, dict) and isinstance(request := cast("Body", said).get("custom_id"), str):
+            yield request, cast("Body", said)
+
+
+_METADATA = "refinesynth"
+"""Name of a batch's key in OpenAI's metadata."""
+_LATEST = 1_000
+"""Latest batches among which an interrupted one is looked for."""
+_ENDPOINT: Final = "/v1/chat/completions"
+
+
+class OpenAIBatches(BatchApi):
+    keyed = True
+
+    async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
+        outcome = await answer(body_of(request, provider="openai", model=split(self._backend.model)[1]))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
+        lines = [
+            {"custom_id": request, "method": "POST", "url": _ENDPOINT, "body": body}
+            for request, body in requests.items()
+        ]
+        content = b"".join([orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines])
+        made = await self._client.files.create(file=(f"{key}.jsonl", content), purpose="batch")
+        batch = await self._client.batches.create(
+            completion_window="24h", endpoint=_ENDPOINT, input_file_id=made.id, metadata={_METADATA: key}
+        )
+        return batch.id
+
+    async def candidates(self, batch: Batch) -> list[str]:
+        seen = 0
+        async for one in self._client.batches.list(limit=100):
+            if one.metadata and one.metadata.get(_METADATA) == batch.key:
+                return [one.id]
+            seen += 1
+            if seen == _LATEST:
+                break
+        return []
+
+    async def look(self, batch: str) -> EndedBatch | None:
+        now = await self._client.batches.retrieve(batch)
+        if now.status not in {"completed", "expired", "cancelled", "failed"}:
+            return None
+        errors = [f"{error.code}: {error.message}" for error in (now.errors and now.errors.data) or ()]
+        return EndedBatch(now.status, tuple(filter(None, (now.output_file_id, now.error_file_id))), "; ".join(errors))
+
+    async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:  # noqa: ARG002 - all have it
+        found: dict[str, Outcome] = {}
+        for file in ended.files:
+            content = (await self._client.files.content(file)).content
+            found.update((request, _of_openai(line)) for request, line in _results(content))
+        return found
+
+    @cached_property
+    def _client(self) -> "AsyncOpenAI":
+        from openai import AsyncOpenAI
+
+        backend = self._backend
+        return AsyncOpenAI(api_key=self._key, base_url=base_url_of(backend), timeout=backend.timeout, max_retries=0)
+
+
+def _of_openai(line: Body) -> Outcome:
+    match line:
+        case {"response": {**answer}}:
+            status, body = answer.get("status_code"), orjson.dumps(answer.get("body"))
+            try:
+                if status == _SUCCESS:
+                    return read_reply(body, {})
+                return refused(status if isinstance(status, int) else _BROKEN, body, {})
+            except HttpError as unreadable:
+                return unreadable
+        case _:
+            text = orjson.dumps(line.get("error")).decode()
+            return HttpError(_NOT_IN_TIME if "expired" in text else _BROKEN, text)
+
+
+_PATH = "/v1/messages"
+_BETA = "anthropic-beta"
+_CLOCKS = timedelta(minutes=10)
+"""Greatest lag of Anthropic's clock."""
+
+
+class AnthropicBatches(BatchApi):
+    """Bodies and answers are litellm's: it posts into a transport that hands the body over, and gets the batch's
+    answer hours later.
+    """
+
+    keyed = False
+    _server: str | None = None
+    """Server to which litellm would post the requests."""
+
+    async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
+        failed: Exception | None = None
+
+        async def in_batch(posted: httpx.Request) -> httpx.Response:
+            nonlocal failed
+            outcome = await self._in_batch(posted, answer)
+            if isinstance(outcome, Exception):
+                failed = outcome
+                raise outcome
+            return httpx.Response(200, json=outcome)
+
+        client = litellm_sdk.http_client(httpx.MockTransport(in_batch))
+        try:
+            return await litellm_sdk.completion(**request, client=client)
+        except Exception:
+            if failed is None:
+                raise
+        # Not what litellm makes of it; and outside of the handler, so that none of that hangs on it.
+        raise failed
+
+    async def _in_batch(self, posted: httpx.Request, answer: Answer) -> Outcome:
+        address = str(posted.url)
+        if not address.endswith(_PATH):
+            return ConfigurationError(f"a batch takes what goes to {_PATH}, and litellm posts to {address}")
+        self._server = address.removesuffix(_PATH)
+        return await answer({"params": orjson.loads(posted.content), _BETA: posted.headers.get(_BETA, "")})
+
+    async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
+        betas = {beta.strip() for body in requests.values() for beta in body[_BETA].split(",")} - {""}
+        # A batch has no metadata.
+        asked: Any = [{"custom_id": f"{key}{request}", "params": body["params"]} for request, body in requests.items()]
+        headers = {_BETA: ",".join(sorted(betas))} if betas else None
+        return (await self._client.messages.batches.create(requests=asked, extra_headers=headers)).id
+
+    async def candidates(self, batch: Batch) -> list[str]:
+        found: list[str] = []
+        # The latest first.
+        async for one in self._client.messages.batches.list(limit=100):
+            if batch.made is not None and one.created_at < batch.made - _CLOCKS:
+                break
+            if one.archived_at is None and sum(count for _, count in one.request_counts) == len(batch.requests):
+                found.append(one.id)
+        return found[::-1]
+
+    async def look(self, batch: str) -> EndedBatch | None:
+        now = await self._client.messages.batches.retrieve(batch)
+        return EndedBatch(now.processing_status, (batch,)) if now.processing_status == "ended" else None
+
+    async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:
+        (batch,) = ended.files
+        # As bytes: the SDK would split lines at characters that may stand in JSON.
+        async with self._client.messages.batches.with_streaming_response.results(batch) as answer:
+            lines = _results(await answer.read())
+        return {
+            name.removeprefix(key): _of_anthropic(line.get("result")) for name, line in lines if name.startswith(key)
+        }
+
+    @cached_property
+    def _client(self) -> "AsyncAnthropic":
+        from anthropic import AsyncAnthropic
+
+        return AsyncAnthropic(
+            api_key=self._key,
+            base_url=self._server,
+            timeout=self._backend.timeout,
+            max_retries=0,
+            # As litellm sends it: gateways may look there alone.
+            default_headers={"x-api-key": self._key},
+        )
+
+
+def _of_anthropic(result: Any) -> Outcome:
+    match result:
+        case {"type": "succeeded", "message": message}:
+            return message
+        case {"type": "errored", "error": {"error": {"type": str(kind)}} as page}:
+            return refused(status_meant(kind) or _BROKEN, orjson.dumps(page), {})
+        case {"type": str(kind)}:
+            return EndedBatch(kind).missing()
+        case _:
+            return EndedBatch("ended").missing()
