@@ -50,8 +50,7 @@ def compare(
 
             comparison = compared(folders, paper=paper)
         else:
-            from refinesynth.evaluate.comparing.published import main_table
-            from refinesynth.evaluate.comparing.table_values import Comparison
+            from refinesynth.evaluate.comparing.table_values import Comparison, main_table
 
             comparison = Comparison({}, [main_table({}, paper=True)])
         console = standard_output()

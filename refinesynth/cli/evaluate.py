@@ -48,6 +48,7 @@ def evaluate(
     set_: Set = None,
     compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
     reflexion: Annotated[int | None, typer.Option("--reflexion", hidden=True)] = None,
+    shots: Annotated[int | None, typer.Option("--shots", hidden=True)] = None,
     **typed: Any,
 ) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
@@ -63,7 +64,9 @@ def evaluate(
         raise InputError(
             f"--reflexion {reflexion} was removed: an instance is played once. Leave it out, or give --epochs for several plays"
         )
-    for name, value in (("compat", compat), ("reflexion", reflexion)):
+    if shots:
+        raise InputError(f"--shots {shots} was removed: the first message has no worked example. Leave it out")
+    for name, value in (("compat", compat), ("reflexion", reflexion), ("shots", shots)):
         if value is not None:
             notes().print(f"! --{name} is gone and does nothing", soft_wrap=True)
     check_installed("evaluate", "inspect_ai", "numpy")
@@ -115,7 +118,7 @@ class _Board:
 def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
     from inspect_ai.log import read_eval_log_sample_summaries
 
-    from refinesynth.evaluate.comparing.published import INSTANCES
+    from refinesynth.evaluate.comparing.table_values import INSTANCES
 
     code = ExitCode.OK
     for log in logs:

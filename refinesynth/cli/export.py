@@ -21,7 +21,7 @@ from refinesynth.cli.terminal import output as standard_output
 from refinesynth.cli.train import Set
 from refinesynth.cli.train_display import lost_of
 from refinesynth.cli.train_settings import given
-from refinesynth.environments.starts import START_HELP, share_of_mistakes
+from refinesynth.environments.grounded import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError
 from refinesynth.export import (
     TOKENS,
@@ -37,7 +37,7 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
-from refinesynth.export.rl_tasks import WorldFormat
+from refinesynth.export.formats import WorldFormat
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
 from refinesynth.files.regular_file import refuse_irregular
 from refinesynth.outcome import Refused
@@ -171,8 +171,6 @@ def export(
             rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
             held = write(rest, _beside(output), overwrite=overwrite)
             _tell(held, console)
-        if report.dataset_info is not None:
-            console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
         console.print(report.advice, soft_wrap=True)
         if card and licence is not None:
             facts = CardFacts(
@@ -299,7 +297,7 @@ def _written_out(write: _Writes, trajectories: Iterator[Trajectory]) -> ExportRe
         with report.path.open("rb") as file:
             copyfileobj(file, sys.stdout.buffer)
         sys.stdout.flush()
-    return replace(report, path=Path(STANDARD_OUTPUT), dataset_info=None)
+    return replace(report, path=Path(STANDARD_OUTPUT))
 
 
 def _tell(report: ExportReport, console: SafeConsole) -> None:

@@ -16,7 +16,7 @@ from refinesynth.personas import DedupReport, PersonaStats, Sample, Similar, wri
 from refinesynth.personas import dedup as deduplicate
 from refinesynth.personas import sample as draw
 from refinesynth.personas import stats as describe
-from refinesynth.personas.deduplication import check_output
+from refinesynth.personas.near_duplicates import check_output
 from refinesynth.text.number_format import counted
 from refinesynth.text.printable import one_line
 

@@ -56,7 +56,7 @@ from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.model_factory import open_model as open_client
 from refinesynth.client.session import RequestContext, Session, charged_to
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
-from refinesynth.evaluate import agent, local_model
+from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MOST
 from refinesynth.extras import check_installed
 from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
@@ -119,7 +119,7 @@ class OwnBackend(ModelAPI):
         try:
             model, account = self._open()
             with charged_to(account):
-                parameters = offered(map(local_model.definition, tools)) if tools else _TEXT
+                parameters = offered(map(chat_form.definition, tools)) if tools else _TEXT
                 response = await model.request([*map(_message, input)], _settings(config, tool_choice), parameters)
         except Exception as error:
             if isinstance(error, RunStopped):
@@ -169,7 +169,7 @@ def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
 def _message(message: ChatMessage) -> ModelMessage:
     if isinstance(message, ChatMessageAssistant):
         calls = [ToolCallPart(one.function, one.arguments, tool_call_id=one.id) for one in message.tool_calls or ()]
-        thinking = [ThinkingPart(thought)] if (thought := local_model.reasoning_of(message)) else []
+        thinking = [ThinkingPart(thought)] if (thought := chat_form.reasoning_of(message)) else []
         said = [TextPart(message.text)] if message.text or not calls else []
         return ModelResponse(parts=[*thinking, *said, *calls])
     if isinstance(message, ChatMessageTool):
@@ -245,7 +245,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
     if path.is_dir() or (path.is_file() and is_gguf(name)):
         folder = _weights(Path(unpacked(name)))
         # Of a file its own name: in a hub's cache it is a link to one that is named by its digest.
-        shown = f"{local_model.PROVIDER if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
+        shown = f"{chat_form.LOCAL if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
         set_model_info(shown, ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
@@ -256,7 +256,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
         )
     prefix, _, rest = name.partition("/")
     if prefix in INSPECTS_OWN:
-        name = f"{local_model.PROVIDER}/{rest}" if tools and prefix == "hf" else name
+        name = f"{chat_form.LOCAL}/{rest}" if tools and prefix == "hf" else name
         return _of_inspect(name, settings, greedy=prefix == "hf" and temperature == 0)
     if prefix == "vllm" and rest:
         name = f"hosted_vllm/{rest}"
@@ -290,7 +290,7 @@ def _window(folder: Path) -> int | None:
 
 
 def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Model:
-    if transformers := name.startswith(("hf/", f"{local_model.PROVIDER}/")):
+    if transformers := name.startswith(("hf/", f"{chat_form.LOCAL}/")):
         check_installed("train", "torch", "transformers", "accelerate")
     arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
     if greedy:

@@ -11,8 +11,7 @@ from refinesynth.chat import to_messages
 from refinesynth.errors import InputError
 from refinesynth.export import export
 from refinesynth.imports import FORMATS, read_record
-from refinesynth.imports.conversations import UNANSWERED
-from refinesynth.imports.task_text import ANY_ACTION
+from refinesynth.imports.conversations import ANY_ACTION, UNANSWERED
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 
 RELEASED: dict[str, Any] = {

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.published import INSTANCES
-from refinesynth.evaluate.comparing.statistics import Floats
-from refinesynth.evaluate.comparing.table_values import Bounds
+from refinesynth.evaluate.comparing.table_values import INSTANCES, Bounds
 from refinesynth.evaluate.episode_counts import SCORE, Counts
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSampleSummary
 
+Floats = NDArray[np.float64]
 _NEEDED = ("success", "progress")
 _SETTINGS = ("compat", "steps", "reflexion", "shots", "user")
 THIRDS = ("early", "middle", "late")

@@ -10,16 +10,18 @@ from importlib import import_module
 from typing import Any
 
 from refinesynth.evaluate.environments.environment import (
+    AGENTBOARD,
     CHECK,
     Action,
     BadInstance,
     Benchmark,
     Instance,
+    Label,
     Source,
     Start,
     Step,
+    labels,
 )
-from refinesynth.evaluate.environments.labels import AGENTBOARD, Label, labels
 
 _HOLDS = f"scienceworld/test.jsonl of {AGENTBOARD}"
 SIMPLIFICATIONS = "selfWateringFlowerPots,openContainers,openDoors,noElectricalAction"
