@@ -129,13 +129,10 @@ class Structure:
         return cls(world=world, actions=_actions(script, names), goal=_goal(script, names, colours))
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    text: str
-    name: str | None
+_Step = tuple[str, str | None]
+"""Text of a step to a fact, and the name that it is."""
 
-
-_ITEM = _Step("*", None)
+_ITEM: _Step = ("*", None)
 
 
 def _world(environment: Mapping[str, JsonValue], names: ScriptNames) -> tuple[Counter[str], dict[str, str]]:
@@ -147,11 +144,11 @@ def _world(environment: Mapping[str, JsonValue], names: ScriptNames) -> tuple[Co
     for level in range(LEVELS):
         about: dict[str, list[str]] = {}
         for fact in facts:
-            known = digest(str(level), *[step.text if step.name is None else colours[step.name] for step in fact])
+            known = digest(str(level), *[text if name is None else colours[name] for text, name in fact])
             features[known] += 1
-            for at, step in enumerate(fact):
-                if step.name is not None:
-                    about.setdefault(step.name, []).append(f"{at}{known}")
+            for at, (_, name) in enumerate(fact):
+                if name is not None:
+                    about.setdefault(name, []).append(f"{at}{known}")
         if level + 1 < LEVELS:
             colours = {name: digest(colour, *sorted(about.get(name, ()))) for name, colour in colours.items()}
         if level == 0:
@@ -163,7 +160,7 @@ def _facts(environment: Mapping[str, JsonValue], names: ScriptNames) -> Iterator
     """Paths from the root to every leaf, iteratively for any depth."""
 
     def step(text: str) -> _Step:
-        return _Step(text[:_MAX_LITERAL], names.known(text))
+        return text[:_MAX_LITERAL], names.known(text)
 
     stack: list[tuple[tuple[_Step, ...], JsonValue]] = [((), dict(environment))]
     left = _MAX_FACTS
@@ -179,7 +176,7 @@ def _facts(environment: Mapping[str, JsonValue], names: ScriptNames) -> Iterator
             continue
         left -= 1
         name = names.known(value) if isinstance(value, str) else None
-        yield (*way, _Step(_literal(value, names) if name is None else name, name))
+        yield (*way, (_literal(value, names) if name is None else name, name))
 
 
 def _literal(value: JsonValue, names: ScriptNames) -> str:
@@ -263,8 +260,14 @@ def sketch(script: Script) -> "NDArray[np.uint8]":
     structure = Structure.of(script)
     parts: list[Any] = []
     for part, size in PARTS.items():
+        features: Counter[str] = getattr(structure, part)
         minhash = _empty(size).copy()
-        if hashes := list(_hashes(getattr(structure, part))):
+        # One 32-bit hash for each occurrence of a feature.
+        if hashes := [
+            (int(feature, 16) + again * 0x9E3779B1) & 0xFFFFFFFF
+            for feature, count in features.items()
+            for again in range(min(count, _MAX_COUNT))
+        ]:
             minhash.update_batch(hashes)
         parts.append(minhash.hashvalues)
     # The lowest bits are as good as any: the hash is a bijection of well-mixed bits.
@@ -276,14 +279,6 @@ def _empty(size: int) -> Any:
     from datasketch import MinHash
 
     return MinHash(num_perm=size, seed=size, hashfunc=int, scheme="affine32")
-
-
-def _hashes(features: Counter[str]) -> Iterator[int]:
-    """One 32-bit hash for each occurrence of a feature."""
-    for feature, count in features.items():
-        first = int(feature, 16)
-        for again in range(min(count, _MAX_COUNT)):
-            yield (first + again * 0x9E3779B1) & 0xFFFFFFFF
 
 
 NEAR_DUPLICATE = "NearDuplicate"
@@ -370,8 +365,8 @@ class Novelty:
     def _remember(self, known: "NDArray[np.uint8]", name: str) -> None:
         import numpy as np
 
-        number, at = divmod(len(self), _BLOCK)
-        if number == len(self._blocks):
+        at = len(self) % _BLOCK
+        if at == 0:
             self._blocks.append(np.zeros((SIZE, _BLOCK), dtype=np.uint8))
-        self._blocks[number][:, at] = known
+        self._blocks[-1][:, at] = known
         self._names.append(name)

@@ -191,7 +191,9 @@ async def _attempt(state: TaskState, episode: Episode, form: type[ReactForm], *,
 async def _play(
     state: TaskState, episode: Episode, act: Act, chat: ReactForm, played: EpisodeResult, *, steps: int
 ) -> None:
-    window, left = _window(state), steps
+    # Tokens that the model is made for; transformers goes on beyond them with useless text.
+    info, left = get_model_info(str(state.model)), steps
+    window = (info and info.context_length) or inf
     while left > 0:
         output = _writable(await act(state.messages, episode, chat))
         state.output = output
@@ -234,12 +236,6 @@ def _writable(output: ModelOutput) -> ModelOutput:
         output.message.content = scrub(output.completion)
         output.completion = scrub(output.completion)
     return output
-
-
-def _window(state: TaskState) -> float:
-    """Tokens that the model is made for, infinite if unknown; transformers goes on beyond it with useless text."""
-    info = get_model_info(str(state.model))
-    return (info and info.context_length) or inf
 
 
 async def _model(messages: list[ChatMessage], _: Episode, form: ReactForm) -> ModelOutput:

@@ -27,7 +27,7 @@ from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
 from refinesynth.files.output_folder import FolderLock
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Progress:
     model: str
     tools: bool
@@ -141,14 +141,7 @@ def _reporter(
     before = sum(_finished(asked.folder, task, asked) for task in tasks)
     steps = {task.name: task_facts(task.metadata).get("steps") for task in tasks}
     now = Progress(
-        model=str(model),
-        tools=asked.form in FORMS,
-        folder=asked.folder,
-        steps=steps,
-        max_tokens=asked.max_tokens or MAX_TOKENS,
-        finished=before,
-        of=of,
-        seconds_left=None,
+        str(model), asked.form in FORMS, asked.folder, steps, asked.max_tokens or MAX_TOKENS, before, of, None
     )
     on_progress(now)
     begun = time.monotonic()
@@ -221,12 +214,9 @@ def perturbations(text: str, benchmarks: Collection[str]) -> list[str]:
 
 def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
     """Arguments of a task: only what decides its results, as logs of equal arguments are resumed."""
+    data = None if asked.data is None else str(asked.data.resolve())
     given = {name: getattr(asked, name) for name in TaskSettings.model_fields}
-    given |= {
-        "data": None if asked.data is None else str(asked.data.resolve()),
-        "argument": argument,
-        "perturb": perturb,
-    }
+    given |= {"data": data, "argument": argument, "perturb": perturb}
     usual = TaskSettings()
     return {name: value for name, value in given.items() if name == "compat" or value != getattr(usual, name)}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
 from types import MappingProxyType
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
@@ -159,7 +159,6 @@ class Format(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class PaperFormat:
     """The paper's keys (sections 3.1 and 3.2), with closing observation and DungeonMaster's thoughts.
 
@@ -168,10 +167,8 @@ class PaperFormat:
 
     name: str = "paper"
     reader: str = "the paper's own JSON"
-    advice: Mapping[Masking, str] = field(
-        default_factory=lambda: {
-            Masking.FLAG: "`script` and `trajectory` hold JSON text; the DM turn after a mistake has its error flag set."
-        }
+    advice: Mapping[Masking, str] = MappingProxyType(
+        {Masking.FLAG: "`script` and `trajectory` hold JSON text; the DM turn after a mistake has its error flag set."}
     )
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
@@ -321,7 +318,12 @@ def find_format(name: str | Format, form: str = "react") -> Format:
             "`refinesynth.train.write_tokens`"
         )
     if name in (installed := INSTALLED.entries()):
-        found = INSTALLED.load(name, lambda found: _is_format(found, name), "a Format of this name")
+
+        def fits(found: Any) -> bool:
+            parts = all(hasattr(found, part) for part in ("name", "reader", "advice", "records"))
+            return parts and not isinstance(found, type) and found.name == name and bool(found.advice)
+
+        found = INSTALLED.load(name, fits, "a Format of this name")
         return found if form == "react" else _with_calls(found)
     near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS, *installed), n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
@@ -345,11 +347,6 @@ def with_distractors(name: str, most: int, trajectories: Iterable[Trajectory]) -
     if scripts and len(others) <= min(map(len, scripts)):
         raise InputError("all scripts have the same functions, so none is a distractor; leave distractor tools out")
     return replace(found, distractors=(most, tuple(others[name] for name in sorted(others))))
-
-
-def _is_format(found: object, name: str) -> bool:
-    parts = all(hasattr(found, part) for part in ("reader", "advice", "records")) and not isinstance(found, type)
-    return parts and getattr(found, "name", "") == name and bool(getattr(found, "advice", None))
 
 
 def _with_calls(found: Format) -> Format:

@@ -144,22 +144,17 @@ def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Parameters of a function with their allowed texts, empty for any."""
-    return {name: _texts(each.get("enum")) for name, each in _schemas(function).items()}
-
-
-def _schemas(function: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    schema = _object(function.get("parameters"))
-    return {name: _object(each) for name, each in _object(schema.get("properties")).items()}
+    found: dict[str, tuple[str, ...]] = {}
+    for name, schema in _object(_object(function.get("parameters")).get("properties")).items():
+        values: object = _object(schema).get("enum")
+        every = cast("list[object]", values if isinstance(values, list) else [])
+        texts = tuple(one for one in every if isinstance(one, str))
+        found[name] = texts if len(texts) == len(every) else ()
+    return found
 
 
 def _object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _texts(values: object) -> tuple[str, ...]:
-    every = cast("list[object]", values) if isinstance(values, list) else []
-    texts = tuple(one for one in every if isinstance(one, str))
-    return texts if len(texts) == len(every) else ()
+    return cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {})
 
 
 _SEPARATORS = (", ", " | ", " ;; ", " ¦ ")
@@ -279,17 +274,16 @@ def read_conversation(record: Mapping[str, Any], where: str) -> ParsedPlay:
         raise InputError(f"{where}: the assistant takes no turn")
     called = found.tools or any(turn.calls for turn in played)
     try:
-        task, read = _with_calls(found, asked, played) if called else _as_text(asked)
+        if called:
+            task, read = _with_calls(found, asked, played)
+        else:
+            ours = read_task(asked[0].content) if len(asked) == 1 else None
+            task, read = ours or Task(plain_script(*_told(asked)), None), _read_text
         beside = bool(record.get("system")) and found.turns[0].role == "system"
         turns = _turns(task, played, read, first=len(asked) + (0 if beside else 1))
         return ParsedPlay(task.script, labelled(tuple(turns), record))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error
-
-
-def _as_text(asked: Sequence[Turn]) -> tuple[Task, _Reader]:
-    ours = read_task(asked[0].content) if len(asked) == 1 else None
-    return ours or Task(plain_script(*_told(asked)), None), _read_text
 
 
 def _read_text(turn: Turn) -> PlayerTurn:

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
@@ -193,31 +193,25 @@ class PersonaFile:
 
     def rows(self) -> Generator[Row, None, None]:
         """Yield every row in order; raises InputError if the file cannot be read or has no column for personas."""
-        for found in self._found():
-            yield found if isinstance(found, BadRow) else read_row(found[1], found[0], self.column)
-
-    def _found(self) -> Iterator[Found | BadRow]:
         from zstandard import ZstdError
 
         self._line = 0
+        standard_input = self._format == STDIN
         try:
-            with self._open() as file:
+            with nullcontext(sys.stdin.buffer) if standard_input else open_binary(self.path, self._compression) as file:
                 if self._format == ".parquet":
-                    yield from self._parquet_rows(file)
+                    found = self._parquet_rows(file)
                 elif self._format == ".json":
-                    yield from _read_json(file, self.path)
+                    found = self._json_rows(file)
                 elif self._format in _DELIMITERS:
-                    yield from self._csv_rows(file)
+                    found = self._csv_rows(file)
                 else:
-                    yield from self._line_rows(file)
+                    found = self._line_rows(file)
+                for one in found:
+                    yield one if isinstance(one, BadRow) else read_row(one[1], one[0], self.column)
         except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
             after = f" after line {self._line}" if self._line and not isinstance(error, UnicodeError) else ""
             raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
-
-    def _open(self) -> AbstractContextManager[BinaryIO]:
-        if self._format == STDIN:
-            return nullcontext(sys.stdin.buffer)
-        return open_binary(self.path, self._compression)
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
         for number, line in bounded_lines(file, MAX_LINE_BYTES):
@@ -268,28 +262,43 @@ class PersonaFile:
                 "within a quoted cell twice, and each cell with at most 131,072 characters; or write the file as JSONL"
             ) from error
 
+    def _json_rows(self, file: BinaryIO) -> Iterator[Found]:
+        where = repr(str(self.path))
+        try:
+            found: Any = orjson.loads(read_document(file, self.path))
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"{where} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
+        if isinstance(found, dict):
+            lists = [value for value in cast("dict[str, object]", found).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
+            found = lists[0] if len(lists) == 1 else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if not isinstance(found, list):
+            raise InputError(f"{where} is neither a list of rows nor an object that holds one list of them")
+        yield from enumerate(cast("list[object]", found), start=1)
+
     def _parquet_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
-        if self._compression is None:
-            yield from _read_parquet(file, self.path, self.column)
-            return
-        # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
-        with closing(tempfile.TemporaryFile()) as unpacked:
-            copyfileobj(file, unpacked)
-            unpacked.seek(0)
-            yield from _read_parquet(unpacked, self.path, self.column)
-
-
-def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
-    try:
-        found: object = orjson.loads(read_document(file, path))
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{str(path)!r} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
-    if isinstance(found, dict):
-        lists = [value for value in cast("dict[str, object]", found).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
-        found = cast("object", lists[0]) if len(lists) == 1 else None  # pyright: ignore[reportUnknownArgumentType]
-    if not isinstance(found, list):
-        raise InputError(f"{str(path)!r} is neither a list of rows nor an object that holds one list of them")
-    yield from enumerate(cast("list[object]", found), start=1)
+        """Rows in batches; of columns that share a name, only the persona's is read."""
+        # Typed as Any: pyarrow is optional, and has no types.
+        arrow: Any = import_module("pyarrow")
+        parquet: Any = import_module("pyarrow.parquet")
+        with tempfile.TemporaryFile() as unpacked:
+            if self._compression is not None:
+                # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
+                copyfileobj(file, unpacked)
+                unpacked.seek(0)
+                file = unpacked
+            try:
+                table = parquet.ParquetFile(file)
+                names: list[str] = table.schema_arrow.names
+                column = find_column(names, self.column)
+                if column is None:
+                    raise no_column(repr(str(self.path)), names, self.column)
+                read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
+                batches = table.iter_batches(batch_size=_PARQUET_ROWS, columns=read)
+                rows = ((batch.schema.names, cells) for batch in batches for cells in zip(*batch.columns, strict=True))
+                for number, (named, cells) in enumerate(rows, start=1):
+                    yield _parquet_row(dict(zip(named, cells, strict=True)), column, number)
+            except (arrow.ArrowException, OSError) as error:
+                raise InputError(f"{str(self.path)!r} cannot be read as Parquet: {error}") from error
 
 
 def _names(header: list[str], at: int) -> list[str | None]:
@@ -300,27 +309,6 @@ def _names(header: list[str], at: int) -> list[str | None]:
         persona if number == at else None if name in (persona, *names[:number]) else name
         for number, name in enumerate(names)
     ]
-
-
-def _read_parquet(file: BinaryIO, path: Path, wanted: str | None) -> Iterator[Found | BadRow]:
-    """Rows in batches; of columns that share a name, only the persona's is read."""
-    # Typed as Any: pyarrow is optional, and has no types.
-    arrow: Any = import_module("pyarrow")
-    parquet: Any = import_module("pyarrow.parquet")
-    try:
-        table = parquet.ParquetFile(file)
-        names: list[str] = table.schema_arrow.names
-        column = find_column(names, wanted)
-        if column is None:
-            raise no_column(repr(str(path)), names, wanted)
-        read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
-        number = 0
-        for batch in table.iter_batches(batch_size=_PARQUET_ROWS, columns=read):
-            for cells in zip(*batch.columns, strict=True):
-                number += 1
-                yield _parquet_row(dict(zip(batch.schema.names, cells, strict=True)), column, number)
-    except (arrow.ArrowException, OSError) as error:
-        raise InputError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
 
 
 def _parquet_row(cells: dict[str, Any], column: str, number: int) -> Found | BadRow:

@@ -69,22 +69,17 @@ class Records:
     def _found(self, source: Iterable[object]) -> Generator[PersonaRecord, None, None]:
         for number, each in enumerate(source, start=1):
             piece = _opened(each, self._column)
-            if isinstance(piece, PersonaFile):
-                yield from self._counted(piece.rows(), f"{piece.path}: ")
-            else:
-                yield from self._counted((read_row(piece, number, self._column),), "")
-
-    def _counted(self, rows: Iterable[PersonaRecord | BadRow], where: str) -> Iterator[PersonaRecord]:
-        for row in rows:
-            if self._on_progress is not None and (self.read + self.bad) % _TOLD_EVERY == 0:
-                self._on_progress(self.read + self.bad)
-            if isinstance(row, PersonaRecord):
-                self.read += 1
-                yield row
-                continue
-            self.bad += 1
-            if len(self.problems) < REPORTED_ROWS:
-                self.problems = (*self.problems, f"{where}{row}")
+            file = piece if isinstance(piece, PersonaFile) else None
+            for row in file.rows() if file else (read_row(piece, number, self._column),):
+                if self._on_progress is not None and (self.read + self.bad) % _TOLD_EVERY == 0:
+                    self._on_progress(self.read + self.bad)
+                if isinstance(row, PersonaRecord):
+                    self.read += 1
+                    yield row
+                    continue
+                self.bad += 1
+                if len(self.problems) < REPORTED_ROWS:
+                    self.problems = (*self.problems, f"{file.path}: {row}" if file else str(row))
 
 
 def _pieces(source: RecordSource | None, column: str | None) -> Iterable[object]:
@@ -162,17 +157,16 @@ class Personas:
                 self.problems = (*self.problems, row)
                 if self.on_problem is not None:
                     self.on_problem(row)
-        if self._next == 0:
-            raise InputError(self._empty())
-        raise StopAsyncIteration
-
-    def _empty(self) -> str:
+        if self._next:
+            raise StopAsyncIteration
         if self._place:
-            return f"no personas: {self.description} has {self._place:,}, and number {self._first:,}, from 0, is the first wanted"
-        if not self.bad:
-            return f"no personas: {self.description} is empty; expected at least one row with a sentence about a person"
-        first = "; ".join(map(str, self.problems))
-        return f"no personas: none of the {self.bad:,} rows of {self.description} is one. {first}"
+            why = f"{self.description} has {self._place:,}, and number {self._first:,}, from 0, is the first wanted"
+        elif self.bad:
+            first = "; ".join(map(str, self.problems))
+            why = f"none of the {self.bad:,} rows of {self.description} is one. {first}"
+        else:
+            why = f"{self.description} is empty; expected at least one row with a sentence about a person"
+        raise InputError(f"no personas: {why}")
 
     async def aclose(self) -> None:
         await self._rows.aclose()
@@ -224,10 +218,6 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
         return Personas(_threaded(file.rows()), f"the file {str(file.path)!r}")
     if isinstance(source, Persona):
         return Personas(_iterated((source,)), "one persona")
-    return _open_object(source, column)
-
-
-def _open_object(source: Any, column: str | None) -> Personas:
     kind = type(source).__name__
     if isinstance(source, Mapping | bytes | bytearray) or hasattr(source, "columns"):
         hint = {"DatasetDict": "; choose a split, such as personas['train']", "DataFrame": "; choose a column"}
@@ -238,10 +228,9 @@ def _open_object(source: Any, column: str | None) -> Personas:
         # Sets have no order of their own, and a run's order must be the same every time.
         ordered = sorted(cast("set[object]", source), key=repr)
         return Personas(_iterated(ordered, column), f"a {kind}, sorted")
-    if isinstance(source, AsyncIterable):
-        return Personas(_awaited(cast("AsyncIterable[object]", source), column), f"an async iterable ({kind})")
-    if isinstance(source, Iterable):
-        return Personas(_iterated(cast("Iterable[object]", source), column), f"an iterable ({kind})")
+    if isinstance(source, AsyncIterable | Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        what = "an async iterable" if isinstance(source, AsyncIterable) else "an iterable"
+        return Personas(_iterated(cast("Iterable[object]", source), column), f"{what} ({kind})")
     raise InputError(f"cannot read personas from a {kind}; expected {_EXPECTED}")
 
 
@@ -258,17 +247,18 @@ def _dataset_rows(dataset: Any, wanted: str | None) -> Generator[Row, None, None
             yield read_row(row, number, wanted)
 
 
-async def _iterated(source: Iterable[object], column: str | None = None) -> AsyncGenerator[Row, None]:
+async def _iterated(
+    source: Iterable[object] | AsyncIterable[object], column: str | None = None
+) -> AsyncGenerator[Row, None]:
+    if isinstance(source, AsyncIterable):
+        number = 0
+        async for value in source:
+            number += 1
+            yield read_row(value, number, column)
+        return
     for number, value in enumerate(source, start=1):
         if number % _ROWS_AT_ONCE == 0:
             await checkpoint()
-        yield read_row(value, number, column)
-
-
-async def _awaited(source: AsyncIterable[object], column: str | None) -> AsyncGenerator[Row, None]:
-    number = 0
-    async for value in source:
-        number += 1
         yield read_row(value, number, column)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.testing.drawing import (
+from refinesynth.testing.valid import (
     Breaks,
     Corruption,
     answer,
@@ -11,11 +11,12 @@ from refinesynth.testing.drawing import (
     change_turn,
     pick,
     rules_of,
+    valid_drafts,
+    valid_scripts,
     whether,
     whole,
     with_turns,
 )
-from refinesynth.testing.valid import valid_drafts, valid_scripts
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,

@@ -7,7 +7,7 @@ from typing import Any, cast
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.testing.drawing import pick, pick_some, whether, whole
+from refinesynth.testing.valid import pick, pick_some, whether, whole
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.evaluate.comparing import comparison
-from refinesynth.evaluate.comparing.comparison import Floats, change, estimate, sign_test, spread
+from refinesynth.evaluate.comparing.comparison import Floats, estimate, sign_test, spread
 
 
 def of_signs(differences: Floats | list[float]) -> tuple[float, str]:
@@ -116,7 +116,7 @@ def test_without_a_difference_p_is_uniform() -> None:
 
 def test_weights_of_tasks_weigh_in_the_test() -> None:
     parts = [(0.9, np.array([0.5, 0.5, 1.0])), (0.1, np.array([-1.0, -1.0]))]
-    assert change(parts).mean == pytest.approx(0.9 * 2 / 3 - 0.1)
+    assert estimate(parts).mean == pytest.approx(0.9 * 2 / 3 - 0.1)
     assert sign_test(parts).p == pytest.approx(enumerated([0.15, 0.15, 0.3, -0.05, -0.05]))
 
 

@@ -435,7 +435,7 @@ def test_wrong_input_is_said_before_anything_is_played(
     ("line", "message"),
     [
         ("no json", "line 1 .* is no JSON"),
-        ("[]", "is no JSON object"),
+        ("[]", "has no script"),
         ("{}", "has no script"),
         (json.dumps({"script": {"rulebook": {}}}), "its script cannot be read"),
         (json.dumps({"script": {}}), "no script in .* is grounded"),

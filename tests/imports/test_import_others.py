@@ -211,9 +211,9 @@ def test_several_calls_in_text_are_turns() -> None:
     ("name", "record", "why"),
     [
         ("openai", [1], "expected a JSON object, got list"),
-        ("openai", {"conversations": []}, "there is no `messages` among the keys"),
-        ("agentinstruct", {"messages": []}, "there is no `conversations` among the keys"),
-        ("paper", {"script": "{}"}, "there are no `script` and `trajectory`"),
+        ("openai", {"conversations": []}, "expected `messages` among the keys"),
+        ("agentinstruct", {"messages": []}, "expected `conversations` among the keys"),
+        ("paper", {"script": "{}"}, "expected `script` and `trajectory`"),
         ("paper", {"script": "{}", "trajectory": "[]"}, "the script cannot be read"),
         ("atif", {"schema_version": "2", "steps": []}, "this is no ATIF document"),
         ("atif", {**DOCUMENT, "steps": [{"source": "agent"}]}, "a step cannot be read"),

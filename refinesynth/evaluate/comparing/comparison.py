@@ -67,11 +67,6 @@ def _resampled(values: Floats, generator: np.random.Generator) -> Floats:
     )
 
 
-def change(parts: Parts) -> Change:
-    found = estimate(parts)
-    return Change(found.mean, found.low, found.high)
-
-
 def sign_test(parts: Parts) -> Chance:
     """Paired two-sided test of differences per instance: probability of a weighted mean as far from 0 under random signs.
 
@@ -215,12 +210,15 @@ def _grid(evaluations: Evaluations) -> Table:
             repaired = one.means(_REPAIRED)
             for kind, mask in cells["kind"].items():
                 both = [mask & cells["position"].get(each, np.zeros(len(mask), bool)) for each in THIRDS]
-                rows.append((one.task, name, kind, *(Share(_mean(repaired[each])) for each in both)))
+                rows.append(
+                    (
+                        one.task,
+                        name,
+                        kind,
+                        *(Share(float(repaired[each].mean()) if each.any() else None) for each in both),
+                    )
+                )
     return Table("grid", "Repaired by kind and position of the mistake, %", (*_BY, "kind", *THIRDS), 3, rows)
-
-
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 def _differences(evaluations: Evaluations) -> Table:
@@ -247,7 +245,8 @@ def _against(mine: Sequence[LoggedEvaluation], name: str, theirs: Sequence[Logge
 
 
 def _change(parts: Parts) -> tuple[Cell, ...]:
-    return sum(len(values) for _, values in parts), change(parts), sign_test(parts)
+    found = estimate(parts)
+    return sum(len(values) for _, values in parts), Change(found.mean, found.low, found.high), sign_test(parts)
 
 
 def _perturbations(evaluations: Evaluations) -> Table:

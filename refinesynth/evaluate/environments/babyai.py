@@ -120,14 +120,11 @@ class _Paths:
             moves = self._moves.setdefault(pose, came[pose])
             for move, reached in _next(pose):
                 # AgentBoard's search closes a pose when it leaves the queue: the last way found to it is the one taken.
-                if reached in self._moves or not self._free(reached[0]):
-                    continue
-                came[reached] = [*moves, move]
-                queue.append(reached)
-
-    def _free(self, cell: Cell) -> bool:
-        ahead, right = cell
-        return cell not in self._blocked and self._behind <= ahead <= _AHEAD and -_ASIDE <= right <= self._rightmost
+                ahead, right = reached[0]
+                seen = self._behind <= ahead <= _AHEAD and -_ASIDE <= right <= self._rightmost
+                if seen and reached not in self._moves and reached[0] not in self._blocked:
+                    came[reached] = [*moves, move]
+                    queue.append(reached)
 
     def onto(self, cell: Cell) -> list[int] | None:
         """Moves onto the cell; None if there is no path."""

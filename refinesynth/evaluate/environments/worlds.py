@@ -54,7 +54,8 @@ class GroundedWorld:
             script = Script.model_validate(instance.data["script"])
             turns = _turns(script, instance.data.get("turns", ()))
             self._played = GroundedEnvironment(script)
-            self._played.reset(_seed(instance), before=turns)
+            seed = int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16)
+            self._played.reset(seed, before=turns)
             self._played.slips = float(instance.data.get("slips", 0))
         except (KeyError, TypeError, ValueError, RulebookError) as error:
             raise BadInstance(f"the world {instance.id!r} cannot be executed: {error}") from error
@@ -98,10 +99,6 @@ class GroundedWorld:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _seed(instance: Instance) -> int:
-    return int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16)
 
 
 def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
