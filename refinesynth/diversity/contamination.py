@@ -17,7 +17,7 @@ from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import COMPRESSED
 from refinesynth.files.compressed import open_binary
-from refinesynth.trajectory import PlayerTurn, Script, Trajectory
+from refinesynth.trajectory import PlayerTurn, Trajectory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -307,17 +307,7 @@ def digest_of(given: Iterable[str | Path]) -> str:
 
 def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
     """Texts of a trajectory with their places, and the sequence of its actions."""
-    yield from _script_texts(trajectory.script)
-    for number, turn in enumerate(trajectory.turns, start=1):
-        yield f"turn {number} thought", turn.thought
-        if isinstance(turn, PlayerTurn):
-            yield f"turn {number} action", turn.action
-        else:
-            yield f"turn {number} observation", turn.observation
-    yield "actions", "\n".join(turn.action for turn in trajectory.turns if isinstance(turn, PlayerTurn))
-
-
-def _script_texts(script: Script) -> Iterator[tuple[str, str]]:
+    script = trajectory.script
     yield "introduction", script.introduction
     yield "goal", script.goal
     for number, condition in enumerate(script.completion_conditions, start=1):
@@ -325,3 +315,10 @@ def _script_texts(script: Script) -> Iterator[tuple[str, str]]:
     for action in script.actions:
         yield f"action {action.name}", f"{action.name}\n{action.description}"
     yield "environment", "\n".join(_texts({**script.environment}, keys=True))
+    for number, turn in enumerate(trajectory.turns, start=1):
+        yield f"turn {number} thought", turn.thought
+        if isinstance(turn, PlayerTurn):
+            yield f"turn {number} action", turn.action
+        else:
+            yield f"turn {number} observation", turn.observation
+    yield "actions", "\n".join(turn.action for turn in trajectory.turns if isinstance(turn, PlayerTurn))

@@ -105,7 +105,14 @@ def change_action(script: Script, at: int, **fields: object) -> Script:
     return script.model_copy(update={"actions": tuple(actions)})
 
 
-def answer(observation: str, *, flag: str | None = None, thought: str = "") -> DungeonMasterTurn:
+def answer(
+    observation: str,
+    *,
+    flag: str | None = None,
+    thought: str = "",
+    progress: float | None = None,
+    transient: bool = False,
+) -> DungeonMasterTurn:
     """An answer that flags the action before it with `flag`."""
     return DungeonMasterTurn(
         thought=thought,
@@ -113,6 +120,8 @@ def answer(observation: str, *, flag: str | None = None, thought: str = "") -> D
         parameter_error=flag == "parameter_error",
         place_error=flag == "place_error",
         logic_error=flag == "logic_error",
+        progress=progress,
+        transient=transient,
     )
 
 
